@@ -1,0 +1,212 @@
+"""Metrics against PDEBench's, against hand-computed cases, and over every cut into batches."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import metrics
+from chonn_ops.metrics import MetricAccumulator
+
+SHAPES = {
+    "1d": (5, 32, 4, 3),
+    "1d-coarse": (5, 9, 4, 3),
+    "2d": (3, 32, 32, 4, 2),
+    "2d-nonsquare": (3, 40, 27, 2, 3),
+    "2d-coarse": (3, 12, 10, 2, 1),
+    "3d": (2, 26, 26, 26, 2, 1),
+    "3d-nonsquare-channels": (2, 26, 27, 30, 2, 3),
+}
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+
+
+def random_pair(shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    # A target away from zero keeps the conserved-variable sums from cancelling.
+    target = torch.rand(shape, generator=generator) + 0.5
+    return target + 0.3 * torch.randn(shape, generator=generator), target
+
+
+def pdebench(pred, target):
+    metric_func = pytest.importorskip("pdebench.models.metrics").metric_func
+
+    def channels_first_contiguous(field):
+        # PDEBench views permuted slices of a 3-D field; only this memory order survives that.
+        return field.movedim(-1, 1).contiguous().movedim(1, -1)
+
+    if target.ndim < 6:
+        return [np.asarray(value) for value in metric_func(pred, target, if_mean=True)]
+    # if_mean fails in 3-D: the boundary error has lost its batch and channel axes by then.
+    values = metric_func(
+        channels_first_contiguous(pred), channels_first_contiguous(target), if_mean=False
+    )
+    means = [np.asarray(value.mean()) for value in values[:5]]
+    return [*means, np.asarray(values[5].mean(dim=(0, -1)))]
+
+
+@shapes
+def test_equal_to_pdebench(shape):
+    pred, target = random_pair(shape)
+    ours = (
+        metrics.rmse(pred, target),
+        metrics.nrmse(pred, target),
+        metrics.csv(pred, target),
+        metrics.max_error(pred, target),
+        metrics.boundary_rmse(pred, target),
+        metrics.fourier_rmse(pred, target),
+    )
+    for value, theirs in zip(ours, pdebench(pred, target), strict=True):
+        np.testing.assert_allclose(value, theirs, rtol=2e-5)
+
+
+@shapes
+@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)], ids=lambda c: "-".join(map(str, c)))
+def test_any_split_gives_the_functions_numbers(shape, cuts):
+    pred, target = random_pair(shape)
+    accumulator = MetricAccumulator(spacing=0.1)
+    for part in np.split(np.arange(len(target)), [c for c in cuts if c < len(target)]):
+        accumulator.update(pred[part], target[part])
+    result = accumulator.compute()
+    low, mid, high = metrics.fourier_rmse(pred, target)
+    expected = {
+        "rmse": metrics.rmse(pred, target),
+        "nrmse": metrics.nrmse(pred, target),
+        "csv": metrics.csv(pred, target),
+        "max_error": metrics.max_error(pred, target),
+        "boundary_rmse": metrics.boundary_rmse(pred, target),
+        "fourier_rmse_low": low,
+        "fourier_rmse_mid": mid,
+        "fourier_rmse_high": high,
+        "relative_l1": metrics.relative_l1(pred, target),
+        "relative_l2": metrics.relative_l2(pred, target),
+        "h1_error": metrics.h1_error(pred, target, spacing=0.1),
+        "max_mse": metrics.max_mse(pred, target),
+        "range_nrmse": metrics.range_nrmse(pred, target),
+    }
+    assert list(result) == list(expected)
+    for key, value in expected.items():
+        if math.isnan(value):
+            assert result[key] is None, key
+        else:
+            assert result[key] == pytest.approx(value, rel=1e-12), key
+
+
+def test_average_of_batch_numbers_would_differ():
+    """The split test above can only fail if batching matters at all."""
+    pred, target = random_pair((3, 16, 16, 1, 1))
+    batches = [metrics.csv(pred[:2], target[:2]), metrics.csv(pred[2:], target[2:])]
+    assert metrics.csv(pred, target) != pytest.approx(np.mean(batches), rel=1e-3)
+
+
+def test_initial_step_drops_leading_frames():
+    pred, target = random_pair((4, 16, 16, 5, 2))
+    dropped, sliced = MetricAccumulator(initial_step=2), MetricAccumulator()
+    dropped.update(pred, target)
+    sliced.update(pred[..., 2:, :], target[..., 2:, :])
+    assert dropped.compute() == sliced.compute()
+
+
+@pytest.mark.parametrize(
+    ("points", "empty"),
+    [(6, ["mid", "high"]), (24, ["high"]), (26, [])],
+)
+def test_bands_without_modes_are_missing(points, empty):
+    pred, target = random_pair((2, points, points, 1, 1))
+    bands = metrics.fourier_rmse(pred, target)._asdict()
+    assert [name for name, value in bands.items() if math.isnan(value)] == empty
+    accumulator = MetricAccumulator()
+    accumulator.update(pred, target)
+    result = accumulator.compute()
+    assert [b for b in ("low", "mid", "high") if result[f"fourier_rmse_{b}"] is None] == empty
+
+
+def test_a_diverged_prediction_is_nan_not_missing():
+    pred, target = random_pair((2, 32, 32, 1, 1))
+    pred[0, 0, 0] = math.nan
+    accumulator = MetricAccumulator()
+    accumulator.update(pred, target)
+    values = accumulator.compute().values()
+    assert all(value is not None and math.isnan(value) for value in values)
+
+
+def test_one_fourier_mode_lands_in_its_band():
+    x = torch.arange(32) / 32
+    target = torch.zeros(1, 32, 32, 1, 1)
+    pred = torch.cos(2 * math.pi * (5 * x[:, None] + 3 * x))[None, :, :, None, None]
+    low, mid, high = metrics.fourier_rmse(pred, target)
+    # |k| = 5.8: amplitude 1/2 in one of the eight bins 4..11.
+    assert (low, mid, high) == pytest.approx((0, 0.5 / 8, 0), abs=1e-6)
+
+
+def test_relative_norms_by_hand():
+    target = torch.tensor([[3.0, -4.0], [1.0, 0.0]])[:, :, None, None]
+    error = torch.tensor([[1.0, 1.0], [0.0, -2.0]])[:, :, None, None]
+    pred = target + error
+    assert metrics.relative_l1(pred, target) == pytest.approx((2 / 7 + 2) / 2)
+    assert metrics.relative_l2(pred, target) == pytest.approx((math.sqrt(2) / 5 + 2) / 2)
+    assert metrics.max_mse(pred, target) == pytest.approx((1 + 4) / 2)
+    assert metrics.range_nrmse(pred, target) == pytest.approx((1 / 7 + math.sqrt(2)) / 2)
+
+
+def test_h1_error_of_linear_fields():
+    x, y = torch.meshgrid(torch.arange(5.0), torch.arange(7.0), indexing="ij")
+    target = (3 * x + 8 * y)[None, :, :, None, None]
+    pred = target + (x - 10)[None, :, :, None, None]
+    # Slopes 3 (4 * 7 differences) and, with a spacing of 2 along y, 8 / 2 (5 * 6 differences).
+    expected = math.sqrt(4 * 7 / (4 * 7 * 3**2 + 5 * 6 * 4**2))
+    assert metrics.h1_error(pred, target, spacing=(1, 2)) == pytest.approx(expected)
+    assert metrics.h1_error(target + 7, target) == pytest.approx(0, abs=1e-12)
+
+
+def test_h1_error_sees_an_alternating_error():
+    target = torch.arange(8.0)[None, :, None, None]
+    alternating = torch.tensor([1.0, -1.0]).repeat(4)[None, :, None, None]
+    assert metrics.h1_error(target + alternating, target) == pytest.approx(2)
+
+
+def test_half_precision_is_accumulated_in_float64():
+    target = torch.full((2, 64, 64, 1, 1), 200.0, dtype=torch.float16)
+    assert metrics.rmse(target + 100, target) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("pred_shape", "target_shape", "expected"),
+    [
+        ((2, 8, 8, 1, 1), (2, 8, 8, 1, 2), r"same shape, got \(2, 8, 8, 1, 1\) and \(2, 8, 8, 1"),
+        ((2, 8, 1), (2, 8, 1), r"4, 5 or 6 axes\), got 3 axes: \(2, 8, 1\)"),
+        ((2, 4, 4, 4, 4, 1, 1), (2, 4, 4, 4, 4, 1, 1), "got 7 axes"),
+        ((0, 8, 1, 1), (0, 8, 1, 1), r"at least one sample.*got \(0, 8, 1, 1\)"),
+    ],
+    ids=["shapes-differ", "too-few-axes", "too-many-axes", "no-samples"],
+)
+def test_bad_tensors(pred_shape, target_shape, expected):
+    with pytest.raises(ValueError, match=expected):
+        metrics.rmse(torch.zeros(pred_shape), torch.zeros(target_shape))
+    with pytest.raises(ValueError, match=expected):
+        MetricAccumulator().update(torch.zeros(pred_shape), torch.zeros(target_shape))
+
+
+def test_complex_tensors_are_refused():
+    field = torch.zeros(1, 8, 1, 1, dtype=torch.complex64)
+    with pytest.raises(ValueError, match=r"real tensors, got torch.complex64"):
+        metrics.rmse(field, field)
+
+
+def test_accumulator_errors():
+    with pytest.raises(ValueError, match=r"at least one sample.*got 0"):
+        MetricAccumulator().compute()
+    with pytest.raises(ValueError, match=r"initial_step must be >= 0, got -1"):
+        MetricAccumulator(initial_step=-1)
+    accumulator = MetricAccumulator(initial_step=2)
+    with pytest.raises(ValueError, match=r"more frames than initial_step=2, got 2"):
+        accumulator.update(*random_pair((1, 8, 2, 1)))
+    accumulator.update(*random_pair((1, 8, 3, 1)))
+    with pytest.raises(ValueError, match=r"samples of shape \(8, 3, 1\).*got \(9, 3, 1\)"):
+        accumulator.update(*random_pair((1, 9, 3, 1)))
+
+
+@pytest.mark.parametrize("spacing", [0, (1.0, -1.0), (1.0, 1.0, 1.0)], ids=str)
+def test_bad_spacing(spacing):
+    with pytest.raises(ValueError, match=r"positive number or 2 of them"):
+        metrics.h1_error(*random_pair((1, 8, 8, 1, 1)), spacing=spacing)
