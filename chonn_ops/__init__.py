@@ -1,3 +1,35 @@
-"""chonn-ops: high-order circuit layers for neural operators and vision backbones."""
+"""chonn-ops: high-order circuit layers for neural operators and vision backbones.
+
+A hidden feature is a potential in an RC circuit. `kirchhoff_scan` solves one selective first-order
+update exactly under zero-order hold, `KirchhoffCell` adds the projections, `CKB` puts N cells in
+series inside one gated residual block, and the backbones carry such blocks where the paper puts
+them.
+"""
+
+from chonn_ops import metrics
+from chonn_ops.models import (
+    CHONNFNO1d,
+    CHONNFNO2d,
+    CHONNFNO3d,
+    CHONNUNet1d,
+    CHONNUNet2d,
+    CHONNUNet3d,
+)
+from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell
+from chonn_ops.scan import kirchhoff_scan
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CKB",
+    "CHONNFNO1d",
+    "CHONNFNO2d",
+    "CHONNFNO3d",
+    "CHONNUNet1d",
+    "CHONNUNet2d",
+    "CHONNUNet3d",
+    "CKBOptions",
+    "KirchhoffCell",
+    "kirchhoff_scan",
+    "metrics",
+]

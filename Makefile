@@ -1,0 +1,38 @@
+# Targets: setup, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.chonn-setup
+# The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
+INPUTS := pyproject.toml constraints.txt hatch_build.py $(wildcard chonn_ops/scan/*.c chonn_ops/scan/*.h)
+
+.PHONY: setup demo test bench lint tables
+
+setup: $(STAMP)
+
+$(STAMP): $(INPUTS)
+	@echo "Setting up $(VENV): about 6 GB and two to four minutes"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all]"
+	# PDEBench 0.1.0 pins Python < 3.11 and torch 1.13; it runs on current versions through our plugin.
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python pdebench==0.1.0
+	$(BIN)/chonn info
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python benchmarks/scan.py
+
+tables: setup
+	$(BIN)/python examples/readme_tables.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports

@@ -1,0 +1,13 @@
+"""Backbones with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
+
+from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
+from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
+
+__all__ = [
+    "CHONNFNO1d",
+    "CHONNFNO2d",
+    "CHONNFNO3d",
+    "CHONNUNet1d",
+    "CHONNUNet2d",
+    "CHONNUNet3d",
+]

@@ -1,0 +1,244 @@
+"""Fourier neural operators with a cascaded Kirchhoff block in their first layer.
+
+The plain network is PDEBench's FNO (pdebench/models/fno/fno.py, MIT, after
+zongyi-li/fourier_neural_operator; Li et al., "Fourier Neural Operator for Parametric Partial
+Differential Equations", ICLR 2021). Module names, creation order and so parameters are the same:
+with ``order=0`` a PDEBench checkpoint loads and the same seed gives the same weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.models._blocks import DownsampledCKB, build_ckb
+from chonn_ops.nn import CKBOptions
+
+LAYERS = 4
+MODES = ("replace", "alongside")
+
+_CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+# PDEBench pads non-periodic fields at the end of these many trailing axes by these many points.
+_PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
+
+
+class SpectralConv(nn.Module):
+    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid).
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+    modes : tuple of int
+        Modes kept along each axis: of both signs, and of one sign along the last axis.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out_channels, self.modes = out_channels, modes
+        # One weight for every corner of the spectrum, named weights1, weights2, ...; the first
+        # axis changes sign fastest.
+        self.corners = [signs[::-1] for signs in itertools.product((1, -1), repeat=len(modes) - 1)]
+        scale = 1 / (in_channels * out_channels)
+        for index in range(len(self.corners)):
+            weight = torch.rand(in_channels, out_channels, *modes, dtype=torch.cfloat)
+            self.register_parameter(f"weights{index + 1}", nn.Parameter(scale * weight))
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        axes = tuple(range(-len(grid), 0))
+        # There is no FFT in bfloat16: autocast regions transform in float32.
+        spectrum = torch.fft.rfftn(x.to(torch.promote_types(x.dtype, torch.float32)), dim=axes)
+        resolved = tuple(spectrum.shape[2:])
+        if any(m > most for m, most in zip(self.modes, resolved, strict=True)):
+            raise ValueError(
+                f"modes: expected at most {resolved} on a (padded) grid of {tuple(grid)}, "
+                f"got {self.modes}"
+            )
+        out = spectrum.new_zeros(x.shape[0], self.out_channels, *resolved)
+        *two_sided, one_sided = self.modes
+        for index, signs in enumerate(self.corners):
+            weight = self.get_parameter(f"weights{index + 1}")
+            corner = [
+                slice(0, m) if sign > 0 else slice(-m, None)
+                for m, sign in zip(two_sided, signs, strict=True)
+            ]
+            where = (..., *corner, slice(0, one_sided))
+            out[where] = torch.einsum("bi...,io...->bo...", spectrum[where], weight)
+        return torch.fft.irfftn(out, s=grid, dim=axes)
+
+
+class _CHONNFNO(nn.Module):
+    """FNO over as many axes as there are mode counts; the CKB acts in the first layer."""
+
+    def __init__(
+        self,
+        num_channels: int,
+        modes: tuple[int, ...],
+        width: int,
+        initial_step: int,
+        ckb: CKBOptions | None,
+        mode: str,
+        downsample: int,
+    ) -> None:
+        super().__init__()
+        ckb = CKBOptions() if ckb is None else ckb
+        if mode not in MODES:
+            raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
+        if downsample < 1:
+            raise ValueError(f"downsample: expected at least 1, got {downsample}")
+        dims = len(modes)
+        self.spatial_dims = dims
+        padded_axes, points = _PADDING[dims]
+        self.pad = [0, points] * padded_axes
+        self.interior = (..., *[slice(0, -points)] * padded_axes)
+
+        self.fc0 = nn.Linear(initial_step * num_channels + dims, width)
+        for layer in range(LAYERS):
+            self.add_module(f"conv{layer}", SpectralConv(width, width, modes))
+        for layer in range(LAYERS):
+            self.add_module(f"w{layer}", _CONV[dims](width, width, 1))
+        if dims == 3:
+            # PDEBench's FNO3d carries four batch norms that it never calls: kept for its
+            # checkpoints' sake.
+            for layer in range(LAYERS):
+                self.add_module(f"bn{layer}", nn.BatchNorm3d(width))
+        self.fc1 = nn.Linear(width, 128)
+        self.fc2 = nn.Linear(128, num_channels)
+
+        # After all plain parameters, so that these draw the same random numbers as PDEBench's.
+        self.ckb: nn.Module | None = None
+        if ckb.order:
+            block: nn.Module = build_ckb(width, dims, ckb)
+            if downsample > 1:
+                block = DownsampledCKB(block, downsample)
+            if mode == "replace":
+                self.w0 = block
+            else:
+                self.ckb = block
+
+    def forward(self, x: Tensor, grid: Tensor) -> Tensor:
+        """Predict the next frame.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, \\*grid, initial_step * num_channels)
+            Previous frames, channels last.
+        grid : Tensor, shape (B, \\*grid, number of axes)
+            Coordinates.
+
+        Returns
+        -------
+        Tensor, shape (B, \\*grid, 1, num_channels)
+
+        Raises
+        ------
+        ValueError
+            For another number of axes or channels, or more modes than the padded grid resolves.
+        """
+        channels = self.fc0.in_features - self.spatial_dims
+        if x.ndim != self.spatial_dims + 2 or x.shape[-1] != channels:
+            raise ValueError(
+                f"x: expected shape (B, *grid, {channels}) with {self.spatial_dims} grid axes, "
+                f"got {tuple(x.shape)}"
+            )
+        if grid.shape != (*x.shape[:-1], self.spatial_dims):
+            raise ValueError(
+                f"grid: expected shape {(*x.shape[:-1], self.spatial_dims)}, "
+                f"got {tuple(grid.shape)}"
+            )
+        h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
+        h = F.pad(h, self.pad)
+        for layer in range(LAYERS):
+            out = self.get_submodule(f"conv{layer}")(h) + self.get_submodule(f"w{layer}")(h)
+            if layer == 0 and self.ckb is not None:
+                out = out + self.ckb(h)
+            h = F.gelu(out) if layer < LAYERS - 1 else out
+        h = h[self.interior].movedim(1, -1)
+        return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
+
+
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    num_channels : int
+        Channels of one frame.
+    {modes} : int
+        Fourier modes kept along each axis.
+    width : int
+        Hidden channels.
+    initial_step : int
+        Frames given as input.
+    ckb : CKBOptions, optional
+        Options of the block; ``CKBOptions(order=0)`` is the plain FNO to the last parameter.
+    mode : {{"replace", "alongside"}}
+        Whether the CKB takes the place of the first layer's pointwise branch ``w0`` (the paper)
+        or is added to it.
+    downsample : int
+        Coarsening of the grid inside the CKB (the paper's shallow water uses 2).
+    """
+
+
+class CHONNFNO1d(_CHONNFNO):
+    __doc__ = "PDEBench's ``FNO1d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
+        modes="modes"
+    )
+
+    def __init__(
+        self,
+        num_channels: int,
+        modes: int = 16,
+        width: int = 64,
+        initial_step: int = 10,
+        *,
+        ckb: CKBOptions | None = None,
+        mode: str = "replace",
+        downsample: int = 1,
+    ) -> None:
+        super().__init__(num_channels, (modes,), width, initial_step, ckb, mode, downsample)
+
+
+class CHONNFNO2d(_CHONNFNO):
+    __doc__ = "PDEBench's ``FNO2d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
+        modes="modes1, modes2"
+    )
+
+    def __init__(
+        self,
+        num_channels: int,
+        modes1: int = 12,
+        modes2: int = 12,
+        width: int = 20,
+        initial_step: int = 10,
+        *,
+        ckb: CKBOptions | None = None,
+        mode: str = "replace",
+        downsample: int = 1,
+    ) -> None:
+        modes = (modes1, modes2)
+        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample)
+
+
+class CHONNFNO3d(_CHONNFNO):
+    __doc__ = "PDEBench's ``FNO3d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
+        modes="modes1, modes2, modes3"
+    )
+
+    def __init__(
+        self,
+        num_channels: int,
+        modes1: int = 8,
+        modes2: int = 8,
+        modes3: int = 8,
+        width: int = 20,
+        initial_step: int = 10,
+        *,
+        ckb: CKBOptions | None = None,
+        mode: str = "replace",
+        downsample: int = 1,
+    ) -> None:
+        modes = (modes1, modes2, modes3)
+        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample)

@@ -1,0 +1,8 @@
+"""Kirchhoff cells, cascaded Kirchhoff blocks and the paths by which fields are scanned."""
+
+from chonn_ops.nn.block import CKB
+from chonn_ops.nn.cell import KirchhoffCell
+from chonn_ops.nn.grid import DIRECTIONS, scan_field
+from chonn_ops.nn.options import CKBOptions
+
+__all__ = ["CKB", "DIRECTIONS", "CKBOptions", "KirchhoffCell", "scan_field"]

@@ -1,0 +1,231 @@
+"""The Kirchhoff Neural Cell: one selective first-order circuit."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.nn.grid import axis_orders, scan_field
+from chonn_ops.scan import kirchhoff_scan
+
+
+class KirchhoffCell(nn.Module):
+    """Relax, inject, read out: one selective first-order update (a KNC of the paper).
+
+    For every position ``k`` of a line, with the paper's selective projections::
+
+        Delta_k = softplus(W_Delta u_k + b_Delta),   b_k = W_b u_k,   c_k = W_c u_k
+        v_k = exp(-Delta_k decay) v_{k-1} + (1 - exp(-Delta_k decay)) / decay * b_k u_k
+        y_k = <c_k, v_k> + d u_k
+
+    Choices the paper leaves open:
+
+    - ``W_Delta`` has low rank (`dt_rank`), the usual economy of selective scans.
+    - ``decay`` starts at 1..N in every channel, so one cell spans N time constants; ``b_Delta``
+      starts so that Delta is log-uniform in [`dt_min`, `dt_max`].
+    - The constraints: ``decay = exp(log_decay) > 0`` and ``Delta > 0`` give ``0 < alpha < 1``; the
+      direct path ``d = softplus(.) >= 0`` is a passive conductance. With ``constrained=False``
+      decay and skip are free parameters of either sign (the circuit may be active and unstable).
+
+    Parameters
+    ----------
+    dim : int
+        Channels D.
+    d_state : int
+        States a channel, N.
+    dt_rank : int, optional
+        Rank of ``W_Delta``; default ``ceil(dim / 16)``.
+    dt_min, dt_max : float
+        Range of the initial Delta, in units of one grid step at unit decay.
+    directions : str
+        How fields become lines, one of `chonn_ops.nn.DIRECTIONS`.
+    termination : str
+        What lines do at their ends, see `chonn_ops.kirchhoff_scan`.
+    constrained : bool
+        Keep the circuit stable and dissipative by construction.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, an empty range of Delta or an unknown mode.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        d_state: int = 16,
+        *,
+        dt_rank: int | None = None,
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+        directions: str = "raster",
+        termination: str = "matched",
+        constrained: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        dt_rank = math.ceil(dim / 16) if dt_rank is None else dt_rank
+        for name, size in (("dim", dim), ("d_state", d_state), ("dt_rank", dt_rank)):
+            if size < 1:
+                raise ValueError(f"{name}: expected at least 1, got {size}")
+        if not 0 < dt_min <= dt_max:
+            raise ValueError(f"expected 0 < dt_min <= dt_max, got {dt_min} and {dt_max}")
+        axis_orders(1, directions)
+        self.dim, self.d_state, self.dt_rank = dim, d_state, dt_rank
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.directions, self.termination, self.constrained = directions, termination, constrained
+        factory = {"device": device, "dtype": dtype}
+        self.selective_proj = nn.Linear(dim, dt_rank + 2 * d_state, bias=False, **factory)
+        self.dt_proj = nn.Linear(dt_rank, dim, **factory)
+        # log(decay) when constrained, decay itself when free.
+        self.decay_param = nn.Parameter(torch.empty(dim, d_state, **factory))
+        # softplus^-1(d) when constrained, d itself when free.
+        self.skip_param = nn.Parameter(torch.empty(dim, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw fresh initial parameters."""
+        self.selective_proj.reset_parameters()
+        bound = self.dt_rank**-0.5
+        nn.init.uniform_(self.dt_proj.weight, -bound, bound)
+        log_range = math.log(self.dt_max) - math.log(self.dt_min)
+        dt = torch.exp(
+            torch.rand_like(self.dt_proj.bias, dtype=torch.float32) * log_range
+            + math.log(self.dt_min)
+        )
+        self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus^-1
+        rates = torch.arange(1, self.d_state + 1, device=self.decay_param.device)
+        rates = rates.to(torch.float32).expand_as(self.decay_param)
+        self.decay_param.copy_(torch.log(rates) if self.constrained else rates)
+        self.skip_param.fill_(math.log(math.expm1(1.0)) if self.constrained else 1.0)
+
+    @property
+    def decay(self) -> Tensor:
+        """Decay rates (D, N), in float32 at least; positive if constrained."""
+        raw = self.decay_param.to(_at_least_float32(self.decay_param.dtype))
+        if self.constrained:
+            return torch.exp(raw)
+        # (1 - exp(-z)) / decay has a removable pole at 0: keep the free rate off it.
+        tiny = torch.full_like(raw, 1e-6)
+        return torch.where(raw.abs() < 1e-6, torch.copysign(tiny, raw), raw)
+
+    @property
+    def skip(self) -> Tensor:
+        """Direct path d (D,); non-negative if constrained."""
+        return F.softplus(self.skip_param) if self.constrained else self.skip_param
+
+    def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Selective coefficients of an input of shape (..., D).
+
+        Returns
+        -------
+        delta : Tensor, shape (..., D)
+        b, c : Tensor, shape (..., N)
+        """
+        low_rank, b, c = self.selective_proj(u).split(
+            (self.dt_rank, self.d_state, self.d_state), dim=-1
+        )
+        raw = self.dt_proj(low_rank)
+        delta = F.softplus(raw.to(_at_least_float32(raw.dtype))).to(raw.dtype)
+        return delta, b, c
+
+    def forward(
+        self,
+        u: Tensor,
+        *,
+        initial_state: Tensor | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Scan a sequence or a channels-last field.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, L, D) or (B, \\*grid, D)
+        initial_state : Tensor, shape (B, D, N), optional
+            State before the first position; raster only.
+        return_state : bool
+            Also return the state after the last position; raster only.
+
+        Returns
+        -------
+        y : Tensor, shape of `u`
+        state : Tensor, shape (B, D, N)
+            Only if `return_state`.
+
+        Raises
+        ------
+        ValueError
+            If the channels differ from `dim`, or states are asked for in a mode without one.
+        """
+        if u.ndim < 3 or u.shape[-1] != self.dim:
+            raise ValueError(f"u: expected shape (B, *grid, {self.dim}), got {tuple(u.shape)}")
+        delta, b, c = self.coefficients(u)
+        u = u.to(delta.dtype)  # autocast casts the projections, not their input
+        if initial_state is None and not return_state:
+            return scan_field(
+                u,
+                delta,
+                self.decay,
+                b,
+                c,
+                self.skip,
+                directions=self.directions,
+                termination=self.termination,
+                passive=self.constrained,
+            )
+        if self.directions != "raster":
+            raise ValueError(
+                "initial_state and return_state: expected directions='raster' "
+                f"(one line, one way), got {self.directions!r}"
+            )
+        lines = (t.flatten(1, -2) for t in (u, delta, b, c))
+        u_line, delta_line, b_line, c_line = lines
+        result = kirchhoff_scan(
+            u_line,
+            delta_line,
+            self.decay,
+            b_line,
+            c_line,
+            self.skip,
+            initial_state=initial_state,
+            return_state=return_state,
+            termination=self.termination,
+            passive=self.constrained,
+        )
+        if not return_state:
+            return result.reshape(u.shape)
+        y, state = result
+        return y.reshape(u.shape), state
+
+    def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One position of a raster scan, for streaming.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, D)
+        state : Tensor, shape (B, D, N), optional
+            State before this position; rest if absent.
+
+        Returns
+        -------
+        y : Tensor, shape (B, D)
+        state : Tensor, shape (B, D, N)
+        """
+        y, state = self.forward(u.unsqueeze(1), initial_state=state, return_state=True)
+        return y.squeeze(1), state
+
+    def extra_repr(self) -> str:
+        return (
+            f"dim={self.dim}, d_state={self.d_state}, dt_rank={self.dt_rank}, "
+            f"directions={self.directions!r}, termination={self.termination!r}, "
+            f"constrained={self.constrained}"
+        )
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,98 @@
+"""The options of a Cascaded Kirchhoff Block, as one value that backbones and hosts pass around."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chonn_ops.nn.grid import DIRECTIONS
+from chonn_ops.scan import TERMINATIONS
+
+NORMS = ("layer", "rms", "group", "none")
+TOPOLOGIES = ("series", "parallel")
+STAGE_INPUTS = ("chain", "inject")
+
+
+@dataclasses.dataclass(frozen=True)
+class CKBOptions:
+    """Options of a `CKB`; the fields are its keywords, with the same defaults.
+
+    Parameters
+    ----------
+    order : int
+        Number of cells N. 0 means "no block": backbones then are their plain selves.
+    d_state : int
+        States a channel in every cell.
+    expand : int
+        Width of the evolution branch over the width of the block.
+    norm : {"layer", "rms", "group", "none"}
+        Norm before the branches: over channels ("layer", "rms"), over channels and positions
+        ("group": keeps the relative amplitudes of a field) or none.
+    directions : {"raster", "bidirectional", "cross", "axial"}
+        How a field becomes scan paths, see `chonn_ops.nn.grid`.
+    termination : {"matched", "ring"}
+        What lines do at their ends; the local convolution pads accordingly (zeros, circular).
+    topology : {"series", "parallel"}
+        Cells one after the other, or side by side on the same input (ablation).
+    stage_input : {"chain", "inject"}
+        What later cells of a series receive: the previous output (the paper's PDE text) or the
+        block input plus the previous output (its vision text).
+    constrained : bool
+        Stable, dissipative circuits by construction, see `KirchhoffCell`.
+    kernel_size : int
+        Points along each axis of the depthwise convolution; odd.
+    dt_rank : int, optional
+        Rank of the step projection; default ``ceil(expand * dim / 16)``.
+    dt_min, dt_max : float
+        Range of the initial step Delta.
+
+    Raises
+    ------
+    ValueError
+        For values outside these sets; the message states expected and actual.
+    """
+
+    order: int = 2
+    d_state: int = 16
+    expand: int = 1
+    norm: str = "layer"
+    directions: str = "cross"
+    termination: str = "matched"
+    topology: str = "series"
+    stage_input: str = "chain"
+    constrained: bool = True
+    kernel_size: int = 3
+    dt_rank: int | None = None
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+
+    def __post_init__(self) -> None:
+        choices = {
+            "norm": NORMS,
+            "directions": DIRECTIONS,
+            "termination": TERMINATIONS,
+            "topology": TOPOLOGIES,
+            "stage_input": STAGE_INPUTS,
+        }
+        for name, known in choices.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name}: expected one of {tuple(known)}, got {value!r}")
+        least = {"order": 0, "d_state": 1, "expand": 1, "kernel_size": 1}
+        if self.dt_rank is not None:
+            least["dt_rank"] = 1
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < bound:
+                raise ValueError(f"{name}: expected an integer of at least {bound}, got {value!r}")
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
+        if not isinstance(self.constrained, bool):
+            raise ValueError(f"constrained: expected a bool, got {self.constrained!r}")
+        for name in ("dt_min", "dt_max"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{name}: expected a number, got {value!r}")
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
+            )

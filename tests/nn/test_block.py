@@ -1,0 +1,187 @@
+"""The Cascaded Kirchhoff Block against its equations, and as a citizen of PyTorch."""
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from chonn_ops import CKB, CKBOptions
+
+SHAPES = {None: (2, 9, 8), 1: (2, 8, 9), 2: (2, 8, 4, 5), 3: (2, 8, 3, 4, 2)}
+
+
+def build(spatial_dims=None, **options):
+    torch.manual_seed(0)
+    return CKB(8, spatial_dims, **{"d_state": 4, **options})
+
+
+@pytest.mark.parametrize("topology", ["series", "parallel"])
+@pytest.mark.parametrize("stage_input", ["chain", "inject"])
+def test_block_is_the_papers_equations(topology, stage_input):
+    block = build(order=3, directions="raster", topology=topology, stage_input=stage_input)
+    x = torch.randn(2, 9, 8)
+    normed = F.layer_norm(x, (8,), block.norm.weight, block.norm.bias)
+    w_u, w_g = block.in_proj.weight.chunk(2)
+    conv = F.conv1d(
+        (normed @ w_u.T).transpose(1, 2),
+        block.depthwise.weight,
+        block.depthwise.bias,
+        padding=1,
+        groups=8,
+    ).transpose(1, 2)
+    u = F.silu(conv @ block.pointwise.weight.T + block.pointwise.bias)
+    outputs = []
+    for cell in block.cells:
+        if topology == "parallel" or not outputs:
+            outputs.append(cell(u))
+        elif stage_input == "inject":
+            outputs.append(cell(u + outputs[-1]))
+        else:
+            outputs.append(cell(outputs[-1]))
+    expected = x + sum(outputs) * F.silu(normed @ w_g.T)
+    torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
+@pytest.mark.parametrize("directions", ["raster", "bidirectional", "cross", "axial"])
+@pytest.mark.parametrize("termination", ["matched", "ring"])
+def test_shape_in_is_shape_out_and_every_parameter_learns(spatial_dims, directions, termination):
+    block = build(spatial_dims, directions=directions, termination=termination, expand=2)
+    x = torch.randn(SHAPES[spatial_dims], requires_grad=True)
+    y = block(x)
+    assert y.shape == x.shape
+    y.square().sum().backward()
+    assert x.grad.isfinite().all()
+    for name, parameter in block.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms", "group", "none"])
+def test_norms(norm):
+    block = build(2, norm=norm)
+    x = torch.randn(SHAPES[2])
+    scaled = (block(1e3 * x) - 1e3 * x) / (block(x) - x)
+    if norm == "none":
+        assert not torch.allclose(scaled, torch.ones_like(scaled), rtol=1e-2)
+    else:  # the branch sees normalised input, so its size does not follow the input's
+        torch.testing.assert_close(block(1e3 * x) - 1e3 * x, block(x) - x, rtol=2e-2, atol=2e-3)
+
+
+def test_ring_block_commutes_with_shifts_of_a_periodic_field():
+    block = build(2, directions="axial", termination="ring").double()
+    x = torch.randn(1, 8, 6, 5, dtype=torch.float64)
+    shift = {"shifts": (2, 3), "dims": (2, 3)}
+    torch.testing.assert_close(block(x.roll(**shift)), block(x).roll(**shift))
+
+
+def test_options_are_the_keywords_with_the_same_defaults():
+    keywords = inspect.signature(CKB).parameters
+    for field in dataclasses.fields(CKBOptions):
+        assert keywords[field.name].default == field.default, field.name
+    others = set(keywords) - {field.name for field in dataclasses.fields(CKBOptions)}
+    assert others == {"dim", "spatial_dims", "device", "dtype"}
+
+
+def test_state_dict_is_plain_tensors_and_round_trips(tmp_path):
+    block = build(2)
+    state = block.state_dict()
+    assert all(type(value) is torch.Tensor for value in state.values())
+    torch.save(state, tmp_path / "block.pt")
+    other = CKB(8, 2, d_state=4)
+    other.load_state_dict(torch.load(tmp_path / "block.pt", weights_only=True))
+    x = torch.randn(SHAPES[2])
+    torch.testing.assert_close(other(x), block(x), rtol=0, atol=0)
+
+
+def test_device_and_dtype_reach_every_tensor():
+    block = CKB(8, 2, order=2, expand=2, device="meta", dtype=torch.bfloat16)
+    for name, tensor in block.state_dict().items():
+        assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16), name
+
+
+@pytest.mark.parametrize("spatial_dims", [None, 2], ids=str)
+@pytest.mark.parametrize("fullgraph_backend", ["aot_eager"])
+def test_compiles_without_graph_breaks(spatial_dims, fullgraph_backend):
+    block = build(spatial_dims, order=2)
+    x = torch.randn(SHAPES[spatial_dims])
+    compiled = torch.compile(block, fullgraph=True, backend=fullgraph_backend)
+    reference = block(x)
+    result = compiled(x)
+    torch.testing.assert_close(result, reference)
+    block.zero_grad()
+    reference.sum().backward()
+    expected = {name: p.grad.clone() for name, p in block.named_parameters()}
+    block.zero_grad()
+    result.sum().backward()
+    for name, parameter in block.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_trains_without_nan_on_large_inputs(dtype):
+    block = build(2, order=3)
+    optimizer = torch.optim.SGD(block.parameters(), lr=1e-4)
+    x = 1e3 * torch.randn(SHAPES[2])
+    for _ in range(5):
+        with torch.autocast("cpu", dtype):
+            y = block(x)
+        loss = (y.float() / 1e3).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in block.parameters())
+
+
+def test_pure_bfloat16_stays_close():
+    block = build(2)
+    x = torch.randn(SHAPES[2])
+    expected = block(x) - x
+    result = block.bfloat16()(x.bfloat16())
+    assert result.dtype == torch.bfloat16
+    assert (result.float() - x - expected).norm() / expected.norm() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": -1}, "order: expected an integer of at least 0, got -1"),
+        ({"order": 1.5}, "order: expected an integer of at least 0, got 1.5"),
+        ({"d_state": 0}, "d_state: expected an integer of at least 1, got 0"),
+        ({"norm": "batch"}, "norm: expected one of ('layer', 'rms', 'group', 'none'), got 'batch'"),
+        ({"directions": "up"}, "got 'up'"),
+        (
+            {"termination": "closed"},
+            "termination: expected one of ('matched', 'ring'), got 'closed'",
+        ),
+        ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
+        ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
+        ({"constrained": "no"}, "constrained: expected a bool, got 'no'"),
+        ({"kernel_size": 4}, "kernel_size: expected an odd number, got 4"),
+        ({"dt_min": 1.0}, "expected 0 < dt_min <= dt_max, got 1.0, 0.1"),
+        ({"dt_rank": 0}, "dt_rank: expected an integer of at least 1, got 0"),
+    ],
+    ids=str,
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CKBOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CKB(8, order=0), "order: expected at least 1 in a CKB, got 0"),
+        (lambda: CKB(8, 4), "spatial_dims: expected None, 1, 2 or 3, got 4"),
+        (lambda: CKB(8)(torch.zeros(2, 8, 9)), "expected shape (B, L, 8), got (2, 8, 9)"),
+        (lambda: CKB(8, 2)(torch.zeros(2, 9, 8)), "expected shape (B, 8, H, W), got (2, 9, 8)"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()

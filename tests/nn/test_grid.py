@@ -1,0 +1,108 @@
+"""Scan paths against their definition, written with flips and transposes."""
+
+import pytest
+import torch
+
+from chonn_ops import kirchhoff_scan
+from chonn_ops.nn import DIRECTIONS, scan_field
+from chonn_ops.nn.grid import axis_orders
+
+GRIDS = [(7,), (4, 5), (3, 4, 2)]
+
+
+def coefficients(grid, channels=3, states=2, batch=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    delta = torch.rand(batch, *grid, channels, generator=generator, dtype=torch.float64) + 0.05
+    decay = torch.rand(channels, states, generator=generator, dtype=torch.float64) + 0.1
+    u, b, c = (normal(batch, *grid, k) for k in (channels, states, states))
+    return u, delta, decay, b, c, normal(channels)
+
+
+def flip_scan(u, delta, decay, b, c):
+    """Backward scan by flipping, the definition of `reverse`."""
+    flipped = (t.flip(1) for t in (u, delta, b, c))
+    uf, df, bf, cf = flipped
+    return kirchhoff_scan(uf, df, decay, bf, cf, backend="reference").flip(1)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_raster_is_the_flattened_scan(grid):
+    u, delta, decay, b, c, d = coefficients(grid)
+    flat = [t.flatten(1, -2) for t in (u, delta, b, c)]
+    expected = kirchhoff_scan(flat[0], flat[1], decay, flat[2], flat[3], d).reshape(u.shape)
+    torch.testing.assert_close(scan_field(u, delta, decay, b, c, d), expected)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_cross_is_the_mean_of_both_ways_along_every_axis_order(grid):
+    u, delta, decay, b, c, d = coefficients(grid)
+    total, count = torch.zeros_like(u), 0
+    for order in axis_orders(len(grid), "cross"):
+        perm = (0, *(a + 1 for a in order), u.ndim - 1)
+        inverse = [perm.index(k) for k in range(u.ndim)]
+        ordered = u.permute(perm)
+        lines = [t.permute(perm).flatten(1, -2) for t in (u, delta, b, c)]
+        for scan in (kirchhoff_scan, flip_scan):
+            y = scan(lines[0], lines[1], decay, lines[2], lines[3])
+            total = total + y.reshape(ordered.shape).permute(inverse)
+            count += 1
+    expected = total / count + d * u
+    result = scan_field(u, delta, decay, b, c, d, directions="cross")
+    torch.testing.assert_close(result, expected)
+
+
+def test_axial_scans_every_row_and_every_column():
+    u, delta, decay, b, c, d = coefficients((4, 5))
+    total = torch.zeros_like(u)
+    for row in range(4):
+        args = (u[:, row], delta[:, row], decay, b[:, row], c[:, row])
+        total[:, row] += kirchhoff_scan(*args) + flip_scan(*args)
+    for column in range(5):
+        args = (u[:, :, column], delta[:, :, column], decay, b[:, :, column], c[:, :, column])
+        total[:, :, column] += kirchhoff_scan(*args) + flip_scan(*args)
+    result = scan_field(u, delta, decay, b, c, d, directions="axial")
+    torch.testing.assert_close(result, total / 4 + d * u)
+
+
+@pytest.mark.parametrize("directions", [m for m in DIRECTIONS if m != "raster"])
+def test_two_way_modes_with_constant_coefficients_commute_with_reflection(directions):
+    u, _, decay, _, _, d = coefficients((4, 5))
+    delta = torch.full_like(u, 0.3)
+    b = c = torch.ones(*u.shape[:-1], decay.shape[1], dtype=u.dtype)
+
+    def operator(field):
+        return scan_field(field, delta, decay, b, c, d, directions=directions)
+
+    torch.testing.assert_close(operator(u.flip(1, 2)), operator(u).flip(1, 2))
+
+
+def test_axial_ring_commutes_with_shifts():
+    u, _, decay, _, _, d = coefficients((6, 5))
+    delta = torch.full_like(u, 0.3)
+    b = c = torch.ones(*u.shape[:-1], decay.shape[1], dtype=u.dtype)
+
+    def operator(field):
+        return scan_field(field, delta, decay, b, c, d, directions="axial", termination="ring")
+
+    shift = {"shifts": (2, 1), "dims": (1, 2)}
+    torch.testing.assert_close(operator(u.roll(**shift)), operator(u).roll(**shift))
+
+
+@pytest.mark.parametrize("directions", DIRECTIONS)
+@pytest.mark.parametrize("termination", ["matched", "ring"])
+def test_gradients_of_every_mode(directions, termination):
+    inputs = [t.requires_grad_() for t in coefficients((3, 2), channels=2, batch=1)]
+
+    def run(*args):
+        return scan_field(*args, directions=directions, termination=termination)
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_unknown_mode_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"expected one of \('raster'.*got 'spiral'"):
+        axis_orders(2, "spiral")
