@@ -1,0 +1,123 @@
+"""The scan in plain PyTorch for any device, a chunk of steps at a time.
+
+Within a chunk the recurrence is solved by doubling (log2 of the chunk length passes), which only
+ever multiplies retentions and so never overflows. Chunks of `_CHUNK` steps and slices of `_SLICE`
+states bound the extra memory by O(B L D), whatever N: the backward keeps one state a chunk and
+recomputes the rest. `reverse` flips inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from chonn_ops.scan._zoh import bend, retention_and_weight
+
+_CHUNK = 32
+_SLICE = 16
+
+
+def _chunks(steps: int) -> list[slice]:
+    return [slice(k, min(k + _CHUNK, steps)) for k in range(0, steps, _CHUNK)]
+
+
+def _slices(states: int) -> Iterator[slice]:
+    return (slice(n, min(n + _SLICE, states)) for n in range(0, states, _SLICE))
+
+
+def _flip(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.flip(1) for tensor in tensors]
+
+
+def _solve(a: Tensor, x: Tensor, start: Tensor) -> Tensor:
+    """``v_k = a_k v_{k-1} + x_k`` along dim 1 from `start`; overwrites `a` and `x`."""
+    shift = 1
+    while shift < a.shape[1]:
+        x[:, shift:] += a[:, shift:] * x[:, :-shift]
+        a[:, shift:] *= a[:, :-shift].clone()
+        shift *= 2
+    return x.addcmul_(a, start[:, None])
+
+
+def _advance(
+    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """States (B, S, D, n) of one chunk, with its retentions and weights."""
+    retention, weight = retention_and_weight(delta[..., None], decay)
+    inflow = weight * b[:, :, None, :] * u[..., None]
+    return _solve(retention.clone(), inflow, start), retention, weight
+
+
+def forward(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    if reverse:
+        u, delta, b, c = _flip(u, delta, b, c)
+    y = torch.zeros_like(u) if d is None else d * u
+    state = u.new_empty(u.shape[0], *decay.shape)
+    state.copy_(torch.zeros_like(state) if initial_state is None else initial_state)
+    for n in _slices(decay.shape[1]):
+        for k in _chunks(u.shape[1]):
+            v, _, _ = _advance(u[:, k], delta[:, k], decay[:, n], b[:, k, n], state[..., n])
+            y[:, k] += (c[:, k, None, n] * v).sum(-1)
+            state[..., n] = v[:, -1]
+    return (y.flip(1) if reverse else y), state
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    if reverse:
+        grad_y, u, delta, b, c = _flip(grad_y, u, delta, b, c)
+    rest = u.new_zeros(u.shape[0], *decay.shape)
+    start = rest if initial_state is None else initial_state
+    carried = rest.clone() if grad_state is None else grad_state.clone()
+    grad_u = torch.zeros_like(u) if d is None else d * grad_y
+    grad_delta, grad_decay = torch.zeros_like(u), torch.zeros_like(decay)
+    grad_b, grad_c = torch.empty_like(b), torch.empty_like(c)
+    for n in _slices(decay.shape[1]):
+        chunks, checkpoints = _chunks(u.shape[1]), [start[..., n]]
+        for k in chunks[:-1]:
+            v, _, _ = _advance(u[:, k], delta[:, k], decay[:, n], b[:, k, n], checkpoints[-1])
+            checkpoints.append(v[:, -1].clone())
+        for k, entry in reversed(list(zip(chunks, checkpoints, strict=True))):
+            u_k, b_k, grad_y_k = u[:, k, :, None], b[:, k, None, n], grad_y[:, k, :, None]
+            delta_k, rates = delta[:, k, :, None], decay[:, n]
+            v, retention, weight = _advance(u[:, k], delta[:, k], rates, b[:, k, n], entry)
+            grad_c[:, k, n] = (grad_y_k * v).sum(2)
+            before = torch.cat([entry[:, None], v[:, :-1]], dim=1)
+            # The adjoint runs backwards, and its retention is that of the step after.
+            after = torch.cat([torch.ones_like(v[:, :1]), retention[:, 1:].flip(1)], dim=1)
+            g = _solve(after, (c[:, k, None, n] * grad_y_k).flip(1), carried[..., n]).flip(1)
+            leaving = retention * g
+            carried[..., n] = leaving[:, 0]
+            grad_b[:, k, n] = (g * weight * u_k).sum(2)
+            grad_u[:, k] += (g * weight * b_k).sum(-1)
+            grad_delta[:, k] += (leaving * (b_k * u_k - rates * before)).sum(-1)
+            slope = bend(delta_k, rates, retention, weight)
+            grad_decay[:, n] -= (leaving * delta_k * before + g * b_k * u_k * slope).sum((0, 1))
+    if reverse:
+        grad_u, grad_delta, grad_b, grad_c = _flip(grad_u, grad_delta, grad_b, grad_c)
+    return (
+        *(grad_u, grad_delta, grad_decay, grad_b, grad_c),
+        None if d is None else (grad_y * u).sum((0, 1)),
+        None if initial_state is None else carried,
+    )

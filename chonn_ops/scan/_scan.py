@@ -1,0 +1,133 @@
+"""The public function: checks, terminations, and the call of the operator."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from chonn_ops.scan import _op
+from chonn_ops.scan._checks import check_arguments
+
+
+def _periodic_state(
+    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, reverse: bool, backend: str
+) -> Tensor:
+    """The state that one turn around the ring reproduces.
+
+    A turn maps ``v`` to ``prod_k(retention_k) v + v_L``, with ``v_L`` the final state from rest;
+    the product is ``exp(-decay * sum_k delta_k)``.
+    """
+    _, end = _op.scan(u, delta, decay, b, c, None, None, reverse, backend)
+    turn = delta.sum(1, dtype=end.dtype)[..., None] * decay
+    return end / -torch.expm1(-turn)
+
+
+@overload
+def kirchhoff_scan(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    *,
+    reverse: bool = False,
+    initial_state: Tensor | None = None,
+    return_state: Literal[False] = False,
+    termination: str = "matched",
+    backend: str | None = None,
+) -> Tensor: ...
+
+
+@overload
+def kirchhoff_scan(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    *,
+    reverse: bool = False,
+    initial_state: Tensor | None = None,
+    return_state: Literal[True],
+    termination: str = "matched",
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def kirchhoff_scan(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    *,
+    reverse: bool = False,
+    initial_state: Tensor | None = None,
+    return_state: bool = False,
+    termination: str = "matched",
+    backend: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    r"""Run N first-order circuit states per channel along a line and read them out.
+
+    .. math::
+
+        v_k = e^{-\Delta_k \lambda} v_{k-1}
+              + \frac{1 - e^{-\Delta_k \lambda}}{\lambda} b_k u_k, \qquad
+        y_k = \sum_n c_k v_k + d u_k
+
+    State, exponentials and sums are float32 for narrower inputs, and float64 as soon as one input
+    is float64. Nothing of size (B, L, D, N) is ever stored, forward or backward.
+
+    Parameters
+    ----------
+    u : Tensor, shape (B, L, D)
+        Input :math:`u_k`. bfloat16, float16, float32 or float64.
+    delta : Tensor, shape (B, L, D)
+        Time steps :math:`\Delta_k` > 0, in the time unit of ``1 / decay``.
+    decay : Tensor, shape (D, N)
+        Decay rates :math:`\lambda` > 0. Checked on the CPU; a check on a GPU would stall it.
+    b, c : Tensor, shape (B, L, N)
+        Injection and readout coefficients, shared by the channels.
+    d : Tensor, shape (D,), optional
+        Skip from input to output; none by default.
+    reverse : bool
+        Scan from k = L-1 down to 0.
+    initial_state : Tensor, shape (B, D, N), optional
+        State before the first step of the scan; rest (zeros) by default.
+    return_state : bool
+        Also return the state after the last step of the scan.
+    termination : {"matched", "ring"}
+        "matched" starts from rest or `initial_state`. "ring" closes the line on itself: the scan
+        starts from the state that one turn reproduces, so the final state equals the initial one.
+    backend : {"reference", "torch", "cpu"}, optional
+        Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
+
+    Returns
+    -------
+    y : Tensor, shape (B, L, D)
+        Output, in ``u.dtype``.
+    state : Tensor, shape (B, D, N)
+        Only with `return_state`; float32, or float64 where an input is float64.
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, dtype or device; non-positive decay; an unknown termination; an unknown or
+        unavailable backend; an `initial_state` together with "ring".
+
+    References
+    ----------
+    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc; "ring" is this
+    package's own.
+    """
+    check_arguments(u, delta, decay, b, c, d, initial_state, termination)
+    chosen = backend or ""
+    if termination == "ring":
+        initial_state = _periodic_state(u, delta, decay, b, c, reverse, chosen)
+    y, state = _op.scan(u, delta, decay, b, c, d, initial_state, reverse, chosen)
+    return (y, state) if return_state else y

@@ -1,0 +1,94 @@
+/* Vectors of REAL and the zero-order-hold coefficients. Included once per precision. */
+
+typedef REAL VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER IVEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+
+static inline VEC NAME(load)(const REAL *p) { return *(const VEC *)p; }
+static inline void NAME(store)(REAL *p, VEC x) { *(VEC *)p = x; }
+static inline VEC NAME(select)(IVEC mask, VEC yes, VEC no) {
+    return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
+}
+
+struct NAME(coefficients) {
+    VEC retention; /* exp(-z) */
+    VEC loss;      /* 1 - exp(-z), relative error of a few ulp at any z */
+    VEC phi;       /* (1 - exp(-z)) / z, where small holds */
+    VEC slope;     /* (1 - phi) / z, where small holds */
+    IVEC small;    /* z < ln(2) / 2 */
+};
+
+/* exp(r) - 1 = r + r^2 Q(r) on |r| <= ln(2) / 2, then -z = k ln(2) + r. Where k = 0 the loss is
+ * -(r + r^2 Q): nothing cancels. z beyond Z_MAX (normal numbers end) saturates; NaN passes. */
+static inline struct NAME(coefficients) NAME(zoh)(VEC z) {
+    const VEC zero = {0};
+    z = NAME(select)(z > (REAL)Z_MAX, zero + (REAL)Z_MAX, z);
+    /* Adding 1.5 * 2^mantissa rounds to an integer, left in the low bits. */
+    VEC shifted = z * (REAL)-1.4426950408889634 + (REAL)ROUNDER;
+    VEC k = shifted - (REAL)ROUNDER;
+    VEC r = -(k * (REAL)0.69314718055994531 + z);
+    VEC q = Q(r);
+    VEC phi = r * q + (REAL)1;
+    VEC power = (VEC)(((IVEC)shifted << MANTISSA_BITS) + EXPONENT_ONE);
+    VEC scaled = power * (r * phi);
+    struct NAME(coefficients) out = {
+        .retention = power + scaled,
+        .loss = ((REAL)1 - power) - scaled,
+        .phi = phi,
+        .slope = q,
+        .small = k == zero,
+    };
+    return out;
+}
+
+/* One sequence: where step 0 (in scan order) lies, and how far the next one is. */
+struct NAME(stream) {
+    REAL *at;
+    int64_t step;
+};
+
+static inline struct NAME(stream) NAME(open)(const void *tensor, const struct scan_args *a,
+                                             int64_t batch, const int64_t stride[2]) {
+    REAL *first = (REAL *)tensor + batch * stride[0];
+    struct NAME(stream) forward = {first, stride[1]};
+    struct NAME(stream) backward = {first + (a->steps - 1) * stride[1], -stride[1]};
+    return a->reverse ? backward : forward;
+}
+
+static inline struct NAME(stream) NAME(channels)(struct NAME(stream) s, int64_t channel) {
+    s.at += channel;
+    return s;
+}
+
+/* The rows of one chunk as whole vectors: in place, or through `packed` where the last block of
+ * channels is narrower than a vector. Idle lanes hold zeros: delta = 0 leaves their state alone. */
+static inline struct NAME(stream) NAME(rows)(struct NAME(stream) s, int64_t first, int rows,
+                                             int width, REAL *packed, int read) {
+    s.at += first * s.step;
+    if (width == LANES) return s;
+    struct NAME(stream) out = {packed, LANES};
+    if (read) {
+        for (int t = 0; t < rows; t++)
+            for (int lane = 0; lane < LANES; lane++)
+                packed[t * LANES + lane] = lane < width ? s.at[t * s.step + lane] : 0;
+    }
+    return out;
+}
+
+static inline void NAME(unpack)(struct NAME(stream) s, int64_t first, int rows, int width,
+                                const REAL *packed) {
+    if (width == LANES) return;
+    for (int t = 0; t < rows; t++)
+        for (int lane = 0; lane < width; lane++)
+            s.at[(first + t) * s.step + lane] = packed[t * LANES + lane];
+}
+
+/* (channels, states) tensors of one batch <-> one vector a state; `idle` fills the idle lanes. */
+static inline VEC NAME(gather)(const REAL *p, int64_t states, int width, REAL idle) {
+    VEC out;
+    for (int lane = 0; lane < LANES; lane++) out[lane] = lane < width ? p[lane * states] : idle;
+    return out;
+}
+
+static inline void NAME(scatter)(REAL *p, int64_t states, int width, VEC x) {
+    for (int lane = 0; lane < width; lane++) p[lane * states] = x[lane];
+}

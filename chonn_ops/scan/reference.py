@@ -1,0 +1,106 @@
+"""The selective Kirchhoff scan, step by step in float64: the truth that every backend is held to.
+
+============  ======================  ===========================================================
+here          paper                   meaning
+============  ======================  ===========================================================
+``v``         :math:`v_k`             latent potential (state), one for each channel and state
+``u``         :math:`u_k`             input of the cell
+``y``         :math:`y_k`             output of the cell, eq. methods_knc_impl
+``delta``     :math:`\\Delta_k`        time step, positive (softplus), eq. methods_selective_proj
+``decay``     :math:`\\lambda`         decay rate, positive, eq. methods_selective_disc
+``retention`` :math:`\\bar\\alpha_k`    exp(-Delta_k lambda), eq. methods_selective_disc
+``weight``    :math:`\\bar\\beta_k/b_k` (1 - exp(-Delta_k lambda)) / lambda, eq. methods_selective_disc
+``b``         :math:`b_k`             injection coefficient, eq. methods_selective_proj
+``c``         :math:`c_k`             readout coefficient, eq. methods_selective_proj
+``d``         :math:`d`               skip from input to output, eq. methods_knc_impl
+============  ======================  ===========================================================
+
+One step is eq. methods_knc_impl, with the N states of a channel summed in the readout::
+
+    v_k = retention_k * v_{k-1} + weight_k * b_k * u_k
+    y_k = sum_n c_k * v_k + d * u_k
+
+Equation names are the labels in the Methods of the CHONN paper. `forward` is plain differentiable
+PyTorch; `backward` is its adjoint, written by hand because autograd of the weight cancels at small
+``delta * decay``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from chonn_ops.scan._zoh import bend, retention_and_weight
+
+
+def _order(steps: int, reverse: bool) -> list[int]:
+    return list(range(steps - 1, -1, -1)) if reverse else list(range(steps))
+
+
+def _states(
+    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, initial_state: Tensor | None, reverse: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """The initial state and the state after each step, in scan order."""
+    start = u.new_zeros(u.shape[0], *decay.shape) if initial_state is None else initial_state
+    v, states = start, []
+    for k in _order(u.shape[1], reverse):
+        retention, weight = retention_and_weight(delta[:, k, :, None], decay)
+        v = retention * v + weight * b[:, k, None, :] * u[:, k, :, None]
+        states.append(v)
+    return start, states
+
+
+def forward(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Output (B, L, D) and final state (B, D, N)."""
+    _, states = _states(u, delta, decay, b, initial_state, reverse)
+    order = _order(u.shape[1], reverse)
+    y = [(c[:, k, None, :] * v).sum(-1) for k, v in zip(order, states, strict=True)]
+    out = torch.stack(y[::-1] if reverse else y, dim=1)
+    return out if d is None else out + d * u, states[-1].clone()
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
+    start, states = _states(u, delta, decay, b, initial_state, reverse)
+    befores = [start, *states[:-1]]
+    grad_u = torch.zeros_like(u) if d is None else d * grad_y
+    grad_delta, grad_decay = torch.zeros_like(u), torch.zeros_like(decay)
+    grad_b, grad_c = torch.zeros_like(b), torch.zeros_like(c)
+    carried = torch.zeros_like(start) if grad_state is None else grad_state
+    walk = list(zip(_order(u.shape[1], reverse), befores, states, strict=True))
+    for k, before, v in reversed(walk):
+        step, u_k, b_k = delta[:, k, :, None], u[:, k, :, None], b[:, k, None, :]
+        retention, weight = retention_and_weight(step, decay)
+        g = carried + c[:, k, None, :] * grad_y[:, k, :, None]
+        carried = retention * g
+        grad_c[:, k] = (grad_y[:, k, :, None] * v).sum(1)
+        grad_b[:, k] = (g * weight * u_k).sum(1)
+        grad_u[:, k] += (g * weight * b_k).sum(-1)
+        grad_delta[:, k] = (carried * (b_k * u_k - decay * before)).sum(-1)
+        slope = bend(step, decay, retention, weight)
+        grad_decay -= (carried * step * before + g * b_k * u_k * slope).sum(0)
+    grad_d = None if d is None else (grad_y * u).sum((0, 1))
+    return (
+        *(grad_u, grad_delta, grad_decay, grad_b, grad_c, grad_d),
+        None if initial_state is None else carried,
+    )
