@@ -9,9 +9,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 TERMINATIONS = ("matched", "ring")
 
 
-def _expect(condition: bool, name: str, expected: object, actual: object) -> None:
-    if not condition:
-        raise ValueError(f"{name}: expected {expected}, got {actual}")
+def _error(name: str, expected: object, actual: object) -> ValueError:
+    return ValueError(f"{name}: expected {expected}, got {actual}")
 
 
 def check_arguments(
@@ -25,19 +24,20 @@ def check_arguments(
     termination: str,
 ) -> None:
     """Shapes, dtypes, devices and names: nothing here reads a tensor's values."""
-    _expect(termination in TERMINATIONS, "termination", f"one of {TERMINATIONS}", repr(termination))
-    _expect(
-        termination == "matched" or initial_state is None,
-        "initial_state",
-        f"None with termination={termination!r}, which sets the state itself",
-        "a tensor",
-    )
-    _expect(u.dim() == 3, "u", "shape (B, L, D)", tuple(u.shape))
-    _expect(decay.dim() == 2, "decay", "shape (D, N)", tuple(decay.shape))
+    if termination not in TERMINATIONS:
+        raise _error("termination", f"one of {TERMINATIONS}", repr(termination))
+    if termination == "ring" and initial_state is not None:
+        raise _error("initial_state", "None with termination='ring', which sets it", "a tensor")
+    if u.dim() != 3:
+        raise _error("u", "shape (B, L, D)", tuple(u.shape))
+    if decay.dim() != 2:
+        raise _error("decay", "shape (D, N)", tuple(decay.shape))
     B, L, D = u.shape
     N = decay.shape[1]
-    _expect(min(L, D, N) > 0, "sizes", "L, D, N at least 1", f"L={L}, D={D}, N={N}")
+    if L == 0 or D == 0 or N == 0:
+        raise _error("u and decay", "L, D and N of at least 1", f"L={L}, D={D}, N={N}")
     for name, tensor, symbols, shape in (
+        ("u", u, "(B, L, D)", (B, L, D)),
         ("delta", delta, "(B, L, D)", (B, L, D)),
         ("decay", decay, "(D, N)", (D, N)),
         ("b", b, "(B, L, N)", (B, L, N)),
@@ -45,20 +45,19 @@ def check_arguments(
         ("d", d, "(D,)", (D,)),
         ("initial_state", initial_state, "(B, D, N)", (B, D, N)),
     ):
-        if tensor is not None:
-            _expect(
-                tuple(tensor.shape) == shape,
-                name,
-                f"shape {symbols} = {shape}",
-                tuple(tensor.shape),
-            )
-            _expect(tensor.device == u.device, name, f"device {u.device} like u", tensor.device)
-            _expect(tensor.dtype in DTYPES, name, f"a dtype of {DTYPES}", tensor.dtype)
-    _expect(u.dtype in DTYPES, "u", f"a dtype of {DTYPES}", u.dtype)
+        if tensor is None:
+            continue
+        if tensor.shape != shape:
+            raise _error(name, f"shape {symbols} = {shape}", tuple(tensor.shape))
+        if tensor.device != u.device:
+            raise _error(name, f"device {u.device}, where u is", tensor.device)
+        if tensor.dtype not in DTYPES:
+            raise _error(name, f"a dtype of {DTYPES}", tensor.dtype)
 
 
 def check_decay(decay: Tensor) -> None:
     """Positive decays; CPU only, because reading the answer on a GPU would stall its queue."""
     if decay.device.type == "cpu":
-        smallest = decay.min()
-        _expect(bool(smallest > 0), "decay", "> 0 everywhere", f"minimum {smallest.item():g}")
+        smallest = decay.min().item()
+        if not smallest > 0:
+            raise _error("decay", "> 0 everywhere", f"minimum {smallest:g}")

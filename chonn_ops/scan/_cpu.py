@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from functools import cache
 from pathlib import Path
@@ -71,11 +72,20 @@ def _streamable(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _arguments(reverse: bool, groups: int, tensors: dict[str, Tensor | None]) -> _Arguments:
+def _threads(sizes: tuple[int, ...]) -> int:
+    """As many as PyTorch uses, but none for less work than it takes to wake it."""
+    return min(torch.get_num_threads(), 1 + math.prod(sizes) // 32768)
+
+
+def _arguments(
+    sizes: tuple[int, ...],
+    groups: int,
+    reverse: bool,
+    threads: int,
+    tensors: dict[str, Tensor | None],
+) -> _Arguments:
     """Holds addresses only: `tensors` must outlive the call."""
-    u, decay = tensors["u"], tensors["decay"]
-    assert u is not None and decay is not None
-    arguments = _Arguments(*u.shape, decay.shape[1], groups, reverse, torch.get_num_threads())
+    arguments = _Arguments(*sizes, groups, reverse, threads)
     for name, tensor in tensors.items():
         if tensor is not None:
             setattr(arguments, name, tensor.data_ptr())
@@ -119,7 +129,8 @@ def forward(
     tensors = _inputs(u, delta, decay, b, c, d, initial_state)
     tensors["y"] = y = torch.empty(u.shape, dtype=u.dtype)
     tensors["state"] = state = torch.empty(u.shape[0], *decay.shape, dtype=u.dtype)
-    arguments = _arguments(reverse, 1, tensors)
+    sizes = (*u.shape, decay.shape[1])
+    arguments = _arguments(sizes, 1, reverse, _threads(sizes), tensors)
     library.chonn_scan_forward(_isa(), u.dtype == torch.float64, arguments)
     return y, state
 
@@ -148,7 +159,7 @@ def backward(
     isa, is_double = _isa(), u.dtype == torch.float64
     B, L, D = u.shape
     N = decay.shape[1]
-    threads = torch.get_num_threads()
+    threads = _threads((B, L, D, N))
     groups = _groups(B, -(-D // library.chonn_scan_lanes(isa, is_double)), threads)
 
     def empty(*shape: int) -> Tensor:
@@ -168,7 +179,8 @@ def backward(
     tensors["grad_y"] = _streamable(grad_y)
     tensors["grad_state"] = None if grad_state is None else grad_state.contiguous()
     tensors["workspace"] = empty(threads * library.chonn_scan_workspace(isa, is_double, L))
-    library.chonn_scan_backward(isa, is_double, _arguments(reverse, groups, tensors))
+    arguments = _arguments((B, L, D, N), groups, reverse, threads, tensors)
+    library.chonn_scan_backward(isa, is_double, arguments)
     for name in ("grad_decay", "grad_b", "grad_c", "grad_d"):
         partial = outputs[name]
         if partial is not None:

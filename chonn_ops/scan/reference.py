@@ -9,7 +9,7 @@ here          paper                   meaning
 ``delta``     :math:`\\Delta_k`        time step, positive (softplus), eq. methods_selective_proj
 ``decay``     :math:`\\lambda`         decay rate, positive, eq. methods_selective_disc
 ``retention`` :math:`\\bar\\alpha_k`    exp(-Delta_k lambda), eq. methods_selective_disc
-``weight``    :math:`\\bar\\beta_k/b_k` (1 - exp(-Delta_k lambda)) / lambda, eq. methods_selective_disc
+``weight``    :math:`\\bar\\beta_k/b_k` (1 - exp(-Delta_k lambda)) / lambda, same equation
 ``b``         :math:`b_k`             injection coefficient, eq. methods_selective_proj
 ``c``         :math:`c_k`             readout coefficient, eq. methods_selective_proj
 ``d``         :math:`d`               skip from input to output, eq. methods_knc_impl

@@ -1,3 +1,6 @@
+#include <immintrin.h>
+
 #define KERNEL chonn_scan_avx512
 #define VECTOR_BYTES 64
+#define X86_MIN(type) _mm512_min_##type
 #include "kernel.h"

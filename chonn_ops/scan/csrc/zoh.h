@@ -8,6 +8,14 @@ static inline void NAME(store)(REAL *p, VEC x) { *(VEC *)p = x; }
 static inline VEC NAME(select)(IVEC mask, VEC yes, VEC no) {
     return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
 }
+/* The smaller one; `x` where `x` is NaN. One instruction where the compiler would need three. */
+static inline VEC NAME(least)(VEC bound, VEC x) {
+#ifdef LEAST
+    return (VEC)LEAST(bound, x);
+#else
+    return NAME(select)(x > bound, bound, x);
+#endif
+}
 
 struct NAME(coefficients) {
     VEC retention; /* exp(-z) */
@@ -17,24 +25,24 @@ struct NAME(coefficients) {
     IVEC small;    /* z < ln(2) / 2 */
 };
 
-/* exp(r) - 1 = r + r^2 Q(r) on |r| <= ln(2) / 2, then -z = k ln(2) + r. Where k = 0 the loss is
- * -(r + r^2 Q): nothing cancels. z beyond Z_MAX (normal numbers end) saturates; NaN passes. */
+/* z = k ln(2) + r with |r| <= ln(2) / 2, and (1 - exp(-r)) / r = phi = 1 - r Q(r). Where k = 0 the
+ * loss is r phi: nothing cancels. z beyond Z_MAX (normal numbers end) saturates; NaN passes. */
 static inline struct NAME(coefficients) NAME(zoh)(VEC z) {
     const VEC zero = {0};
-    z = NAME(select)(z > (REAL)Z_MAX, zero + (REAL)Z_MAX, z);
+    z = NAME(least)(zero + (REAL)Z_MAX, z);
     /* Adding 1.5 * 2^mantissa rounds to an integer, left in the low bits. */
-    VEC shifted = z * (REAL)-1.4426950408889634 + (REAL)ROUNDER;
+    VEC shifted = z * (REAL)1.4426950408889634 + (REAL)ROUNDER;
     VEC k = shifted - (REAL)ROUNDER;
-    VEC r = -(k * (REAL)0.69314718055994531 + z);
-    VEC q = Q(r);
-    VEC phi = r * q + (REAL)1;
-    VEC power = (VEC)(((IVEC)shifted << MANTISSA_BITS) + EXPONENT_ONE);
+    VEC r = z - k * (REAL)0.69314718055994531;
+    VEC slope = Q(r);
+    VEC phi = (REAL)1 - r * slope;
+    VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
     VEC scaled = power * (r * phi);
     struct NAME(coefficients) out = {
-        .retention = power + scaled,
-        .loss = ((REAL)1 - power) - scaled,
+        .retention = power - scaled,
+        .loss = ((REAL)1 - power) + scaled,
         .phi = phi,
-        .slope = q,
+        .slope = slope,
         .small = k == zero,
     };
     return out;

@@ -1,0 +1,115 @@
+"""Compiles the scan kernel at install time; without a compiler the install goes on without it.
+
+``python hatch_build.py`` compiles in place for development.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run as a script
+    BuildHookInterface = object
+
+ROOT = Path(__file__).parent
+SOURCES = Path("chonn_ops", "scan", "csrc")
+KERNEL = Path("chonn_ops", "scan", "_kernel" + (".pyd" if os.name == "nt" else ".so"))
+
+# No -ffast-math: where it reaches the linker, gcc adds a start-up file that flushes the whole
+# process's denormals to zero.
+FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno"]
+X86_FLAGS = {
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
+}
+
+
+def _x86_only() -> bool:
+    """A macOS universal build compiles each file for ARM too, where the x86 flags fail."""
+    machines = os.environ.get("ARCHFLAGS", "") or platform.machine()
+    return "arm" not in machines and platform.machine().lower() in ("x86_64", "amd64")
+
+
+def compile_kernel(root: Path = ROOT) -> Path:
+    """Compile ``csrc`` into one shared library next to `_cpu.py`; raises where that fails."""
+    import setuptools  # noqa: F401  (its distutils replaces the standard library's)
+    from distutils import ccompiler
+    from distutils.errors import CompileError, LinkError
+    from distutils.sysconfig import customize_compiler
+
+    compiler = ccompiler.new_compiler()
+    customize_compiler(compiler)
+    target = root / KERNEL
+
+    def build(folder: str, openmp: list[str]) -> None:
+        def compile_source(name: str, flags: list[str], macros: list[tuple[str, str]]) -> list[str]:
+            return compiler.compile(
+                [str(SOURCES / f"{name}.c")],
+                output_dir=folder,
+                macros=macros,
+                extra_postargs=[*FLAGS, *openmp, *flags],
+            )
+
+        objects = compile_source("generic", [], [])
+        macros = []
+        for isa, flags in X86_FLAGS.items() if _x86_only() else ():
+            try:
+                objects += compile_source(isa, flags, [])
+            except CompileError:  # a compiler older than the instruction set
+                continue
+            macros.append((f"HAVE_{isa.upper()}", "1"))
+        objects += compile_source("dispatch", [], macros)
+        linked = str(Path(folder, target.name))
+        compiler.link_shared_object(objects, linked, extra_postargs=openmp)
+        # A rename, so that a process that has the old library loaded keeps it.
+        staged = target.with_name(target.name + ".tmp")
+        staged.write_bytes(Path(linked).read_bytes())
+        staged.replace(target)
+
+    here = Path.cwd()
+    os.chdir(root)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                build(folder, ["-fopenmp"])
+            except (CompileError, LinkError):  # Apple's clang has no OpenMP: one thread
+                build(folder, [])
+    finally:
+        os.chdir(here)
+    return target
+
+
+class KernelBuildHook(BuildHookInterface):
+    """Puts the kernel into wheels and editable installs, or says in one line that it could not."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        try:
+            compile_kernel(root)
+        except Exception as error:  # whatever is wrong with the compiler, the package works
+            (root / KERNEL).unlink(missing_ok=True)
+            reason = " ".join(str(error).split())
+            print(
+                f"chonn-ops: no compiled scan kernel ({reason}); scans fall back to PyTorch.",
+                file=sys.stderr,
+            )
+            return
+        # Plain C called through ctypes: one library serves every Python of this platform.
+        tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{tag}"
+
+
+if __name__ == "__main__":
+    print(compile_kernel())
