@@ -1,0 +1,158 @@
+"""The Hydra callback: what happens around one job of PDEBench's runner.
+
+Hydra copies a job's config before ``on_job_start``, so the model's name is rewritten earlier: in
+``on_run_start``, or as a sweep composes the config of each job. The name that the user gave stays
+in ``args.registered_model``. At the start of the job it is checked, and PDEBench's modules are
+patched until its trainer returns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from chonn_plugins.pdebench import registry
+from chonn_plugins.pdebench.contract import JobError
+from chonn_plugins.pdebench.job import HOST_NAME, TAG, Job, resolve
+
+RUNNER = "train_models_forward"
+
+
+class PDEBenchCallback(Callback):
+    """Resolve, check and patch each job of PDEBench's forward runner."""
+
+    def __init__(self) -> None:
+        self._undo: Callable[[], None] | None = None
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Rewrite the config of a single run."""
+        _rewrite(config)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ARG002
+        """Rewrite the config of every job that this application's sweep composes."""
+        loader = GlobalHydra.instance().config_loader()
+        compose = loader.load_sweep_config
+
+        def load_sweep_config(*args: Any, **kwargs: Any) -> DictConfig:
+            config = compose(*args, **kwargs)
+            _rewrite(config)
+            return config
+
+        loader.load_sweep_config = load_sweep_config
+
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Check and patch; a job that cannot run ends the program with a message.
+
+        Hydra swallows every `Exception` of a callback and goes on, which would train PDEBench's
+        plain model under the registered one's name: hence SystemExit.
+        """
+        if not _is_runner(config):
+            return
+        self._restore()
+        try:
+            self._undo = start(config)
+        except JobError as error:
+            raise SystemExit(f"chonn-ops: {error}") from None
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit("chonn-ops: cannot prepare this job, see above") from None
+
+    def on_job_end(self, config: DictConfig, job_return: Any, **_: Any) -> None:  # noqa: ARG002
+        """Put PDEBench's modules back, also if its trainer was never called."""
+        self._restore()
+
+    def _restore(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+
+def _is_runner(config: DictConfig) -> bool:
+    named = JobRuntime.instance().get("name") == RUNNER
+    return "args" in config and (named or os.environ.get("CHONN_PDEBENCH") == "always")
+
+
+def _rewrite(config: DictConfig) -> None:
+    if not _is_runner(config):
+        return
+    with read_write(config), open_dict(config):
+        args = config.args
+        if "data_path" not in args and "base_path" in args:
+            args.data_path = args.base_path
+        name = args.get("model_name")
+        if not registry.is_registered(name):
+            return
+        try:
+            family = registry.load(name).family
+        except JobError:
+            return  # reported when the job starts
+        args[TAG] = name
+        args.model_name = HOST_NAME[family]
+
+
+def start(config: DictConfig) -> Callable[[], None]:
+    """Check the job of this config and patch PDEBench for it; returns how to undo that."""
+    args = OmegaConf.to_container(config.args, resolve=True)
+    assert isinstance(args, dict)
+    job = resolve({str(k): v for k, v in args.items()})
+    if job.family == "pinn":
+        _announce(job, "PDEBench")
+        return lambda: None
+    overrides = OmegaConf.to_container(config.hydra.overrides.task)
+    return _patch(job, [str(o) for o in overrides] if isinstance(overrides, list) else [])
+
+
+def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
+    from chonn_plugins.pdebench import patches, preflight, results
+
+    host = results.Host(
+        train=importlib.import_module(f"pdebench.models.{job.family}.train"),
+        metrics=importlib.import_module("pdebench.models.metrics"),
+    )
+    layout = preflight.check(job, reads_grouped_single=host.from_git)
+    _announce(job, host.name)
+    for line in preflight.notes(job, layout, from_git=host.from_git):
+        print(f"chonn-ops: note: {line}", file=sys.stderr)
+
+    undo = patches.Patches()
+    train = host.train
+    save = patches.WholeSave(job.checkpoint(layout.frames)) if job.model else None
+    try:
+        patches.numpy_infty(undo, train)
+        patches.grouped_reader(undo, train, job)
+        patches.torch_functions(undo, train, save)
+        patches.model_builders(undo, train, job)
+        results.collect(undo, host, job, layout, overrides)
+        patches.training_call(undo, train, job, lambda: _seed(job.seed))
+    except BaseException:
+        undo.undo()
+        raise
+    return undo.undo
+
+
+def _announce(job: Job, host: str) -> None:
+    import chonn_ops
+
+    verb = "training" if job.training else "evaluating"
+    print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
+
+
+def _seed(seed: int | None) -> None:
+    if seed is None:
+        return
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - PDEBench's dependencies draw from it
+    torch.manual_seed(seed)

@@ -1,0 +1,175 @@
+"""Attributes of PDEBench's modules that are replaced while a job runs.
+
+PDEBench 0.1.0 and its git version fail on current dependencies, and in some combinations of
+settings, in ways that its caller can put right without touching the installed files. One function
+here is one such fault.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from chonn_plugins.pdebench.job import DataName, Job
+
+
+class Patches:
+    """Replaced attributes, and their way back."""
+
+    def __init__(self) -> None:
+        self._saved: list[tuple[object, str, object]] = []
+
+    def set(self, owner: object, name: str, value: object) -> None:
+        """Replace ``owner.name`` until `undo`."""
+        self._saved.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Put everything back, last first; harmless when nothing is replaced."""
+        while self._saved:
+            setattr(*self._saved.pop())
+
+
+class Overlay:
+    """A module seen through a few replaced attributes, so that the module itself stays clean."""
+
+    def __init__(self, module: ModuleType, **replaced: object) -> None:
+        self._module = module
+        vars(self).update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class OnDevice:
+    """A data loader whose batches are on the device."""
+
+    def __init__(self, loader: Any, device: torch.device) -> None:
+        self.loader = loader
+        self.device = device
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        for batch in self.loader:
+            yield [field.to(self.device) for field in batch]
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+def numpy_infty(patches: Patches, train: ModuleType) -> None:
+    """0.1.0 starts from ``np.infty``, which NumPy 2 removed."""
+    patches.set(train, "np", Overlay(np, infty=np.inf))
+
+
+def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
+    """Fit the keywords that the trainer gives the reader of grouped files to those it takes.
+
+    The git version's U-Net trainer passes ``reduced_resolution`` and others, which its reader does
+    not have; and no trainer passes ``initial_step``, so that any other value than 10 crashes.
+    """
+    name = {"unet": "UNetDatasetMult", "fno": "FNODatasetMult"}[job.family]
+    reader = getattr(train, name)
+    known = inspect.signature(reader).parameters
+
+    def read(filename: str, **kwargs: Any) -> Any:
+        kwargs.setdefault("initial_step", job.args["initial_step"])
+        return reader(filename, **{k: v for k, v in kwargs.items() if k in known})
+
+    patches.set(train, name, read)
+
+
+def torch_functions(patches: Patches, train: ModuleType, save: Callable[..., None] | None) -> None:
+    """Replace ``torch.save`` for one trainer, and on a GPU its loaders.
+
+    The git version's autoregressive U-Net training joins frames on the CPU with predictions on
+    the GPU; with batches that are on the device from the start it works.
+    """
+    replaced: dict[str, object] = {}
+    if save is not None:
+        replaced["save"] = save
+    device = train.device
+    if device.type != "cpu":
+
+        def loader(*args: Any, **kwargs: Any) -> OnDevice:
+            return OnDevice(torch.utils.data.DataLoader(*args, **kwargs), device)
+
+        data = Overlay(torch.utils.data, DataLoader=loader)
+        replaced["utils"] = Overlay(torch.utils, data=data)
+    if replaced:
+        patches.set(train, "torch", Overlay(torch, **replaced))
+
+
+def model_builders(patches: Patches, train: ModuleType, job: Job) -> None:
+    """Have the trainer build the job's own model where it builds its U-Net or FNO."""
+    model = job.model
+    if model is None:
+        return
+    stem = {"unet": "UNet", "fno": "FNO"}[model.family]
+
+    def builder(ndim: int) -> Callable[..., torch.nn.Module]:
+        def build(*channels: int, **host: Any) -> torch.nn.Module:
+            host.update(zip(("in_channels", "out_channels"), channels, strict=False))
+            return model.build(ndim, host, job.options)
+
+        return build
+
+    for ndim in (1, 2, 3):
+        patches.set(train, f"{stem}{ndim}d", builder(ndim))
+
+
+def training_call(
+    patches: Patches, train: ModuleType, job: Job, before: Callable[[], None]
+) -> None:
+    """Correct what the runner hands to ``run_training``, and undo all patches when it returns.
+
+    0.1.0 does not pass the data's folder to its U-Net trainer, and both versions join folder and
+    file name without a separator.
+    """
+    run_training = train.run_training
+    changes: dict[str, object] = {"base_path": folder(job.args)}
+    if job.model is not None:
+        changes["flnm"] = DataName.of(job)
+
+    def run(**kwargs: Any) -> Any:
+        before()
+        try:
+            return run_training(**{**kwargs, **changes})
+        finally:
+            patches.undo()
+
+    patches.set(train, "run_training", run)
+
+
+def folder(args: Mapping[str, Any]) -> str:
+    """The data's folder with the separator that PDEBench's readers rely on."""
+    return os.path.join(str(args["data_path"]), "")
+
+
+class WholeSave:
+    """``torch.save`` that writes the job's checkpoint, whole or not at all, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+
+    def __call__(self, obj: object, f: Any, **kwargs: Any) -> None:
+        if Path(f) != self.path:
+            raise RuntimeError(
+                f"refusing to save the model anywhere but {self.path}, PDEBench asked for {f}"
+            )
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        try:
+            torch.save(obj, partial, **kwargs)
+            os.replace(partial, self.path)
+        finally:
+            with suppress(FileNotFoundError):
+                partial.unlink()
+        self.count += 1

@@ -1,0 +1,209 @@
+"""What would make PDEBench's trainer crash, or quietly do something else, found before it starts.
+
+Every check states what was expected and what was found. Only HDF5 metadata are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chonn_plugins.pdebench.contract import JobError
+from chonn_plugins.pdebench.data import Layout, read_layout
+from chonn_plugins.pdebench.job import Job
+
+TRAINING_TYPES = ("autoregressive", "single")
+UNET_DIVISOR = 16
+NEEDED = (
+    "filename",
+    "single_file",
+    "data_path",
+    "batch_size",
+    "initial_step",
+    "t_train",
+    "reduced_batch",
+    "reduced_resolution",
+    "reduced_resolution_t",
+)
+
+
+def check(job: Job, *, reads_grouped_single: bool) -> Layout:
+    """Check a job of the U-Net or FNO family.
+
+    Parameters
+    ----------
+    job : Job
+    reads_grouped_single : bool
+        Whether the installed FNO reader takes a ``.h5`` file with ``single_file=True``, as
+        PDEBench's git version does.
+
+    Returns
+    -------
+    Layout
+        Of the data that the job will see.
+
+    Raises
+    ------
+    JobError
+        At the first thing that is wrong.
+    """
+    _check_arguments(job)
+    grouped = not job.args["single_file"]
+    if job.args["single_file"] and job.args["filename"].endswith("h5"):
+        if job.family != "fno" or not reads_grouped_single:
+            name = job.args["filename"].removesuffix(".h5")
+            raise JobError(
+                f"args.filename={job.args['filename']!r} with args.single_file=True: this reader "
+                f"expects a .hdf5 file there. For one group a sample drop the suffix and set "
+                f"++args.filename={name} ++args.single_file=False."
+            )
+        grouped = True
+    layout = read_layout(job, grouped=grouped)
+    _check_samples(job, layout)
+    _check_frames(job, layout)
+    _check_channels(job, layout)
+    if job.training and job.family == "unet":
+        _check_batches(job, layout)
+    _check_checkpoint(job, layout)
+    return layout
+
+
+def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
+    """What PDEBench ignores or gets wrong: no reason to stop, but worth a line."""
+    lines = []
+    if from_git and not job.training and layout.validation <= job.args["batch_size"]:
+        lines.append(
+            f"all {layout.validation} validation samples fit into one batch, for which this "
+            f"version of PDEBench divides its own metrics by zero; the table beside is right"
+        )
+    if not job.args["single_file"]:
+        ignored = [
+            f"{key}={job.args[key]}"
+            for key in ("reduced_resolution", "reduced_resolution_t", "reduced_batch")
+            if job.args[key] != 1
+        ]
+        if ignored:
+            lines.append(f"PDEBench's reader of grouped files ignores {', '.join(ignored)}")
+    if job.model is None and job.args.get("ckb"):
+        lines.append(f"args.ckb is for registered models, {job.name} ignores it")
+    return lines
+
+
+def _check_arguments(job: Job) -> None:
+    args = job.args
+    trainer = ("in_channels", "out_channels", "ar_mode", "pushforward", "unroll_step")
+    if job.family == "fno":
+        trainer = ("num_channels", "modes", "width", "training_type")
+    missing = [key for key in (*NEEDED, *trainer) if key not in args]
+    if missing:
+        raise JobError(
+            f"expected the settings {', '.join('args.' + key for key in missing)}; they are in "
+            f"none of the chosen configs. Add a problem's config, for example "
+            f"+args=config_Darcy.yaml, or set them with ++args.<name>=<value>."
+        )
+    for key in ("batch_size", "initial_step", "reduced_batch", "reduced_resolution"):
+        if isinstance(args[key], bool) or not isinstance(args[key], int) or args[key] < 1:
+            raise JobError(f"args.{key}: expected a positive integer, got {args[key]!r}")
+    seed = args.get("seed")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise JobError(f"args.seed: expected an integer of at least 0, got {seed!r}")
+    kind = args.get("training_type", "autoregressive")
+    if kind not in TRAINING_TYPES:
+        raise JobError(f"args.training_type: expected one of {TRAINING_TYPES}, got {kind!r}")
+    if job.family == "unet" and kind == "single" and args["ar_mode"]:
+        raise JobError(
+            "args.training_type=single with args.ar_mode=True: PDEBench's U-Net trainer has no "
+            "working loop for it (it would see the last batch of every epoch only). Expected "
+            "++args.ar_mode=False (one step at a time, right for steady problems such as Darcy "
+            "flow) or ++args.training_type=autoregressive."
+        )
+    if job.family == "fno" and kind == "single" and args["initial_step"] != 1:
+        raise JobError(
+            f"args.training_type=single maps the first frame to frame t_train: expected "
+            f"args.initial_step=1, got {args['initial_step']}"
+        )
+
+
+def _check_samples(job: Job, layout: Layout) -> None:
+    if layout.train and layout.validation:
+        return
+    samples = layout.train + layout.validation
+    least = 10 if job.args["single_file"] else 2
+    raise JobError(
+        f"{job.args['filename']}: expected at least {least} samples, PDEBench keeps a tenth for "
+        f"validation; got {samples} (reduced_batch={job.args['reduced_batch']}), which leaves "
+        f"{layout.train} for training and {layout.validation} for validation"
+    )
+
+
+def _check_frames(job: Job, layout: Layout) -> None:
+    start, last = job.args["initial_step"], job.args["t_train"]
+    if start >= layout.frames:
+        raise JobError(
+            f"args.initial_step={start}: expected less than the {layout.frames} frames of "
+            f"{job.args['filename']} (reduced_resolution_t={job.args['reduced_resolution_t']}), "
+            f"or there is no frame left to predict"
+        )
+    single = job.family == "fno" and job.args["training_type"] == "single"
+    if job.training and not single and last <= start:
+        raise JobError(
+            f"args.t_train={last}: expected more than args.initial_step={start} "
+            f"(and at most the {layout.frames} frames of the data), or there is nothing to train on"
+        )
+
+
+def _check_channels(job: Job, layout: Layout) -> None:
+    keys = ("num_channels",) if job.family == "fno" else ("in_channels", "out_channels")
+    wrong = [f"args.{key}={job.args[key]}" for key in keys if job.args[key] != layout.channels]
+    if wrong:
+        raise JobError(
+            f"{', '.join(wrong)}: expected {layout.channels}, the number of variables in "
+            f"{job.args['filename']}"
+        )
+    if job.name == "Unet" and any(n % UNET_DIVISOR for n in layout.space):
+        raise JobError(
+            f"args.reduced_resolution={job.args['reduced_resolution']}: expected a grid of "
+            f"multiples of {UNET_DIVISOR} for the U-Net, got {layout.space}"
+        )
+
+
+def _check_batches(job: Job, layout: Layout) -> None:
+    """A ragged last batch crashes the trainer, which reshapes it to (batch_size, -1)."""
+    size = job.args["batch_size"]
+    numbers = layout.channels
+    for points in layout.space:
+        numbers *= points
+    counts = {"training": layout.train, "validation": layout.validation}
+    ragged = {k: n % size for k, n in counts.items() if (n % size) * numbers % size}
+    if ragged:
+        fitting = [
+            str(n)
+            for n in range(1, layout.validation + 1)
+            if layout.train % n == layout.validation % n == 0
+        ]
+        left = " and ".join(f"{rest} in {split}" for split, rest in ragged.items())
+        raise JobError(
+            f"args.batch_size={size}: PDEBench's U-Net trainer needs full batches, but "
+            f"{layout.train} training and {layout.validation} validation samples leave a last "
+            f"batch of {left}. Batch sizes that divide both: {', '.join(fitting)}."
+        )
+
+
+def _check_checkpoint(job: Job, layout: Layout) -> None:
+    path = job.checkpoint(layout.frames)
+    continues = bool(job.args.get("continue_training"))
+    if (not job.training or continues) and not path.is_file():
+        wanted = "args.continue_training=True" if job.training else "args.if_training=False"
+        similar = sorted(Path(path.parent).glob(f"{Path(job.stem).name}_*.pt"))
+        raise JobError(
+            f"{wanted}: expected the checkpoint {path.resolve()}, which does not exist"
+            + (f"; there are {', '.join(p.name for p in similar)}" if similar else "")
+            + (". Its name holds the model's options and the seed" if job.model else "")
+            + ". Expected the same settings as in training."
+        )
+    overwrite = bool(job.args.get("overwrite"))
+    if job.model is not None and job.training and not continues and not overwrite and path.exists():
+        raise JobError(
+            f"the checkpoint {path.resolve()} exists, and a new training would overwrite it. "
+            f"Either go on from it with ++args.continue_training=True, replace it with "
+            f"++args.overwrite=True, or run in another directory."
+        )

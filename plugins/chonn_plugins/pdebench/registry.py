@@ -1,0 +1,67 @@
+"""The models that PDEBench's runner knows: its own and those of the entry points."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points
+
+from chonn_plugins.pdebench.contract import HostModel, JobError
+
+GROUP = "pdebench.models"
+HOST_MODELS = {"FNO": "fno", "Unet": "unet", "PINN": "pinn"}
+
+
+def _registered(name: object) -> list[EntryPoint]:
+    # A distribution may be seen twice on the path: the same target is the same model.
+    points = {p.value: p for p in entry_points(group=GROUP) if p.name == name}
+    return list(points.values())
+
+
+def is_registered(name: object) -> bool:
+    """Whether some entry point has this name, working or not."""
+    return bool(_registered(name))
+
+
+def known_names() -> list[str]:
+    """All names that ``args.model_name`` may take, PDEBench's own first."""
+    return [*HOST_MODELS, *sorted({p.name for p in entry_points(group=GROUP)} - set(HOST_MODELS))]
+
+
+def load(name: object) -> HostModel:
+    """The registered model of this name; entry points of other names are not imported.
+
+    Raises
+    ------
+    JobError
+        If the name is unknown, registered twice or one of PDEBench's own, or if its entry point
+        cannot be imported or is no `HostModel`.
+    """
+    points = _registered(name)
+    if not points:
+        close = difflib.get_close_matches(str(name).lower(), [n.lower() for n in known_names()], 1)
+        hint = [f" (did you mean {n}?)" for n in known_names() if [n.lower()] == close]
+        raise JobError(
+            f"args.model_name: expected one of {', '.join(known_names())}; "
+            f"got {name!r}{''.join(hint)}. "
+            f"Packages add names through the entry-point group {GROUP!r}."
+        )
+    where = "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)
+    if len(points) > 1 or name in HOST_MODELS:
+        owners = f"PDEBench itself; {where}" if name in HOST_MODELS else where
+        raise JobError(
+            f"args.model_name: expected one provider of {name!r} in the entry-point group "
+            f"{GROUP!r}, got several: {owners}. Uninstall all but one."
+        )
+    try:
+        model = points[0].load()
+    except Exception as error:
+        raise JobError(
+            f"the entry point of model {name!r}, {where}, cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(model, HostModel):
+        raise JobError(
+            f"the entry point of model {name!r}, {where}: expected a "
+            f"chonn_plugins.pdebench.HostModel, got {type(model).__name__}"
+        )
+    return model

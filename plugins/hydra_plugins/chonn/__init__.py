@@ -1,0 +1,1 @@
+"""Found by Hydra in every application; does nothing outside PDEBench."""

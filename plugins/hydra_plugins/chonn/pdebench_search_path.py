@@ -1,0 +1,108 @@
+"""Make `chonn_plugins.pdebench` known to PDEBench's Hydra runner, and to no other application.
+
+Hydra imports this module in every application that runs in an environment with chonn-ops, so it
+imports nothing but Hydra before the application turns out to be PDEBench.
+
+The environment variable ``CHONN_PDEBENCH`` overrides the decision: ``0`` never acts, ``always``
+acts whatever the application's config folder is called (for renamed copies of PDEBench).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import open_dict
+
+PROVIDER = "chonn-ops"
+CALLBACK = {"_target_": "chonn_plugins.pdebench.callback.PDEBenchCallback"}
+
+
+class PDEBenchSearchPath(SearchPathPlugin):
+    """Supply the configs that PDEBench's wheel lacks, and register our Hydra callback."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        main = next((e for e in search_path.get_path() if e.provider == "main"), None)
+        if main is None or not _is_pdebench(main.path):
+            _unregister_callback()
+            return
+        from chonn_plugins.pdebench import CONFIG_DIR
+
+        base, darcy = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
+        folder = _folder(main.path)
+        if folder is None or not folder.is_dir():
+            # Hydra insists that the application's own folder exists; 0.1.0 was packed without.
+            main.path = base
+        else:
+            search_path.append(PROVIDER, base)
+        if folder is not None and _has_broken_darcy(folder):
+            search_path.prepend(PROVIDER, darcy)
+        else:
+            search_path.append(PROVIDER, darcy)
+        _register_callback()
+
+
+def _is_pdebench(main: str) -> bool:
+    switch = os.environ.get("CHONN_PDEBENCH")
+    if switch == "0":
+        return False
+    parts = re.split(r"[/\\.]+", main.removesuffix("/"))
+    return switch == "always" or parts[-3:] == ["pdebench", "models", "config"]
+
+
+def _folder(main: str) -> Path | None:
+    """The application's config folder, which may not exist; None if its package does not."""
+    if not main.startswith("pkg://"):
+        return Path(main.removeprefix("file://"))
+    package, _, rest = main.removeprefix("pkg://").partition("/")
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)), rest)
+
+
+def _has_broken_darcy(folder: Path) -> bool:
+    """Whether the host's own Darcy config asks for more initial frames than there are.
+
+    Upstream's ``args/config_Darcy.yaml`` combines ``initial_step: 10`` with ``t_train: 2``, which
+    cannot run; a copy that the user repaired is left in charge.
+    """
+    try:
+        text = (folder / "args" / "config_Darcy.yaml").read_text()
+    except OSError:
+        return False
+    numbers = dict(re.findall(r"^(initial_step|t_train):\s*(\d+)", text, flags=re.MULTILINE))
+    return len(numbers) == 2 and int(numbers["initial_step"]) >= int(numbers["t_train"])
+
+
+# The config store belongs to the process, which may run other Hydra applications too: the node
+# that our callback was added to is kept, and put back for them.
+_plain_node: Any = None
+
+
+def _register_callback() -> None:
+    global _plain_node
+    store = ConfigStore.instance()
+    current = store.load("hydra/config.yaml")
+    if current.provider == PROVIDER:
+        return
+    _plain_node = current
+    node = copy.deepcopy(current.node)
+    with open_dict(node):
+        node.callbacks["chonn_pdebench"] = CALLBACK
+    store.store(group="hydra", name="config", node=node, provider=PROVIDER)
+
+
+def _unregister_callback() -> None:
+    store = ConfigStore.instance()
+    if _plain_node is not None and store.load("hydra/config.yaml").provider == PROVIDER:
+        store.store(
+            group="hydra", name="config", node=_plain_node.node, provider=_plain_node.provider
+        )
