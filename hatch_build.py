@@ -10,6 +10,7 @@ import platform
 import sys
 import sysconfig
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def _x86_only() -> bool:
 
 def compile_kernel(root: Path = ROOT) -> Path:
     """Compile ``csrc`` into one shared library next to `_cpu.py`; raises where that fails."""
-    import setuptools  # noqa: F401  (its distutils replaces the standard library's)
+    import_module("setuptools")  # brings distutils, which Python 3.12 dropped
     from distutils import ccompiler
     from distutils.errors import CompileError, LinkError
     from distutils.sysconfig import customize_compiler

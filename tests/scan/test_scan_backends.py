@@ -1,0 +1,235 @@
+"""Every backend and instruction set against the float64 loop: output, state, all gradients."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from scan_cases import (
+    BACKENDS,
+    TOLERANCE,
+    assert_close,
+    functional_weights,
+    make_case,
+    rms_ratio,
+    run,
+    truth,
+)
+
+from chonn_ops.scan import _cpu, kirchhoff_scan, reference
+
+ISAS = _cpu.available_isas()
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory():
+    """`torch.empty` returns NaN: nothing may be read, or returned, before it is written."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_kernel_is_built_where_there_is_a_compiler():
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    assert "cpu" in BACKENDS, "run `python hatch_build.py`"
+    assert "generic" in ISAS
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("L", [1, 2, 63, 1000])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lengths(backend, L, reverse):
+    case = make_case(2, L, 5, 3)
+    assert_close(
+        run(case, backend=backend, reverse=reverse), truth(case, reverse), TOLERANCE[torch.float32]
+    )
+
+
+@pytest.mark.parametrize("N", [1, 3, 16, 64])
+@pytest.mark.parametrize("D", [1, 3, 33, 64])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sizes(backend, D, N):
+    case = make_case(3, 40, D, N)
+    assert_close(run(case, backend=backend), truth(case), TOLERANCE[torch.float32])
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("isa", ISAS)
+def test_instruction_sets(isa, dtype, reverse, monkeypatch):
+    monkeypatch.setenv("CHONN_SCAN_ISA", isa)
+    for shape in ((2, 70, 33, 3), (1, 33, 64, 20), (5, 2, 1, 1)):
+        case = make_case(*shape, dtype=dtype)
+        assert_close(
+            run(case, backend="cpu", reverse=reverse), truth(case, reverse), TOLERANCE[dtype]
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dtypes(backend, dtype):
+    case = make_case(2, 100, 20, 4, dtype=dtype)
+    actual = run(case, backend=backend)
+    assert_close(actual, truth(case), TOLERANCE[dtype])
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert actual["y"].dtype == dtype
+    assert actual["state"].dtype == wide
+    assert all(actual[f"grad_{name}"].dtype == dtype for name in case)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mixed_dtypes(backend):
+    case = make_case(2, 30, 8, 4, dtype=torch.bfloat16)
+    case |= {name: case[name].float() for name in ("delta", "decay")}
+    actual = run(case, backend=backend)
+    assert_close(actual, truth(case), TOLERANCE[torch.bfloat16])
+    assert actual["grad_delta"].dtype == torch.float32
+    case["b"] = case["b"].double()
+    assert run(case, backend=backend)["state"].dtype == torch.float64
+
+
+def _transposed(x):
+    return x.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _strided(x):
+    return torch.stack([x, torch.full_like(x, float("nan"))], dim=-1)[..., 0]
+
+
+def _offset(x):
+    return torch.cat([torch.full_like(x, float("nan")), x], dim=-1)[..., x.shape[-1] :]
+
+
+@pytest.mark.parametrize("layout", [_transposed, _strided, _offset])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_non_contiguous_inputs(backend, layout):
+    case = make_case(3, 37, 20, 5)
+    laid_out = {name: layout(tensor) for name, tensor in case.items()}
+    assert not laid_out["u"].is_contiguous()
+    assert_close(run(laid_out, backend=backend), truth(case), TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_expanded_inputs_and_gradients(backend):
+    case = make_case(1, 37, 20, 5)
+    for name in ("u", "delta", "b", "c", "initial_state"):
+        case[name] = case[name].expand(3, *case[name].shape[1:])
+    assert case["u"].stride(0) == 0
+    dense = {name: tensor.contiguous() for name, tensor in case.items()}
+    assert_close(run(case, backend=backend), truth(dense), TOLERANCE[torch.float32])
+    u = dense["u"].clone().requires_grad_()
+    # sum() sends back an expanded gradient.
+    kirchhoff_scan(**(dense | {"u": u}), backend=backend).sum().backward()
+    expected = dense["u"].double().requires_grad_()
+    wide = {name: tensor.double() for name, tensor in dense.items()}
+    reference.forward(**(wide | {"u": expected}))[0].sum().backward()
+    assert rms_ratio(u.grad, expected.grad) < TOLERANCE[torch.float32]
+
+
+def _weights(isa_or_backend, dtype, monkeypatch):
+    if isa_or_backend in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", isa_or_backend)
+    backend = "cpu" if isa_or_backend in ISAS else isa_or_backend
+    D = 20000
+    z = torch.logspace(-12, 4, D, dtype=torch.float64).to(dtype)
+    decay = torch.logspace(-3, 3, D, dtype=torch.float64)[torch.randperm(D)].to(dtype)
+    delta = z / decay
+    one = torch.ones(1, 1, 1, dtype=dtype)
+    y = kirchhoff_scan(
+        one.expand(1, 1, D), delta[None, None], decay[:, None], one, one, backend=backend
+    )[0, 0]
+    z = delta.double() * decay.double()
+    return y.double() / (-torch.expm1(-z) / decay.double()) - 1
+
+
+@pytest.mark.parametrize("where", [*ISAS, "torch", "reference"])
+def test_injection_weight_is_accurate_at_every_scale(where, monkeypatch):
+    assert _weights(where, torch.float32, monkeypatch).abs().max() < 5e-7
+    assert _weights(where, torch.float64, monkeypatch).abs().max() < 1e-14
+
+
+@pytest.mark.parametrize("z", [1e-12, 1e-8, 1e-4, 0.1, 0.3, 0.4, 1.0, 10.0, 80.0, 100.0, 1e4])
+@pytest.mark.parametrize("where", [*ISAS, "torch", "reference"])
+def test_gradients_at_every_scale(where, z, monkeypatch):
+    """Against the handwritten adjoint: autograd of the loop itself cancels at small z."""
+    if where in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", where)
+    case = make_case(2, 40, 17, 1)
+    case["delta"] = (z / case["decay"][:, 0] * torch.ones(2, 40, 1)).float()
+    wide = {name: tensor.double() for name, tensor in case.items()}
+    y, state = reference.forward(**wide)
+    grads = reference.backward(*functional_weights(y, state), **wide, reverse=False)
+    expected = {"y": y, "state": state}
+    expected |= {f"grad_{name}": grad for name, grad in zip(case, grads, strict=True)}
+    actual = run(case, backend="cpu" if where in ISAS else where)
+    for name, tensor in actual.items():
+        error = (tensor.double() - expected[name]).norm().item()
+        # exp(-z) loses z ulp to the rounding of z, and ends where normal floats do.
+        bound = (2e-6 + 2e-7 * z) * expected[name].norm().item() + 1e-30
+        assert error <= bound, f"{name}: {error:.2e} above {bound:.2e}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nan_and_inf_in_the_input_reach_the_output(backend):
+    case = make_case(1, 8, 3, 2)
+    for name in ("u", "delta", "b", "c"):
+        for value in (float("nan"), float("inf")):
+            broken = {key: tensor.clone() for key, tensor in case.items()}
+            broken[name][0, 4, 0] = value
+            y = kirchhoff_scan(**broken, backend=backend)
+            if name == "delta" and value == float("inf"):
+                # An infinite step forgets the state and injects b u / decay.
+                assert y.isfinite().all()
+            else:
+                assert not y[0, 4].isfinite().all()
+            assert y[0, :4].isfinite().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_empty_batch(backend):
+    actual = run(make_case(0, 5, 3, 2), backend=backend)
+    assert actual["y"].shape == (0, 5, 3)
+    assert actual["state"].shape == (0, 3, 2)
+    assert (actual["grad_decay"] == 0).all()
+    assert (actual["grad_d"] == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_d_and_initial_state(backend):
+    case = make_case(2, 33, 18, 3)
+    zeros = case | {name: torch.zeros_like(case[name]) for name in ("d", "initial_state")}
+    bare = {name: case[name] for name in ("u", "delta", "decay", "b", "c")}
+    expected = {name: tensor for name, tensor in truth(zeros).items() if name[5:] not in zeros}
+    expected |= {f"grad_{name}": truth(zeros)[f"grad_{name}"] for name in bare}
+    assert_close(run(bare, backend=backend), expected, TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("B", [1, 3])
+def test_thread_counts(threads, B):
+    """Groups of channels split a batch between threads: same sums, and the same every time."""
+    case = make_case(B, 200, 100, 8)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        first, second = run(case), run(case)
+    finally:
+        torch.set_num_threads(before)
+    assert_close(first, truth(case), TOLERANCE[torch.float32])
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_concurrent_calls():
+    cases = [make_case(2, 300, 40, 8, seed=seed) for seed in range(4)]
+    expected = [run(case) for case in cases]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for actual, alone in zip(pool.map(run, cases), expected, strict=True):
+                assert_close(actual, alone, 1e-6)

@@ -1,0 +1,120 @@
+"""Building the kernel: with a compiler, without one, and what loading it must leave alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@pytest.fixture
+def source_tree(tmp_path):
+    """A copy of what the build needs, so that the real kernel stays in place."""
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    shutil.copytree(
+        ROOT / "chonn_ops" / "scan",
+        tmp_path / "chonn_ops" / "scan",
+        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
+    )
+    return tmp_path
+
+
+def _run_hook(tree):
+    spec = importlib.util.spec_from_file_location("hatch_build", tree / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    class Hook(module.KernelBuildHook):
+        root = str(tree)
+        target_name = "wheel"
+
+        def __init__(self):
+            """Hatchling's own arguments play no part."""
+
+    build_data = {}
+    Hook().initialize("standard", build_data)
+    return build_data
+
+
+@needs_compiler
+def test_build_tags_the_wheel_for_this_platform(source_tree, capfd):
+    build_data = _run_hook(source_tree)
+    assert build_data["pure_python"] is False
+    assert build_data["tag"].startswith("py3-none-")
+    assert [path.suffix for path in source_tree.glob("chonn_ops/scan/_kernel*")] == [".so"]
+    assert "no compiled scan kernel" not in capfd.readouterr().err
+
+
+FALLBACK = """
+import sys, types, torch
+package = types.ModuleType("chonn_ops")
+package.__path__ = [sys.argv[1] + "/chonn_ops"]
+sys.modules["chonn_ops"] = package
+from chonn_ops.scan import available_backends, kirchhoff_scan
+assert available_backends() == ("reference", "torch"), available_backends()
+ones = torch.ones(1, 4, 2)
+assert kirchhoff_scan(ones, ones, torch.ones(2, 2), ones, ones).shape == (1, 4, 2)
+try:
+    kirchhoff_scan(ones, ones, torch.ones(2, 2), ones, ones, backend="cpu")
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "/bin/false"])
+def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypatch, capfd):
+    monkeypatch.setenv("CC", compiler)
+    assert _run_hook(source_tree) == {}
+    (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("chonn-ops:")]
+    assert "no compiled scan kernel" in line
+    assert compiler in line
+    command = [sys.executable, "-c", FALLBACK, str(source_tree)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=source_tree)
+    assert done.stdout.strip() == "backend: expected one of ('reference', 'torch'), got 'cpu'"
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX compilers only")
+def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, monkeypatch):
+    """Apple's clang refuses -fopenmp; a universal build refuses the x86 flags."""
+    wrapper = source_tree / "cc"
+    wrapper.write_text(
+        '#!/bin/sh\ncase " $* " in *" -fopenmp "*|*" -mavx"*) exit 1;; esac\nexec cc "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CC", str(wrapper))
+    monkeypatch.setenv("LDSHARED", f"{wrapper} -shared")
+    assert _run_hook(source_tree)["pure_python"] is False
+    script = FALLBACK.split("assert available")[0] + (
+        "from chonn_ops.scan import _cpu\nassert _cpu.available_isas() == ('generic',)\n"
+        "torch.set_num_threads(2)\nx = torch.ones(4, 500, 64)\n"
+        "args = x, x, torch.ones(64, 2), x[..., :2], x[..., :2]\n"
+        "torch.testing.assert_close(kirchhoff_scan(*args, backend='cpu'),"
+        " kirchhoff_scan(*args, backend='reference'))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(source_tree)], check=True, cwd=source_tree)
+
+
+DENORMALS = """
+import ctypes, sys
+import numpy as np
+tiny = np.array([1e-310]), np.array([1e-40], dtype=np.float32)
+def alive(): return all((x * x.dtype.type(0.5) != 0).all() for x in tiny)
+assert alive()
+ctypes.CDLL(sys.argv[1])
+assert alive(), "loading the kernel flushes denormals to zero"
+"""
+
+
+@needs_compiler
+def test_loading_the_kernel_leaves_denormals_alone(source_tree):
+    _run_hook(source_tree)
+    (library,) = source_tree.glob("chonn_ops/scan/_kernel*")
+    subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)
