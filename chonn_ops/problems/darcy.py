@@ -26,7 +26,8 @@ Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219,
 
 Difference to the official data: PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random
 field and stores t = 1.75, where a transient is left. On the same nu, its frame and the steady
-state differ by 3e-4 to 1.1e-2 (relative L2), most where nu is 0.1 over large regions.
+state were found to differ by 3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is
+0.1 over large regions.
 The random numbers differ too (JAX there, NumPy here): same distribution, other samples.
 
 References

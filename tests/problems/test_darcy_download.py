@@ -1,6 +1,5 @@
 """Downloads from a server on this machine: resumed, verified, whole or absent."""
 
-
 import hashlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
