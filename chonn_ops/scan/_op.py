@@ -56,7 +56,9 @@ def _working_dtype(implementation: ModuleType, dtype: torch.dtype) -> torch.dtyp
 
 
 @torch.library.custom_op(
-    "chonn_ops::kirchhoff_scan", mutates_args=(), schema=f"({_INPUTS}) -> (Tensor, Tensor)"
+    "chonn_ops::kirchhoff_scan",
+    mutates_args=(),
+    schema=f"({_INPUTS}, bool passive=True) -> (Tensor, Tensor)",
 )
 def scan(
     u: Tensor,
@@ -68,8 +70,10 @@ def scan(
     initial_state: Tensor | None,
     reverse: bool,
     backend: str,
+    passive: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    check_decay(decay)
+    if passive:
+        check_decay(decay)
     implementation = _backend(backend, u.device)
     inputs = (u, delta, decay, b, c, d, initial_state)
     dtype = compute_dtype(*inputs)
@@ -91,6 +95,7 @@ def _(
     initial_state: Tensor | None,
     reverse: bool,  # noqa: ARG001
     backend: str,  # noqa: ARG001
+    passive: bool = True,  # noqa: ARG001
 ) -> tuple[Tensor, Tensor]:
     dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
     return u.new_empty(u.shape), u.new_empty(u.shape[0], *decay.shape, dtype=dtype)
@@ -148,7 +153,7 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.reverse, ctx.backend = inputs
+    *tensors, ctx.reverse, ctx.backend, _ = inputs
     ctx.save_for_backward(*tensors)
     ctx.output_like = [(y.shape, y.dtype) for y in output]
 
@@ -159,7 +164,7 @@ def _backward(ctx: Any, grad_y: Tensor | None, grad_state: Tensor | None) -> tup
         grad_y = torch.zeros_like(tensors[0])
     grads = scan_backward(grad_y, grad_state, *tensors, ctx.reverse, ctx.backend)
     present = (None if x is None else grad for grad, x in zip(grads, tensors, strict=True))
-    return (*present, None, None)
+    return (*present, None, None, None)
 
 
 scan.register_autograd(_backward, setup_context=_setup_context)

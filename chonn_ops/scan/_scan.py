@@ -12,16 +12,29 @@ from chonn_ops.scan._checks import check_arguments
 
 
 def _periodic_state(
-    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, reverse: bool, backend: str
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    reverse: bool,
+    backend: str,
+    passive: bool,
 ) -> Tensor:
     """The state that one turn around the ring reproduces.
 
     A turn maps ``v`` to ``prod_k(retention_k) v + v_L``, with ``v_L`` the final state from rest;
     the product is ``exp(-decay * sum_k delta_k)``.
     """
-    _, end = _op.scan(u, delta, decay, b, c, None, None, reverse, backend)
+    _, end = _op.scan(u, delta, decay, b, c, None, None, reverse, backend, passive)
     turn = delta.sum(1, dtype=end.dtype)[..., None] * decay
     return end / -torch.expm1(-turn)
+
+
+def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
+    """Steps within which no state grows by more than e^80; float32 ends at e^88."""
+    fastest = (-decay).amax(1).clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.minimum(delta, (80 / fastest).to(delta.dtype))
 
 
 @overload
@@ -38,6 +51,7 @@ def kirchhoff_scan(
     return_state: Literal[False] = False,
     termination: str = "matched",
     backend: str | None = None,
+    passive: bool = True,
 ) -> Tensor: ...
 
 
@@ -55,6 +69,7 @@ def kirchhoff_scan(
     return_state: Literal[True],
     termination: str = "matched",
     backend: str | None = None,
+    passive: bool = True,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -71,6 +86,7 @@ def kirchhoff_scan(
     return_state: bool = False,
     termination: str = "matched",
     backend: str | None = None,
+    passive: bool = True,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Run N first-order circuit states per channel along a line and read them out.
 
@@ -106,6 +122,9 @@ def kirchhoff_scan(
         starts from the state that one turn reproduces, so the final state equals the initial one.
     backend : {"reference", "torch", "cpu"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
+    passive : bool
+        Require decay > 0. With False, for ablations, decay may have either sign (but not be 0):
+        such a circuit amplifies, and steps are shortened where one alone would grow by e^80.
 
     Returns
     -------
@@ -127,7 +146,9 @@ def kirchhoff_scan(
     """
     check_arguments(u, delta, decay, b, c, d, initial_state, termination)
     chosen = backend or ""
+    if not passive:
+        delta = _limit_growth(delta, decay)
     if termination == "ring":
-        initial_state = _periodic_state(u, delta, decay, b, c, reverse, chosen)
-    y, state = _op.scan(u, delta, decay, b, c, d, initial_state, reverse, chosen)
+        initial_state = _periodic_state(u, delta, decay, b, c, reverse, chosen, passive)
+    y, state = _op.scan(u, delta, decay, b, c, d, initial_state, reverse, chosen, passive)
     return (y, state) if return_state else y

@@ -24,11 +24,13 @@ def retention_and_weight(delta: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
 def bend(delta: Tensor, decay: Tensor, retention: Tensor, weight: Tensor) -> Tensor:
     """Minus the weight's derivative by `decay`: ``(weight - delta * retention) / decay``.
 
-    Below ``z = delta * decay = 0.25`` that difference cancels, and the Taylor series of
+    Below ``|z| = |delta * decay| = 0.25`` that difference cancels, and the Taylor series of
     ``(1 - (1 + z) exp(-z)) / z**2`` times ``delta**2`` takes over (relative error below 1e-13).
     """
     z = delta * decay
     series = torch.full_like(z, _SERIES[-1])
     for coefficient in _SERIES[-2::-1]:
         series = series * z + coefficient
-    return torch.where(z < _SMALL, delta * delta * series, (weight - delta * retention) / decay)
+    return torch.where(
+        z.abs() < _SMALL, delta * delta * series, (weight - delta * retention) / decay
+    )

@@ -104,12 +104,15 @@ def test_device_and_dtype_reach_every_tensor():
         assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16), name
 
 
-@pytest.mark.parametrize("spatial_dims", [None, 2], ids=str)
-@pytest.mark.parametrize("fullgraph_backend", ["aot_eager"])
-def test_compiles_without_graph_breaks(spatial_dims, fullgraph_backend):
-    block = build(spatial_dims, order=2)
+@pytest.mark.parametrize(
+    ("spatial_dims", "order", "backend"),
+    [(None, 2, "aot_eager"), (2, 2, "eager"), (2, 1, "inductor")],
+    ids=str,
+)
+def test_compiles_without_graph_breaks(spatial_dims, order, backend):
+    block = build(spatial_dims, order=order)
     x = torch.randn(SHAPES[spatial_dims])
-    compiled = torch.compile(block, fullgraph=True, backend=fullgraph_backend)
+    compiled = torch.compile(block, fullgraph=True, backend=backend)
     reference = block(x)
     result = compiled(x)
     torch.testing.assert_close(result, reference)

@@ -1,0 +1,255 @@
+"""Train PDEBench's U-Net and FNO beside their CHONN versions through PDEBench's own runner.
+
+Every model gets the same data, epochs, batch size, learning rate and seeds, and is trained and
+evaluated by ``python -m pdebench.models.train_models_forward`` in a process of its own. The script
+prints one table and writes ``results.json`` and ``fields.png``. A stopped comparison goes on where
+it was; finished runs with the same settings are read back.
+
+    python examples/pdebench_darcy.py --output runs/demo
+    python examples/pdebench_darcy.py --data my_darcy.hdf5 --modes 8 --epochs 30 --seeds 0 1 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import torch
+from darcy_figure import draw_fields
+from tqdm import tqdm
+
+import chonn_ops
+
+EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
+PARAMETERS = re.compile(r"Total parameters = (\d+)")
+COLUMNS = {
+    "nrmse": "nRMSE",
+    "rmse": "RMSE",
+    "relative_l1": "rel. L1",
+    "max_error": "max",
+    "boundary_rmse": "boundary",
+}
+
+
+def main() -> None:
+    args = parse_arguments()
+    output = args.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    data = args.data.resolve() if args.data else generate(args, output)
+    results = [
+        run_model(model, seed, data, args, output) for seed in args.seeds for model in args.models
+    ]
+    write_whole(output / "results.json", json.dumps(summary(results, data, args), indent=1) + "\n")
+    print("\n" + table(results))
+    first = [result for result in results if result["seed"] == args.seeds[0]]
+    draw_fields(first, data, output, args)
+    print(f"\nresults: {output / 'results.json'}\nfigure:  {output / 'fields.png'}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--data", type=Path, help="Darcy file in PDEBench's layout")
+    parser.add_argument("--n", type=int, default=300, help="samples to generate without --data")
+    parser.add_argument("--resolution", type=int, default=64, help="points an axis to generate")
+    parser.add_argument("--models", nargs="+", default=["Unet", "chonn_unet", "FNO", "chonn_fno"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=10, help="divides both splits (U-Net)")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--order", type=int, default=2, help="cells in series in every CKB")
+    parser.add_argument("--modes", type=int, default=12, help="Fourier modes an axis (FNO)")
+    parser.add_argument("--width", type=int, default=20, help="channels (FNO)")
+    parser.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="more CKB options, e.g. --set directions=axial norm=group",
+    )
+    return parser.parse_args()
+
+
+def generate(args: argparse.Namespace, output: Path) -> Path:
+    """Darcy samples by `chonn data generate`, once."""
+    folder = output / "data" / f"n{args.n}-r{args.resolution}"
+    path = folder / "2D_DarcyFlow_beta1.0_Train.hdf5"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "chonn_ops.cli", "data", "generate", "darcy"]
+        size = ["--n", str(args.n), "--resolution", str(args.resolution)]
+        subprocess.run([*command, *size, "--output", str(path)], check=True)
+    return path
+
+
+def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> list[str]:
+    """The user's command line: stock and CHONN models differ in `model_name` and `ckb` only."""
+    with h5py.File(data) as file:
+        samples = file["tensor"].shape[0]
+    values = {
+        "model_name": model,
+        "filename": data.name,
+        "data_path": f"{data.parent}/",
+        "epochs": args.epochs,
+        "batch_size": args.batch_size,
+        "learning_rate": args.learning_rate,
+        # Halve the rate four times over the run, whatever its length.
+        "scheduler_step": max(1, args.epochs // 5),
+        "model_update": 1,
+        "reduced_resolution": 1,
+        "num_workers": 0,
+        "modes": args.modes,
+        "width": args.width,
+        "training_type": "single" if "fno" in model.lower() else "autoregressive",
+        "ar_mode": False,
+        "seed": seed,
+    }
+    if model.startswith("chonn"):
+        values["ckb.order"] = args.order
+        values.update({f"ckb.{option}": value for option, value in map(split_option, args.set)})
+    if samples < 10:
+        raise SystemExit(f"{data}: expected at least 10 samples, got {samples}")
+    return [
+        "+args=config_Darcy.yaml",
+        *(f"++args.{name}={value}" for name, value in values.items()),
+    ]
+
+
+def split_option(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise SystemExit(f"--set: expected OPTION=VALUE, got {text!r}")
+    return name, value
+
+
+def run_model(
+    model: str, seed: int, data: Path, args: argparse.Namespace, output: Path
+) -> dict[str, object]:
+    """Train and evaluate one model in its own folder, or read a finished run back."""
+    folder = output / "runs" / f"{model}-seed{seed}"
+    options = overrides(model, seed, data, args)
+    record = folder / "result.json"
+    if record.exists():
+        result = json.loads(record.read_text())
+        if result["overrides"] != options:
+            raise SystemExit(
+                f"{record} holds a run with other settings: choose another --output "
+                f"(expected {options}, got {result['overrides']})"
+            )
+        return result
+    if folder.exists():
+        shutil.rmtree(folder)  # an unfinished run of this script
+    folder.mkdir(parents=True)
+    started = time.time()
+    log, peak = run_pdebench([*options, "++args.if_training=True"], folder, f"{model} seed {seed}")
+    epochs = [
+        {"epoch": int(k), "seconds": float(s), "train": float(t), "validation": float(v)}
+        for k, s, t, v in EPOCH.findall(log)
+    ]
+    evaluation, _ = run_pdebench([*options, "++args.if_training=False"], folder, "evaluation")
+    (metrics_file,) = folder.glob("*_metrics.json")
+    found = PARAMETERS.search(log)
+    if found is None or len(epochs) != args.epochs:
+        raise SystemExit(f"{folder}: expected {args.epochs} epochs in the log, got {len(epochs)}")
+    result = {
+        "model": model,
+        "seed": seed,
+        "overrides": options,
+        "parameters": int(found[1]),
+        "metrics": json.loads(metrics_file.read_text())["metrics"],
+        "seconds_per_epoch": statistics.median(epoch["seconds"] for epoch in epochs),
+        "peak_memory_mib": peak,
+        "seconds": time.time() - started,
+        "curve": epochs,
+    }
+    (folder / "log.txt").write_text(log + evaluation)
+    write_whole(record, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def run_pdebench(options: list[str], folder: Path, title: str) -> tuple[str, float]:
+    """PDEBench's runner in a process of its own; returns its output and peak memory in MiB."""
+    command = [sys.executable, "-m", "pdebench.models.train_models_forward", *options]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    lines = []
+    total = next((int(o.split("=")[1]) for o in options if o.startswith("++args.epochs=")), None)
+    training = "++args.if_training=True" in options
+    with tqdm(total=total, desc=title, unit="epoch", disable=not training) as progress:
+        for line in process.stdout:
+            lines.append(line)
+            if match := EPOCH.search(line):
+                progress.update()
+                progress.set_postfix(validation=match[4])
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    log = "".join(lines)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}\nin {folder} failed:\n{log}")
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss: bytes there, KiB on Linux
+    return log, usage.ru_maxrss / unit
+
+
+def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[str, object]:
+    with h5py.File(data) as file:
+        shape = list(file["tensor"].shape)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return {
+        "experiment": "pdebench_darcy",
+        "data": {"file": data.name, "tensor": shape},
+        "config": {
+            name: value for name, value in vars(args).items() if name not in ("data", "output")
+        },
+        "versions": {
+            "chonn_ops": chonn_ops.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "hardware": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "commit": commit or None,
+        "results": results,
+    }
+
+
+def table(results: list[dict]) -> str:
+    header = ["model", "seed", "parameters", *COLUMNS.values(), "s/epoch", "peak MiB"]
+    rows = [header]
+    for result in results:
+        metrics = [f"{result['metrics'][name]:.4g}" for name in COLUMNS]
+        cost = [f"{result['seconds_per_epoch']:.2f}", f"{result['peak_memory_mib']:.0f}"]
+        rows.append(
+            [result["model"], str(result["seed"]), f"{result['parameters']:,}", *metrics, *cost]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    main()
