@@ -152,10 +152,9 @@ def _(
     )
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
     *tensors, ctx.reverse, ctx.backend, _ = inputs
     ctx.save_for_backward(*tensors)
-    ctx.output_like = [(y.shape, y.dtype) for y in output]
 
 
 def _backward(ctx: Any, grad_y: Tensor | None, grad_state: Tensor | None) -> tuple[Any, ...]:

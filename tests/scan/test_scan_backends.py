@@ -211,6 +211,17 @@ def test_without_d_and_initial_state(backend):
     assert_close(run(bare, backend=backend), expected, TOLERANCE[torch.float32])
 
 
+@pytest.mark.parametrize("where", [*ISAS, "torch", "reference"])
+def test_active_circuits(where, monkeypatch):
+    """Decays of either sign, allowed by passive=False only."""
+    if where in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", where)
+    case = make_case(2, 20, 17, 3)
+    case["decay"] = case["decay"].clamp(0.1, 2) * torch.tensor([1.0, -1.0, -0.01])
+    actual = run(case, backend="cpu" if where in ISAS else where, passive=False)
+    assert_close(actual, truth(case), TOLERANCE[torch.float32])
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("B", [1, 3])
 def test_thread_counts(threads, B):
