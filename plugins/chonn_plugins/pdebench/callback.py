@@ -14,7 +14,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
@@ -24,6 +24,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from chonn_plugins.pdebench import registry
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import HOST_NAME, TAG, Job, resolve
+
+if TYPE_CHECKING:
+    from chonn_plugins.pdebench.patches import WholeSave
 
 RUNNER = "train_models_forward"
 
@@ -133,7 +136,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         patches.torch_functions(undo, train, save)
         patches.model_builders(undo, train, job)
         results.collect(undo, host, job, layout, overrides)
-        patches.training_call(undo, train, job, lambda: _seed(job.seed))
+        patches.training_call(undo, train, job, lambda: _seed(job.seed), lambda: _warn(job, save))
     except BaseException:
         undo.undo()
         raise
@@ -145,6 +148,19 @@ def _announce(job: Job, host: str) -> None:
 
     verb = "training" if job.training else "evaluating"
     print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
+
+
+def _warn(job: Job, save: WholeSave | None) -> None:
+    """PDEBench saves on a better validation loss only, and says nothing where there is none."""
+    if save is None or not job.training or save.count:
+        return
+    reason = "the validation loss was never finite"
+    if job.args.get("continue_training"):
+        reason = (
+            "no epoch was left to train, or the validation loss did not fall below that of "
+            "the checkpoint it went on from"
+        )
+    print(f"chonn-ops: note: {save.path} was not written: {reason}", file=sys.stderr)
 
 
 def _seed(seed: int | None) -> None:

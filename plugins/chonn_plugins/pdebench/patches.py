@@ -126,7 +126,11 @@ def model_builders(patches: Patches, train: ModuleType, job: Job) -> None:
 
 
 def training_call(
-    patches: Patches, train: ModuleType, job: Job, before: Callable[[], None]
+    patches: Patches,
+    train: ModuleType,
+    job: Job,
+    before: Callable[[], None],
+    after: Callable[[], None],
 ) -> None:
     """Correct what the runner hands to ``run_training``, and undo all patches when it returns.
 
@@ -141,9 +145,11 @@ def training_call(
     def run(**kwargs: Any) -> Any:
         before()
         try:
-            return run_training(**{**kwargs, **changes})
+            result = run_training(**{**kwargs, **changes})
         finally:
             patches.undo()
+        after()
+        return result
 
     patches.set(train, "run_training", run)
 

@@ -1,0 +1,209 @@
+"""What PDEBench does silently, or dies of cryptically, is an error with expected and actual."""
+
+from __future__ import annotations
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from conftest import PROBLEMS, SMALL
+
+from chonn_plugins.pdebench import JobError, preflight
+from chonn_plugins.pdebench.job import Job, resolve
+
+BASE = {
+    "single_file": True,
+    "if_training": True,
+    "continue_training": False,
+    "initial_step": 1,
+    "t_train": 2,
+    "reduced_batch": 1,
+    "ar_mode": False,
+    "pushforward": False,
+}
+
+
+@pytest.fixture
+def job(data, tmp_path, monkeypatch):
+    """``job("darcy", family="unet", batch_size=3)``: a job of one of PDEBench's own models."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(problem: str, family: str = "fno", **args: object) -> Job:
+        _, filename, settings = PROBLEMS[problem]
+        channels = dict.fromkeys(
+            ("num_channels", "in_channels", "out_channels"), 5 if problem == "3d" else 1
+        )
+        given = {**BASE, "data_path": data, "filename": filename, **SMALL, **channels}
+        given.update({"model_name": {"fno": "FNO", "unet": "Unet"}[family], **settings, **args})
+        return resolve(given)
+
+    return make
+
+
+def refused(job: Job, *texts: str, grouped: bool = False) -> None:
+    with pytest.raises(JobError) as caught:
+        preflight.check(job, reads_grouped_single=grouped)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["unet", "fno"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_layouts(job, problem, family):
+    layout = preflight.check(job(problem, family), reads_grouped_single=False)
+    expected = {
+        "1d": ((32,), 5, 1),
+        "darcy": ((16, 16), 2, 1),
+        "3d": ((16, 16, 16), 3, 5),
+        "groups": ((16, 16), 5, 1),
+    }
+    assert (layout.space, layout.frames, layout.channels) == expected[problem]
+    assert (layout.train, layout.validation) == (18, 2)
+    spacing = 1 / 31 if problem == "1d" else 1 / 16
+    assert layout.spacing == pytest.approx((spacing,) * len(layout.space), rel=1e-5)
+
+
+def test_reductions(job):
+    reduced = {"reduced_resolution": 2, "reduced_resolution_t": 2, "reduced_batch": 2}
+    layout = preflight.check(
+        job("1d", **{**reduced, "initial_step": 1}), reads_grouped_single=False
+    )
+    assert (layout.train, layout.validation, layout.space, layout.frames) == (9, 1, (16,), 3)
+    assert layout.spacing == pytest.approx((2 / 31,), rel=1e-5)
+    refused(job("3d", reduced_batch=3), "reduced_batch to divide the 20 samples", "got 3 and 1")
+
+
+def test_missing_file(job, data, tmp_path):
+    refused(
+        job("darcy", filename="nowhere.hdf5"),
+        str(data / "nowhere.hdf5"),
+        f"args.data_path={str(data)!r}",
+        str(tmp_path),
+    )
+    refused(job("groups", filename="2D_rdb_NA_NA.h5"), "2D_rdb_NA_NA.h5.h5", "without its suffix")
+    refused(job("groups", filename="2D_Darcy"), "single_file=True")
+
+
+def test_data_path_needs_no_slash(job, data):
+    for path in (str(data), f"{data}/"):
+        preflight.check(job("darcy", data_path=path), reads_grouped_single=False)
+
+
+def test_h5_as_single_file(job):
+    settings = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
+    advice = ("++args.filename=2D_rdb_NA_NA ++args.single_file=False", "expects a .hdf5 file")
+    refused(job("groups", "unet", **settings), *advice, grouped=True)
+    refused(job("groups", "fno", **settings), *advice)
+    # The git version's FNO reads such files, with the grid of the group 0023.
+    refused(job("groups", "fno", **settings), "missing 0023", grouped=True)
+
+
+def test_damaged_files(job, tmp_path, data):
+    (tmp_path / "text.hdf5").write_text("<html>404</html>")
+    refused(job("1d", data_path=tmp_path, filename="text.hdf5"), "not a readable HDF5", "16 bytes")
+    half = (data / "2D_Darcy.hdf5").read_bytes()[:9000]
+    (tmp_path / "half.hdf5").write_bytes(half)
+    refused(job("1d", data_path=tmp_path, filename="half.hdf5"), "9000 bytes")
+
+
+def test_missing_keys(job, tmp_path):
+    with h5py.File(tmp_path / "no_nu.hdf5", "w") as file:
+        file["tensor"] = np.zeros((20, 1, 16, 16), "f4")
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["velocity"] = np.zeros((20, 5, 16), "f4")
+    with h5py.File(tmp_path / "flow.hdf5", "w") as file:
+        for name in ("density", "pressure"):
+            file[name] = np.zeros((20, 5, 16), "f4")
+    with h5py.File(tmp_path / "groups.h5", "w") as file:
+        for name in ("0000", "0001"):
+            file[f"{name}/fields"] = np.zeros((5, 16, 16, 1), "f4")
+
+    def at(name: str, problem: str = "darcy", **args: object) -> Job:
+        return job(problem, data_path=tmp_path, filename=name, **args)
+
+    refused(at("no_nu.hdf5"), "expected the keys tensor, nu", "missing nu", "found tensor")
+    refused(at("other.hdf5"), "expected the key tensor, or density", "found velocity")
+    refused(at("flow.hdf5"), "density, pressure, Vx", "missing Vx")
+    refused(at("groups", "groups"), "group 0000", "keys data", "found fields")
+    refused(at("groups.h5", "darcy", family="unet"), "single_file=False")
+    shutil.copy(tmp_path / "groups.h5", tmp_path / "groups.hdf5")
+    refused(at("groups.hdf5"), "one group a sample")
+
+
+def test_too_few_samples(job):
+    refused(job("darcy", reduced_batch=4), "at least 10 samples", "got 5", "0 for validation")
+
+
+def test_ragged_batches(job, tmp_path):
+    with h5py.File(tmp_path / "odd.hdf5", "w") as file:
+        file["tensor"] = np.zeros((40, 5, 16), "f4")
+        file["x-coordinate"] = np.linspace(0, 1, 16)
+    settings = {"data_path": tmp_path, "filename": "odd.hdf5", "batch_size": 10}
+    refused(
+        job("1d", "unet", **settings),
+        "args.batch_size=10",
+        "36 training and 4 validation",
+        "6 in training and 4 in validation",
+        "divide both: 1, 2, 4.",
+    )
+    preflight.check(job("1d", "fno", **settings), reads_grouped_single=False)
+    # The trainer's reshape to (batch_size, -1) happens to work: no reason to stop.
+    preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}), reads_grouped_single=False)
+
+
+def test_frames(job):
+    refused(job("1d", initial_step=5), "args.initial_step=5", "less than the 5 frames")
+    refused(job("1d", "unet", initial_step=3, t_train=2), "args.t_train=2", "args.initial_step=3")
+    # Upstream's args/config_Darcy.yaml.
+    refused(job("darcy", initial_step=10), "args.initial_step=10", "less than the 2 frames")
+
+
+def test_channels_and_grid(job):
+    refused(job("3d", num_channels=1), "args.num_channels=1: expected 5")
+    refused(job("3d", "unet", in_channels=4, out_channels=3), "in_channels=4, args.out_channels=3")
+    refused(job("1d", "unet", reduced_resolution=3), "multiples of 16", "got (11,)")
+
+
+def test_training_type(job):
+    refused(
+        job("darcy", "unet", training_type="single", ar_mode=True),
+        "args.training_type=single with args.ar_mode=True",
+        "++args.ar_mode=False",
+        "++args.training_type=autoregressive",
+    )
+    preflight.check(job("darcy", "unet", training_type="single"), reads_grouped_single=False)
+    refused(job("1d", training_type="single"), "expected args.initial_step=1, got 2")
+    refused(job("1d", training_type="auto"), "expected one of", "got 'auto'")
+
+
+def test_arguments(job):
+    refused(job("1d", batch_size=0), "args.batch_size: expected a positive integer, got 0")
+    refused(job("1d", seed="x"), "args.seed: expected an integer", "got 'x'")
+    without = job("1d")
+    without = resolve({k: v for k, v in without.args.items() if k != "t_train"})
+    refused(without, "args.t_train", "none of the chosen configs")
+
+
+def test_checkpoint_to_evaluate(job, tmp_path):
+    (tmp_path / "2D_Darcy_FNO.pt").touch()
+    refused(
+        job("darcy", "unet", if_training=False),
+        f"expected the checkpoint {tmp_path / '2D_Darcy_Unet-1-step.pt'}",
+        "there are 2D_Darcy_FNO.pt",
+    )
+    refused(job("darcy", "unet", continue_training=True), "args.continue_training=True")
+    # PDEBench's own models keep its behaviour: an existing checkpoint is no obstacle.
+    preflight.check(job("darcy"), reads_grouped_single=False)
+
+
+def test_notes(job):
+    lines = preflight.notes(
+        job("groups", reduced_resolution=2, ckb={"order": 2}, if_training=False),
+        preflight.read_layout(job("groups"), grouped=True),
+        from_git=True,
+    )
+    assert len(lines) == 3
+    assert "divides its own metrics by zero" in lines[0]
+    assert "ignores reduced_resolution=2" in lines[1]
+    assert "FNO ignores it" in lines[2]

@@ -1,0 +1,143 @@
+"""The registry of models, their options and the names of their results."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+from conftest import write_dist_info
+
+from chonn_plugins.pdebench import HostModel, JobError, registry
+from chonn_plugins.pdebench.job import DataName, Job, resolve
+
+
+@pytest.fixture(autouse=True)
+def entry_points(installed, monkeypatch):
+    if installed:
+        for path in installed.split(os.pathsep):
+            monkeypatch.syspath_prepend(path)
+
+
+def a_job(name: str = "chonn_unet", **args: object) -> Job:
+    given = {
+        "filename": "2D_Darcy.hdf5",
+        "single_file": True,
+        "ar_mode": False,
+        "pushforward": False,
+        "t_train": 2,
+        "unroll_step": 1,
+        **args,
+    }
+    return resolve({"model_name": name, **given})
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        ({}, "2D_Darcy_chonn-unet-1-step"),
+        ({"ckb": {"order": 2}}, "2D_Darcy_chonn-unet-1-step"),
+        ({"ckb": {"order": 3, "d_state": 8}}, "2D_Darcy_chonn-unet-dstate8-order3-1-step"),
+        (
+            {"ckb": {"constrained": False}, "seed": 1},
+            "2D_Darcy_chonn-unet-constrainedFalse-seed1-1-step",
+        ),
+        ({"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
+        ({"ar_mode": True, "pushforward": True, "t_train": 9}, "2D_Darcy_chonn-unet-PF-1"),
+        (
+            {"ar_mode": True, "pushforward": True, "unroll_step": 7, "t_train": 9},
+            "2D_Darcy_chonn-unet-PF-4",
+        ),
+        ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
+        ({"name": "chonn_fno", "ckb": {"mode": "alongside"}}, "2D_Darcy_chonn-fno-modealongside"),
+        ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
+        ({"name": "FNO"}, "2D_Darcy_FNO"),
+    ],
+)
+def test_result_names(args, name):
+    assert a_job(**args).result_name(frames=5) == name
+
+
+def test_data_name_redirects_only_the_result():
+    name = DataName.of(a_job(ckb={"order": 3}))
+    assert name[:-5] + "_Unet" == "2D_Darcy_chonn-unet-order3"
+    assert name + ".h5" == "2D_Darcy.hdf5.h5"
+    assert "data/" + name == "data/2D_Darcy.hdf5"
+    assert name[-2:] == "f5"
+    grouped = DataName.of(a_job(filename="rdb", single_file=False))
+    assert grouped + "_Unet" + "-AR" == "rdb_chonn-unet-AR"
+
+
+@pytest.mark.parametrize(
+    ("args", "texts"),
+    [
+        ({"ckb": {"oder": 2}}, ("unknown option oder for chonn_unet", "Known options: order,")),
+        ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
+        ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
+        ({"ckb": 3}, ("expected options (known: order,", "got 3")),
+        ({"ckb": {"mode": "replace"}}, ("unknown option mode for chonn_unet",)),
+        ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
+        ({"name": "chonn_fno", "ckb": {"downsample": 0}}, ("downsample: expected at least 1",)),
+        (
+            {"name": "unet"},
+            ("one of FNO, Unet, PINN, chonn_fno, chonn_unet", "got 'unet'", "did you mean Unet?"),
+        ),
+    ],
+)
+def test_bad_options_and_names(args, texts):
+    with pytest.raises(JobError) as caught:
+        a_job(**args)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_builds_with_pdebench_keywords(ndim, order):
+    grid = (32,) * ndim
+    options = {"order": order, "d_state": 2}
+    unet = registry.load("chonn_unet").build(ndim, {"in_channels": 4, "out_channels": 2}, options)
+    assert unet(torch.rand(1, 4, *grid)).shape == (1, 2, *grid)
+    names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
+    host = {"num_channels": 2, "width": 4, "initial_step": 2, **dict.fromkeys(names, 3)}
+    fno = registry.load("chonn_fno").build(ndim, host, {**options, "mode": "alongside"})
+    x, coordinates = torch.rand(1, *grid, 4), torch.rand(1, *grid, ndim)
+    assert fno(x, coordinates).shape == (1, *grid, 1, 2)
+
+
+def test_third_parties(tmp_path, monkeypatch):
+    """Broken and duplicate entry points concern only who asks for them."""
+    write_dist_info(tmp_path / "one", "one", ["mine = their_module:model", "gone = no_module:m",
+                                              "wrong = their_module:number"])  # fmt: skip
+    write_dist_info(tmp_path / "two", "two", ["mine = other_module:model", "FNO = other_module:m"])
+    (tmp_path / "their_module.py").write_text(
+        "from chonn_plugins.pdebench import HostModel\n"
+        "model = HostModel('fno', build=print, options_key='my', defaults={'depth': 4})\n"
+        "number = 3\n"
+    )
+    for folder in (tmp_path, tmp_path / "one"):
+        monkeypatch.syspath_prepend(str(folder))
+    job = a_job("mine", my={"depth": 5})
+    assert isinstance(job.model, HostModel)
+    assert job.result_name(5) == "2D_Darcy_mine-depth5"
+    assert {"gone", "mine", "chonn_unet"} <= set(registry.known_names())
+
+    def refused(name: str, *texts: str) -> None:
+        with pytest.raises(JobError) as caught:
+            a_job(name)
+        for text in texts:
+            assert text in str(caught.value)
+
+    refused("gone", "no_module:m (one)", "ModuleNotFoundError")
+    refused("wrong", "expected a chonn_plugins.pdebench.HostModel, got int")
+    monkeypatch.syspath_prepend(str(tmp_path / "two"))
+    refused("mine", "got several", "their_module:model (one)", "other_module:model (two)")
+    refused("FNO", "got several", "PDEBench itself")
+    assert a_job("chonn_unet").family == "unet"
+    assert "other_module" not in sys.modules
+
+
+def test_bad_family():
+    with pytest.raises(ValueError, match=r"expected one of \('unet', 'fno'\), got 'gan'"):
+        HostModel("gan", build=print)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,120 @@
+"""What is replaced in PDEBench's modules, and that it goes back."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_plugins.pdebench import patches
+from chonn_plugins.pdebench.job import Job
+from chonn_plugins.pdebench.results import scored
+
+
+def a_job(family: str = "unet") -> Job:
+    args = {"initial_step": 3, "data_path": "data", "filename": "x.hdf5", "single_file": True}
+    return Job("chonn_unet", family, None, args)
+
+
+@pytest.fixture
+def train() -> ModuleType:
+    module = ModuleType("train")
+    module.np, module.torch, module.device = np, torch, torch.device("cpu")
+    return module
+
+
+def test_undo_restores_in_reverse(train):
+    undo = patches.Patches()
+    before = dict(vars(train))
+    patches.numpy_infty(undo, train)
+    patches.torch_functions(undo, train, save=print)
+    assert train.np.infty == np.inf
+    assert train.np.zeros is np.zeros
+    assert train.torch.save is print
+    assert train.torch.load is torch.load
+    assert not hasattr(np, "infty")
+    undo.undo()
+    undo.undo()
+    assert dict(vars(train)) == before
+
+
+def test_reader_gets_only_the_keywords_it_knows(train):
+    """The git version's reader of grouped files lacks those its own trainer passes."""
+    seen = {}
+
+    def reader(filename, initial_step=10, saved_folder="", if_test=False):
+        seen.update(name=filename, start=initial_step, folder=saved_folder, test=if_test)
+
+    train.UNetDatasetMult = reader
+    patches.grouped_reader(patches.Patches(), train, a_job())
+    train.UNetDatasetMult("rdb", reduced_resolution=2, saved_folder="data/", if_test=True)
+    assert seen == {"name": "rdb", "start": 3, "folder": "data/", "test": True}
+
+
+def test_batches_reach_the_device(train):
+    """Simulated with the meta device: the git version joins CPU batches with GPU predictions."""
+    train.device = torch.device("meta")
+    patches.torch_functions(patches.Patches(), train, save=None)
+    fields = torch.utils.data.TensorDataset(torch.rand(4, 2), torch.rand(4, 3))
+    loader = train.torch.utils.data.DataLoader(fields, batch_size=2)
+    assert len(loader) == 2
+    assert all(field.device.type == "meta" for batch in loader for field in batch)
+    assert torch.utils.data.DataLoader(fields).dataset is fields
+
+
+def test_save_is_whole_or_nothing(tmp_path):
+    path = tmp_path / "model.pt"
+    save = patches.WholeSave(path)
+    save({"a": torch.ones(2)}, str(path))
+    kept = path.read_bytes()
+    with pytest.raises((AttributeError, TypeError, RuntimeError)):
+        save({"a": torch.zeros(2), "b": lambda: None}, str(path))
+    assert path.read_bytes() == kept
+    assert [p.name for p in tmp_path.iterdir()] == ["model.pt"]
+    with pytest.raises(RuntimeError, match="refusing to save the model anywhere but"):
+        save({}, str(tmp_path / "theirs_Unet.pt"))
+    assert save.count == 1
+
+
+def test_patches_end_with_training_even_if_it_fails(train):
+    undo = patches.Patches()
+    calls = []
+
+    def run_training(**kwargs):
+        calls.append(kwargs)
+        raise KeyboardInterrupt
+
+    train.run_training = run_training
+    patches.numpy_infty(undo, train)
+    patches.training_call(undo, train, a_job(), lambda: calls.append("before"), calls.clear)
+    with pytest.raises(KeyboardInterrupt):
+        train.run_training(flnm="x.hdf5", base_path="data")
+    assert calls == ["before", {"flnm": "x.hdf5", "base_path": "data/"}]
+    assert train.run_training is run_training
+    assert train.np is np
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_metric_func_keeps_its_numbers(ndim):
+    metrics = pytest.importorskip("pdebench.models.metrics")
+    generator = torch.Generator().manual_seed(0)
+    pred, target = (torch.rand(2, *(8,) * ndim, 3, 2, generator=generator) for _ in range(2))
+
+    class Seen:
+        def update(self, pred, target):
+            self.shapes = pred.shape, target.shape
+
+    seen = Seen()
+    score = scored(metrics.metric_func, seen)
+    mean, full = score(pred, target), score(pred, target, if_mean=False)
+    assert seen.shapes == (pred.shape, target.shape)
+    assert [tuple(e.shape) for e in mean] == [()] * 5 + [(3,)]
+    for averaged, errors in zip(mean, full, strict=True):
+        expected = errors.mean() if errors.ndim == 1 else errors.mean(dim=(0, -1))
+        torch.testing.assert_close(averaged, expected, equal_nan=True)
+    if ndim < 3:
+        own = metrics.metric_func(pred, target)
+        for averaged, expected in zip(mean, own, strict=True):
+            torch.testing.assert_close(averaged, expected, equal_nan=True, rtol=0, atol=0)
