@@ -49,3 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         runpy.run_path(str(script), run_name="__main__")
     else:
         runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
