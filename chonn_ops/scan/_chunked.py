@@ -1,9 +1,9 @@
 """The scan in plain PyTorch for any device, a chunk of steps at a time.
 
-Within a chunk the recurrence is solved by doubling (log2 of the chunk length passes), which only
-ever multiplies retentions and so never overflows. Chunks of `_CHUNK` steps and slices of `_SLICE`
-states bound the extra memory by O(B L D), whatever N: the backward keeps one state a chunk and
-recomputes the rest. `reverse` flips inputs and outputs.
+A chunk's coefficients are computed at once; the recurrence then takes one fused multiply-add a
+step. Chunks of `_CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D),
+whatever N: the backward keeps one state a chunk and recomputes the rest. `reverse` flips inputs
+and outputs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ def _flip(*tensors: Tensor) -> list[Tensor]:
 
 
 def _solve(a: Tensor, x: Tensor, start: Tensor) -> Tensor:
-    """``v_k = a_k v_{k-1} + x_k`` along dim 1 from `start`; overwrites `a` and `x`."""
-    shift = 1
-    while shift < a.shape[1]:
-        x[:, shift:] += a[:, shift:] * x[:, :-shift]
-        a[:, shift:] *= a[:, :-shift].clone()
-        shift *= 2
-    return x.addcmul_(a, start[:, None])
+    """``v_k = a_k v_{k-1} + x_k`` along dim 1 from `start`; overwrites `x`."""
+    v = start
+    for k in range(x.shape[1]):
+        v = x[:, k].addcmul_(a[:, k], v)
+    return x
 
 
 def _advance(
@@ -47,7 +45,7 @@ def _advance(
     """States (B, S, D, n) of one chunk, with its retentions and weights."""
     retention, weight = retention_and_weight(delta[..., None], decay)
     inflow = weight * b[:, :, None, :] * u[..., None]
-    return _solve(retention.clone(), inflow, start), retention, weight
+    return _solve(retention, inflow, start), retention, weight
 
 
 def forward(

@@ -18,7 +18,7 @@ from scan_cases import (
     truth,
 )
 
-from chonn_ops.scan import _cpu, kirchhoff_scan, reference
+from chonn_ops.scan import _cpu, _zoh, kirchhoff_scan, reference
 
 ISAS = _cpu.available_isas()
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -174,6 +174,23 @@ def test_gradients_at_every_scale(where, z, monkeypatch):
         # exp(-z) loses z ulp to the rounding of z, and ends where normal floats do.
         bound = (2e-6 + 2e-7 * z) * expected[name].norm().item() + 1e-30
         assert error <= bound, f"{name}: {error:.2e} above {bound:.2e}"
+
+
+@pytest.mark.parametrize("where", [*ISAS, "torch", "reference"])
+def test_weight_derivative_is_accurate_at_every_scale(where, monkeypatch):
+    """One step from rest: the gradient of decay is the weight's derivative and nothing else."""
+    if where in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", where)
+    D = 4000
+    decay = torch.logspace(-3, 3, D, dtype=torch.float64)[torch.randperm(D)].float()[:, None]
+    delta = torch.logspace(-12, 4, D, dtype=torch.float64).float()[None, None] / decay[:, 0]
+    one = torch.ones(1, 1, 1)
+    decay.requires_grad_()
+    backend = "cpu" if where in ISAS else where
+    kirchhoff_scan(one.expand(1, 1, D), delta, decay, one, one, backend=backend).sum().backward()
+    wide, step = decay.detach().double()[:, 0], delta.double()[0, 0]
+    expected = -_zoh.bend(step, wide, *_zoh.retention_and_weight(step, wide))
+    assert (decay.grad[:, 0].double() / expected - 1).abs().max() < 3e-6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
