@@ -15,7 +15,7 @@ from torch import Tensor
 from chonn_ops import CHONNFNO2d, CHONNUNet2d, CKBOptions
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+import matplotlib.pyplot as plt
 
 
 def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Namespace) -> None:
@@ -43,7 +43,7 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
 
     columns = 2 + len(predictions)
     figure, panels = plt.subplots(
-        2, columns, figsize=(2.6 * columns, 5.2), squeeze=False, layout="constrained"
+        2, columns, figsize=(2.6 * columns, 5.2), squeeze=False, layout="compressed"
     )
     field_range = {"vmin": float(truth.min()), "vmax": float(truth.max()), "cmap": "viridis"}
     error_range = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"}

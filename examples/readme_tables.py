@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -73,7 +73,18 @@ def darcy_table() -> str:
 
 
 def scan_table() -> str:
-    raise NotImplementedError
+    rows = json.loads((RESULTS / "scan.json").read_text())["rows"]
+    cells = []
+    for row in rows:
+        size = "x".join(map(str, row["shape"]))
+        times = [
+            f"{row[f'{name}_ms']:.2f} ({row[f'{name}_ratio']:.0f}x)" if f"{name}_ms" in row else "-"
+            for name in ("forward", "both")
+        ]
+        peak = f"{row['peak_bytes'] / 2**20:.0f}" if row.get("peak_bytes") is not None else "-"
+        cells.append([size, row["name"], *times, peak])
+    header = ["B x L x D x N", "scan", "forward, ms", "forward + backward, ms", "peak MiB"]
+    return markdown(header, cells)
 
 
 if __name__ == "__main__":

@@ -183,9 +183,8 @@ class KirchhoffCell(nn.Module):
                 "initial_state and return_state: expected directions='raster' "
                 f"(one line, one way), got {self.directions!r}"
             )
-        lines = (t.flatten(1, -2) for t in (u, delta, b, c))
-        u_line, delta_line, b_line, c_line = lines
-        result = kirchhoff_scan(
+        u_line, delta_line, b_line, c_line = (t.flatten(1, -2) for t in (u, delta, b, c))
+        y, state = kirchhoff_scan(
             u_line,
             delta_line,
             self.decay,
@@ -193,14 +192,12 @@ class KirchhoffCell(nn.Module):
             c_line,
             self.skip,
             initial_state=initial_state,
-            return_state=return_state,
+            return_state=True,
             termination=self.termination,
             passive=self.constrained,
         )
-        if not return_state:
-            return result.reshape(u.shape)
-        y, state = result
-        return y.reshape(u.shape), state
+        y = y.reshape(u.shape)
+        return (y, state) if return_state else y
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One position of a raster scan, for streaming.

@@ -1,0 +1,46 @@
+"""The comparison behind `make demo`, at smoke scale, through PDEBench's real runner."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "pdebench_darcy.py"
+
+
+def compare(output, *options):
+    command = [sys.executable, str(SCRIPT), "--output", str(output)]
+    size = ["--n", "20", "--resolution", "16", "--epochs", "1", "--batch-size", "2"]
+    return subprocess.run(
+        [*command, *size, "--modes", "4", *options], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.host
+def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
+    run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", "directions=axial")
+    assert run.returncode == 0, run.stderr + run.stdout
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert [result["model"] for result in record["results"]] == ["Unet", "chonn_fno"]
+    for result in record["results"]:
+        assert result["parameters"] > 0
+        assert result["metrics"]["nrmse"] > 0
+        assert result["peak_memory_mib"] > 0
+        assert len(result["curve"]) == 1
+        assert f"{result['metrics']['nrmse']:.4g}" in run.stdout
+    assert record["results"][1]["overrides"].count("++args.ckb.directions=axial") == 1
+    assert (tmp_path / "fields.png").read_bytes().startswith(b"\x89PNG")
+
+    finished = tmp_path / "runs" / "Unet-seed0" / "result.json"
+    before = finished.stat().st_mtime_ns
+    again = compare(tmp_path, "--models", "Unet")
+    assert again.returncode == 0, again.stderr
+    assert finished.stat().st_mtime_ns == before
+    assert json.loads((tmp_path / "results.json").read_text())["results"] == record["results"][:1]
+
+    other = compare(tmp_path, "--models", "Unet", "--learning-rate", "0.01")
+    assert other.returncode != 0
+    assert "other settings" in other.stderr
+    assert finished.stat().st_mtime_ns == before
