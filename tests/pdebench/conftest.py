@@ -31,13 +31,17 @@ SMALL = {
 }
 # Config, file, and what differs from it: one problem for each layout.
 PROBLEMS = {
-    "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 4}),
+    "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 3}),
     "darcy": ("Darcy", "2D_Darcy.hdf5", {}),
-    "3d": ("3DCFD", "3D_CFD.hdf5", {"initial_step": 1, "t_train": 3}),
+    "3d": (
+        "3DCFD",
+        "3D_CFD.hdf5",
+        {"initial_step": 1, "t_train": 2, "ar_mode": True},
+    ),
     "groups": (
         "rdb",
         "2D_rdb_NA_NA",
-        {"initial_step": 2, "t_train": 4, "single_file": False, "if_training": True},
+        {"initial_step": 2, "t_train": 3, "single_file": False, "if_training": True},
     ),
 }
 
