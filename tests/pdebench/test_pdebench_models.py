@@ -53,6 +53,8 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
         ({"name": "chonn_fno", "ckb": {"mode": "alongside"}}, "2D_Darcy_chonn-fno-modealongside"),
         ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
         ({"name": "FNO"}, "2D_Darcy_FNO"),
+        ({"name": "FNO", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA__FNO"),
+        ({"name": "chonn_fno", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA_NA_chonn-fno"),
     ],
 )
 def test_result_names(args, name):

@@ -87,8 +87,17 @@ class Job:
 
     @property
     def stem(self) -> str:
-        """The name of the data without its suffix."""
-        return data_stem(self.args["filename"], self.args["single_file"])
+        """The name of the data without its suffix.
+
+        PDEBench cuts five characters (".hdf5") off any single file, so that its own models' names
+        lose two more of a ".h5" file.
+        """
+        filename = self.args["filename"]
+        if not self.args["single_file"]:
+            return filename
+        if self.model is not None and filename.endswith(".h5"):
+            return filename.removesuffix(".h5")
+        return filename[:-5]
 
     def result_name(self, frames: int) -> str:
         """Name of the results, without extension, for data with this many frames.
@@ -108,13 +117,6 @@ class Job:
     def checkpoint(self, frames: int) -> Path:
         """Where the trainer reads and writes its checkpoint: below the working directory."""
         return Path(self.result_name(frames) + ".pt")
-
-
-def data_stem(filename: str, single_file: bool) -> str:
-    """The name of the data as it appears in results: PDEBench cuts five characters (".hdf5")."""
-    if not single_file:
-        return filename
-    return filename.removesuffix(".h5") if filename.endswith(".h5") else filename[:-5]
 
 
 def resolve(args: Mapping[str, Any]) -> Job:
