@@ -24,8 +24,12 @@ SOURCES = Path("chonn_ops", "scan", "csrc")
 KERNEL = Path("chonn_ops", "scan", "_kernel" + (".pyd" if os.name == "nt" else ".so"))
 
 # No -ffast-math: where it reaches the linker, gcc adds a start-up file that flushes the whole
-# process's denormals to zero.
-FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno"]
+# process's denormals to zero. -fno-wrapv: Python's own flags often bring -fwrapv, under which gcc
+# leaves the backward's sums over lanes scalar (2.6 times slower).
+FLAGS = [
+    *("-O3", "-std=gnu11", "-fvisibility=hidden"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-wrapv"),
+]
 X86_FLAGS = {
     "avx2": ["-mavx2", "-mfma"],
     "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
