@@ -223,7 +223,12 @@ def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[s
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-        "hardware": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "hardware": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
         "commit": commit or None,
         "results": results,
     }
