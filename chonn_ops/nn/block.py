@@ -18,11 +18,13 @@ class CKB(nn.Module):
 
     Shape in = shape out: sequences (B, L, dim), or channels-first fields (B, dim, \\*grid).
 
-    Choices the paper leaves open: the norm is a LayerNorm over channels by default, as in the
-    state-space backbones it builds on; the projection P exists only for ``expand > 1``, where
-    shapes demand it (the paper's equation has none); W_u and W_g are one matrix without bias; a
-    stage merges all its scan directions before the next one starts, so that a two-way cascade of
-    order n can represent the n-th power of a symmetric first-order kernel.
+    Choices the paper leaves open: the norm takes one mean and variance a sample, over channels and
+    positions, which keeps the relative amplitudes of a field (on Darcy flow it beat a LayerNorm
+    over channels); fields are scanned along their axes; the projection P exists only for
+    ``expand > 1``, where shapes demand it (the paper's equation has none); W_u and W_g are one
+    matrix without bias; linear maps before the cells start as LeCun normal, so that signals keep
+    their size; a stage merges all its scan directions before the next one starts, so that a
+    two-way cascade of order n can represent the n-th power of a symmetric first-order kernel.
 
     Parameters
     ----------
@@ -54,16 +56,16 @@ class CKB(nn.Module):
         order: int = 2,
         d_state: int = 16,
         expand: int = 1,
-        norm: str = "layer",
-        directions: str = "cross",
+        norm: str = "group",
+        directions: str = "axial",
         termination: str = "matched",
         topology: str = "series",
         stage_input: str = "chain",
         constrained: bool = True,
         kernel_size: int = 3,
         dt_rank: int | None = None,
-        dt_min: float = 1e-3,
-        dt_max: float = 1e-1,
+        dt_min: float = 1e-2,
+        dt_max: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -119,6 +121,15 @@ class CKB(nn.Module):
             for _ in range(order)
         )
         self.out_proj = nn.Linear(inner, dim, **factory) if expand > 1 else nn.Identity()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw fresh initial parameters; those of the cells are drawn by the cells."""
+        for layer in (self.in_proj, self.depthwise, self.pointwise):
+            nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block.

@@ -24,6 +24,8 @@ class KirchhoffCell(nn.Module):
     Choices the paper leaves open:
 
     - ``W_Delta`` has low rank (`dt_rank`), the usual economy of selective scans.
+    - Projections start as LeCun normal: with PyTorch's default (a third of that variance) the
+      response, a product of three small factors, starts about 100 times smaller than the skip.
     - ``decay`` starts at 1..N in every channel, so one cell spans N time constants; ``b_Delta``
       starts so that Delta is log-uniform in [`dt_min`, `dt_max`].
     - The constraints: ``decay = exp(log_decay) > 0`` and ``Delta > 0`` give ``0 < alpha < 1``; the
@@ -59,8 +61,8 @@ class KirchhoffCell(nn.Module):
         d_state: int = 16,
         *,
         dt_rank: int | None = None,
-        dt_min: float = 1e-3,
-        dt_max: float = 1e-1,
+        dt_min: float = 1e-2,
+        dt_max: float = 1.0,
         directions: str = "raster",
         termination: str = "matched",
         constrained: bool = True,
@@ -90,7 +92,7 @@ class KirchhoffCell(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw fresh initial parameters."""
-        self.selective_proj.reset_parameters()
+        nn.init.normal_(self.selective_proj.weight, std=self.dim**-0.5)
         bound = self.dt_rank**-0.5
         nn.init.uniform_(self.dt_proj.weight, -bound, bound)
         log_range = math.log(self.dt_max) - math.log(self.dt_min)

@@ -7,7 +7,7 @@ import dataclasses
 from chonn_ops.nn.grid import DIRECTIONS
 from chonn_ops.scan import TERMINATIONS
 
-NORMS = ("layer", "rms", "group", "none")
+NORMS = ("group", "layer", "rms", "none")
 TOPOLOGIES = ("series", "parallel")
 STAGE_INPUTS = ("chain", "inject")
 
@@ -24,9 +24,9 @@ class CKBOptions:
         States a channel in every cell.
     expand : int
         Width of the evolution branch over the width of the block.
-    norm : {"layer", "rms", "group", "none"}
-        Norm before the branches: over channels ("layer", "rms"), over channels and positions
-        ("group": keeps the relative amplitudes of a field) or none.
+    norm : {"group", "layer", "rms", "none"}
+        Norm before the branches: over channels and positions ("group": keeps the relative
+        amplitudes of a field), over channels alone ("layer", "rms") or none.
     directions : {"raster", "bidirectional", "cross", "axial"}
         How a field becomes scan paths, see `chonn_ops.nn.grid`.
     termination : {"matched", "ring"}
@@ -54,16 +54,16 @@ class CKBOptions:
     order: int = 2
     d_state: int = 16
     expand: int = 1
-    norm: str = "layer"
-    directions: str = "cross"
+    norm: str = "group"
+    directions: str = "axial"
     termination: str = "matched"
     topology: str = "series"
     stage_input: str = "chain"
     constrained: bool = True
     kernel_size: int = 3
     dt_rank: int | None = None
-    dt_min: float = 1e-3
-    dt_max: float = 1e-1
+    dt_min: float = 1e-2
+    dt_max: float = 1.0
 
     def __post_init__(self) -> None:
         choices = {

@@ -1,9 +1,9 @@
 """The scan in plain PyTorch for any device, a chunk of steps at a time.
 
 A chunk's coefficients are computed at once; the recurrence then takes one fused multiply-add a
-step. Chunks of `_CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D),
-whatever N: the backward keeps one state a chunk and recomputes the rest. `reverse` flips inputs
-and outputs.
+step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D),
+whatever N: the backward starts from the forward's checkpoints and recomputes the rest. `reverse`
+flips inputs and outputs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from chonn_ops.scan._checkpoints import CHUNK, spacing
 from chonn_ops.scan._zoh import bend, retention_and_weight
 
-_CHUNK = 32
 _SLICE = 16
 
 
 def _chunks(steps: int) -> list[slice]:
-    return [slice(k, min(k + _CHUNK, steps)) for k in range(0, steps, _CHUNK)]
+    return [slice(k, min(k + CHUNK, steps)) for k in range(0, steps, CHUNK)]
 
 
 def _slices(states: int) -> Iterator[slice]:
@@ -57,14 +57,18 @@ def forward(
     d: Tensor | None,
     initial_state: Tensor | None,
     reverse: bool,
+    checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
+    every = spacing(decay.shape[1])
     if reverse:
         u, delta, b, c = _flip(u, delta, b, c)
     y = torch.zeros_like(u) if d is None else d * u
     state = u.new_empty(u.shape[0], *decay.shape)
     state.copy_(torch.zeros_like(state) if initial_state is None else initial_state)
     for n in _slices(decay.shape[1]):
-        for k in _chunks(u.shape[1]):
+        for index, k in enumerate(_chunks(u.shape[1])):
+            if checkpoints is not None and index % every == 0:
+                checkpoints[:, index // every, n] = state[..., n].mT
             v, _, _ = _advance(u[:, k], delta[:, k], decay[:, n], b[:, k, n], state[..., n])
             y[:, k] += (c[:, k, None, n] * v).sum(-1)
             state[..., n] = v[:, -1]
@@ -82,21 +86,25 @@ def backward(
     d: Tensor | None,
     initial_state: Tensor | None,
     reverse: bool,
+    checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     if reverse:
         grad_y, u, delta, b, c = _flip(grad_y, u, delta, b, c)
+    every = spacing(decay.shape[1])
     rest = u.new_zeros(u.shape[0], *decay.shape)
-    start = rest if initial_state is None else initial_state
-    carried = rest.clone() if grad_state is None else grad_state.clone()
+    carried = rest if grad_state is None else grad_state.clone()
     grad_u = torch.zeros_like(u) if d is None else d * grad_y
     grad_delta, grad_decay = torch.zeros_like(u), torch.zeros_like(decay)
     grad_b, grad_c = torch.empty_like(b), torch.empty_like(c)
     for n in _slices(decay.shape[1]):
-        chunks, checkpoints = _chunks(u.shape[1]), [start[..., n]]
-        for k in chunks[:-1]:
-            v, _, _ = _advance(u[:, k], delta[:, k], decay[:, n], b[:, k, n], checkpoints[-1])
-            checkpoints.append(v[:, -1].clone())
-        for k, entry in reversed(list(zip(chunks, checkpoints, strict=True))):
+        entries: list[Tensor] = []
+        for index, k in reversed(list(enumerate(_chunks(u.shape[1])))):
+            if not entries:
+                entries = [checkpoints[:, index // every, n].mT]
+                for j in _chunks(u.shape[1])[index - index % every : index]:
+                    v, _, _ = _advance(u[:, j], delta[:, j], decay[:, n], b[:, j, n], entries[-1])
+                    entries.append(v[:, -1].clone())
+            entry = entries.pop()
             u_k, b_k, grad_y_k = u[:, k, :, None], b[:, k, None, n], grad_y[:, k, :, None]
             delta_k, rates = delta[:, k, :, None], decay[:, n]
             v, retention, weight = _advance(u[:, k], delta[:, k], rates, b[:, k, n], entry)

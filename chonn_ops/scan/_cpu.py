@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chonn_ops.scan._checkpoints import spacing
+
 _ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 _STREAMS = ("u", "delta", "b", "c", "grad_y")
 _TENSORS = (
-    *("u", "delta", "decay", "b", "c", "d", "initial_state", "y", "state"),
+    *("u", "delta", "decay", "b", "c", "d", "initial_state", "y", "state", "checkpoints"),
     *("grad_y", "grad_state", "grad_u", "grad_delta", "grad_decay", "grad_b", "grad_c", "grad_d"),
     *("grad_initial_state", "workspace"),
 )
@@ -24,7 +26,8 @@ class _Arguments(ctypes.Structure):
     """``struct scan_args`` of ``csrc/scan.h``."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("batches", "steps", "channels", "states", "groups")),
+        *((name, ctypes.c_int64) for name in ("batches", "steps", "channels", "states")),
+        *((name, ctypes.c_int64) for name in ("groups", "spacing")),
         *((name, ctypes.c_int32) for name in ("reverse", "threads")),
         *((f"{name}_stride", ctypes.c_int64 * 2) for name in _STREAMS),
         *((name, ctypes.c_void_p) for name in _TENSORS),
@@ -85,7 +88,7 @@ def _arguments(
     tensors: dict[str, Tensor | None],
 ) -> _Arguments:
     """Holds addresses only: `tensors` must outlive the call."""
-    arguments = _Arguments(*sizes, groups, reverse, threads)
+    arguments = _Arguments(*sizes, groups, spacing(sizes[-1]), reverse, threads)
     for name, tensor in tensors.items():
         if tensor is not None:
             setattr(arguments, name, tensor.data_ptr())
@@ -123,12 +126,14 @@ def forward(
     d: Tensor | None,
     initial_state: Tensor | None,
     reverse: bool,
+    checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     library = _library()
     assert library is not None
     tensors = _inputs(u, delta, decay, b, c, d, initial_state)
     tensors["y"] = y = torch.empty(u.shape, dtype=u.dtype)
     tensors["state"] = state = torch.empty(u.shape[0], *decay.shape, dtype=u.dtype)
+    tensors["checkpoints"] = checkpoints
     sizes = (*u.shape, decay.shape[1])
     arguments = _arguments(sizes, 1, reverse, _threads(sizes), tensors)
     library.chonn_scan_forward(_isa(), u.dtype == torch.float64, arguments)
@@ -153,6 +158,7 @@ def backward(
     d: Tensor | None,
     initial_state: Tensor | None,
     reverse: bool,
+    checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     library = _library()
     assert library is not None
@@ -178,7 +184,8 @@ def backward(
     tensors |= outputs
     tensors["grad_y"] = _streamable(grad_y)
     tensors["grad_state"] = None if grad_state is None else grad_state.contiguous()
-    tensors["workspace"] = empty(threads * library.chonn_scan_workspace(isa, is_double, L))
+    tensors["checkpoints"] = checkpoints
+    tensors["workspace"] = empty(threads * library.chonn_scan_workspace(isa, is_double, spacing(N)))
     arguments = _arguments((B, L, D, N), groups, reverse, threads, tensors)
     library.chonn_scan_backward(isa, is_double, arguments)
     for name in ("grad_decay", "grad_b", "grad_c", "grad_d"):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.scan import _chunked, _cpu, reference
+from chonn_ops.scan._checkpoints import checkpoint_shape
 from chonn_ops.scan._checks import check_decay
 
 _BACKENDS: dict[str, ModuleType] = {"reference": reference, "torch": _chunked, "cpu": _cpu}
@@ -58,7 +59,7 @@ def _working_dtype(implementation: ModuleType, dtype: torch.dtype) -> torch.dtyp
 @torch.library.custom_op(
     "chonn_ops::kirchhoff_scan",
     mutates_args=(),
-    schema=f"({_INPUTS}, bool passive=True) -> (Tensor, Tensor)",
+    schema=f"({_INPUTS}, bool passive=True, bool keep=False) -> (Tensor, Tensor, Tensor)",
 )
 def scan(
     u: Tensor,
@@ -71,17 +72,25 @@ def scan(
     reverse: bool,
     backend: str,
     passive: bool = True,
-) -> tuple[Tensor, Tensor]:
+    keep: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, final state, and what the backward starts from: empty unless `keep`."""
     if passive:
         check_decay(decay)
     implementation = _backend(backend, u.device)
     inputs = (u, delta, decay, b, c, d, initial_state)
     dtype = compute_dtype(*inputs)
+    # Zeros, because the reference leaves them alone.
+    make = torch.zeros if implementation is reference else torch.empty
+    shape = checkpoint_shape(u, decay) if keep else (0,)
+    checkpoints = make(shape, dtype=dtype, device=u.device)
     with torch.autocast(u.device.type, enabled=False):
         y, state = implementation.forward(
-            *_cast(inputs, _working_dtype(implementation, dtype)), reverse
+            *_cast(inputs, _working_dtype(implementation, dtype)),
+            reverse,
+            checkpoints if keep else None,
         )
-    return y.to(u.dtype), state.to(dtype)
+    return y.to(u.dtype), state.to(dtype), checkpoints
 
 
 @scan.register_fake
@@ -96,20 +105,26 @@ def _(
     reverse: bool,  # noqa: ARG001
     backend: str,  # noqa: ARG001
     passive: bool = True,  # noqa: ARG001
-) -> tuple[Tensor, Tensor]:
+    keep: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
     dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
-    return u.new_empty(u.shape), u.new_empty(u.shape[0], *decay.shape, dtype=dtype)
+    return (
+        u.new_empty(u.shape),
+        u.new_empty(u.shape[0], *decay.shape, dtype=dtype),
+        u.new_empty(checkpoint_shape(u, decay) if keep else (0,), dtype=dtype),
+    )
 
 
 @torch.library.custom_op(
     "chonn_ops::kirchhoff_scan_backward",
     mutates_args=(),
-    schema=f"(Tensor grad_y, Tensor? grad_state, {_INPUTS}) -> "
+    schema=f"(Tensor grad_y, Tensor? grad_state, Tensor checkpoints, {_INPUTS}) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def scan_backward(
     grad_y: Tensor,
     grad_state: Tensor | None,
+    checkpoints: Tensor,
     u: Tensor,
     delta: Tensor,
     decay: Tensor,
@@ -125,7 +140,9 @@ def scan_backward(
     inputs = (u, delta, decay, b, c, d, initial_state)
     dtype = _working_dtype(implementation, compute_dtype(*inputs))
     with torch.autocast(u.device.type, enabled=False):
-        grads = implementation.backward(*_cast((grad_y, grad_state, *inputs), dtype), reverse)
+        grads = implementation.backward(
+            *_cast((grad_y, grad_state, *inputs), dtype), reverse, checkpoints
+        )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
         for grad, x in zip(grads, inputs, strict=True)
@@ -136,6 +153,7 @@ def scan_backward(
 def _(
     grad_y: Tensor,  # noqa: ARG001
     grad_state: Tensor | None,  # noqa: ARG001
+    checkpoints: Tensor,  # noqa: ARG001
     u: Tensor,
     delta: Tensor,
     decay: Tensor,
@@ -152,18 +170,28 @@ def _(
     )
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
-    *tensors, ctx.reverse, ctx.backend, _ = inputs
-    ctx.save_for_backward(*tensors)
+def _setup_context(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    *tensors, ctx.reverse, ctx.backend, ctx.passive, ctx.keep = inputs
+    ctx.save_for_backward(output[2], *tensors)
 
 
-def _backward(ctx: Any, grad_y: Tensor | None, grad_state: Tensor | None) -> tuple[Any, ...]:
-    tensors = ctx.saved_tensors
+def _backward(
+    ctx: Any,
+    grad_y: Tensor | None,
+    grad_state: Tensor | None,
+    grad_checkpoints: Tensor | None,  # noqa: ARG001 - no caller sees checkpoints
+) -> tuple[Any, ...]:
+    checkpoints, *tensors = ctx.saved_tensors
+    modes = (ctx.reverse, ctx.backend)
+    if not ctx.keep:  # recorded by a caller that did not foresee a backward
+        checkpoints = scan(*tensors, *modes, ctx.passive, True)[2]
     if grad_y is None:
         grad_y = torch.zeros_like(tensors[0])
-    grads = scan_backward(grad_y, grad_state, *tensors, ctx.reverse, ctx.backend)
+    grads = scan_backward(grad_y, grad_state, checkpoints, *tensors, *modes)
     present = (None if x is None else grad for grad, x in zip(grads, tensors, strict=True))
-    return (*present, None, None, None)
+    return (*present, None, None, None, None)
 
 
 scan.register_autograd(_backward, setup_context=_setup_context)

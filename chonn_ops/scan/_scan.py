@@ -26,9 +26,14 @@ def _periodic_state(
     A turn maps ``v`` to ``prod_k(retention_k) v + v_L``, with ``v_L`` the final state from rest;
     the product is ``exp(-decay * sum_k delta_k)``.
     """
-    _, end = _op.scan(u, delta, decay, b, c, None, None, reverse, backend, passive)
+    keep = _needs_gradient(u, delta, decay, b)
+    _, end, _ = _op.scan(u, delta, decay, b, c, None, None, reverse, backend, passive, keep)
     turn = delta.sum(1, dtype=end.dtype)[..., None] * decay
     return end / -torch.expm1(-turn)
+
+
+def _needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
@@ -150,5 +155,6 @@ def kirchhoff_scan(
         delta = _limit_growth(delta, decay)
     if termination == "ring":
         initial_state = _periodic_state(u, delta, decay, b, c, reverse, chosen, passive)
-    y, state = _op.scan(u, delta, decay, b, c, d, initial_state, reverse, chosen, passive)
+    inputs = (u, delta, decay, b, c, d, initial_state)
+    y, state, _ = _op.scan(*inputs, reverse, chosen, passive, _needs_gradient(*inputs))
     return (y, state) if return_state else y

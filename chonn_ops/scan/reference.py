@@ -59,6 +59,7 @@ def forward(
     d: Tensor | None = None,
     initial_state: Tensor | None = None,
     reverse: bool = False,
+    checkpoints: Tensor | None = None,  # noqa: ARG001 - what the backward needs is walked again
 ) -> tuple[Tensor, Tensor]:
     """Output (B, L, D) and final state (B, D, N)."""
     _, states = _states(u, delta, decay, b, initial_state, reverse)
@@ -79,6 +80,7 @@ def backward(
     d: Tensor | None,
     initial_state: Tensor | None,
     reverse: bool,
+    checkpoints: Tensor | None = None,  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
     start, states = _states(u, delta, decay, b, initial_state, reverse)

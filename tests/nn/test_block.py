@@ -21,7 +21,8 @@ def build(spatial_dims=None, **options):
 @pytest.mark.parametrize("topology", ["series", "parallel"])
 @pytest.mark.parametrize("stage_input", ["chain", "inject"])
 def test_block_is_the_papers_equations(topology, stage_input):
-    block = build(order=3, directions="raster", topology=topology, stage_input=stage_input)
+    options = {"topology": topology, "stage_input": stage_input}
+    block = build(order=3, directions="raster", norm="layer", **options)
     x = torch.randn(2, 9, 8)
     normed = F.layer_norm(x, (8,), block.norm.weight, block.norm.bias)
     w_u, w_g = block.in_proj.weight.chunk(2)
@@ -156,7 +157,7 @@ def test_pure_bfloat16_stays_close():
         ({"order": -1}, "order: expected an integer of at least 0, got -1"),
         ({"order": 1.5}, "order: expected an integer of at least 0, got 1.5"),
         ({"d_state": 0}, "d_state: expected an integer of at least 1, got 0"),
-        ({"norm": "batch"}, "norm: expected one of ('layer', 'rms', 'group', 'none'), got 'batch'"),
+        ({"norm": "batch"}, "norm: expected one of ('group', 'layer', 'rms', 'none'), got 'batch'"),
         ({"directions": "up"}, "got 'up'"),
         (
             {"termination": "closed"},
@@ -166,7 +167,7 @@ def test_pure_bfloat16_stays_close():
         ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
         ({"constrained": "no"}, "constrained: expected a bool, got 'no'"),
         ({"kernel_size": 4}, "kernel_size: expected an odd number, got 4"),
-        ({"dt_min": 1.0}, "expected 0 < dt_min <= dt_max, got 1.0, 0.1"),
+        ({"dt_min": 2.0}, "expected 0 < dt_min <= dt_max, got 2.0, 1.0"),
         ({"dt_rank": 0}, "dt_rank: expected an integer of at least 1, got 0"),
     ],
     ids=str,

@@ -45,18 +45,35 @@ def test_opcheck(backend, reverse, dtype):
     case = make_case(2, 40, 3, 2, dtype=dtype)
     leaves = [tensor.requires_grad_() for tensor in case.values()]
     full, bare = tuple(leaves), (*leaves[:5], None, None)
+    operator = torch.ops.chonn_ops.kirchhoff_scan.default
     for inputs in (full, bare):
-        opcheck(
-            torch.ops.chonn_ops.kirchhoff_scan.default,
-            (*inputs, reverse, backend),
-            atol=0.05 if dtype == torch.bfloat16 else 1e-5,
-            rtol=0.05 if dtype == torch.bfloat16 else 1e-5,
-        )
+        for keep in (False, True):
+            opcheck(
+                operator,
+                (*inputs, reverse, backend, True, keep),
+                atol=0.05 if dtype == torch.bfloat16 else 1e-5,
+                rtol=0.05 if dtype == torch.bfloat16 else 1e-5,
+            )
         still = [None if tensor is None else tensor.detach() for tensor in inputs]
+        _, _, checkpoints = operator(*still, reverse, backend, True, True)
         opcheck(
             torch.ops.chonn_ops.kirchhoff_scan_backward.default,
-            (torch.ones_like(still[0]), None, *still, reverse, backend),
+            (torch.ones_like(still[0]), None, checkpoints, *still, reverse, backend),
         )
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("steps", [1, 63, 200])
+@pytest.mark.parametrize("states", [2, 40])
+def test_gradients_need_no_kept_checkpoints(backend, steps, states):
+    """A caller that records the operator without `keep` gets the same gradients."""
+    leaves = [x.requires_grad_() for x in make_case(2, steps, 3, states).values()]
+    grads = []
+    for keep in (False, True):
+        y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(*leaves, False, backend, True, keep)
+        grads.append(torch.autograd.grad(y.sum() + state.sum(), leaves))
+    for without, kept in zip(*grads, strict=True):
+        torch.testing.assert_close(without, kept)
 
 
 @EACH_BACKEND

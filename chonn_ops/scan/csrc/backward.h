@@ -4,7 +4,7 @@
  *   g_k = c_k grad_y_k + e_{k+1} g_{k+1}        grad_u += w b g          grad_b += w u g
  *   grad_delta += e g (b u - decay v_{k-1})     grad_c += grad_y v_k
  *   grad_decay -= e g delta v_{k-1} + bend b u g,    bend = -dw/ddecay = (w - delta e) / decay
- * States are recomputed from a checkpoint every CHUNK steps. */
+ * States are recomputed from the forward's checkpoints, one every `spacing` chunks. */
 
 struct NAME(chunk) {
     int rows;
@@ -20,9 +20,9 @@ static inline VEC NAME(advance)(const struct NAME(chunk) *k, VEC state, VEC deca
     const VEC inverse = (REAL)1 / decay;
     for (int t = 0; t < k->rows; t++) {
         const VEC u = NAME(load)(k->u.at + t * k->u.step);
-        struct NAME(coefficients) z =
-            NAME(zoh)(NAME(load)(k->delta.at + t * k->delta.step) * decay);
-        state = z.retention * state + (z.loss * inverse) * (k->b.at[t * k->b.step] * u);
+        state = NAME(update)(state,
+                             NAME(zoh)(NAME(load)(k->delta.at + t * k->delta.step) * decay),
+                             inverse * (k->b.at[t * k->b.step] * u));
     }
     return state;
 }
@@ -41,7 +41,7 @@ static inline void NAME(record)(const struct NAME(chunk) *k, VEC state, VEC deca
         /* The closed form cancels at small z; there bend = delta^2 (phi - slope). */
         tape->bend[t] = NAME(select)(z.small, delta * delta * (z.phi - z.slope),
                                      (weight - delta * z.retention) * inverse);
-        state = z.retention * state + weight * (k->b.at[t * k->b.step] * u);
+        state = NAME(update)(state, z, inverse * (k->b.at[t * k->b.step] * u));
         tape->grad_c[t] = NAME(load)(k->grad_y.at + t * k->grad_y.step) * state;
     }
 }
@@ -81,8 +81,29 @@ static inline void NAME(fold)(VEC *lanes, int rows, struct NAME(stream) out) {
     for (int t = 0; t < rows; t++) out.at[t * out.step] += from[t];
 }
 
+/* The states before each chunk from `first`, which has a checkpoint, to `last`. */
+static void NAME(enter)(const struct scan_args *a, const struct NAME(chunk) *line, int64_t batch,
+                        int64_t channel, int64_t first, int64_t last, int64_t n0, int states,
+                        int width, const VEC *decay, REAL *u_packed, REAL *delta_packed,
+                        VEC *entries) {
+    for (int n = 0; n < states; n++)
+        entries[n] =
+            NAME(gather)(NAME(checkpoint)(a, batch, first, n0 + n, channel), 1, width, 0);
+    for (int64_t chunk = first; chunk < last; chunk++, entries += SLICE) {
+        const int64_t t = chunk * CHUNK;
+        struct NAME(chunk) k = *line;
+        k.rows = CHUNK;
+        k.u = NAME(rows)(line->u, t, k.rows, width, u_packed, 1);
+        k.delta = NAME(rows)(line->delta, t, k.rows, width, delta_packed, 1);
+        for (int n = 0; n < states; n++) {
+            k.b.at = line->b.at + t * line->b.step + n0 + n;
+            entries[SLICE + n] = NAME(advance)(&k, entries[n], decay[n]);
+        }
+    }
+}
+
 static void NAME(backward_block)(const struct scan_args *a, int64_t batch, int64_t group,
-                                 int64_t channel, VEC *checkpoints) {
+                                 int64_t channel, VEC *entries) {
     const int64_t D = a->channels, N = a->states, L = a->steps;
     const int64_t chunks = (L + CHUNK - 1) / CHUNK;
     const int width = D - channel < LANES ? (int)(D - channel) : LANES;
@@ -105,7 +126,7 @@ static void NAME(backward_block)(const struct scan_args *a, int64_t batch, int64
     const VEC zero = {0};
     const VEC skip = a->d ? NAME(gather)((const REAL *)a->d + channel, 1, width, 0) : zero;
     REAL packed[5][CHUNK * LANES];
-    VEC state[SLICE], decay[SLICE], grad_state[SLICE], grad_decay[SLICE], grad_d = zero;
+    VEC decay[SLICE], grad_state[SLICE], grad_decay[SLICE], grad_d = zero;
     struct NAME(tape) tape;
 
     for (int64_t n0 = 0; n0 < N; n0 += SLICE) {
@@ -113,28 +134,16 @@ static void NAME(backward_block)(const struct scan_args *a, int64_t batch, int64
         const int64_t corner = (batch * D + channel) * N + n0;
         for (int n = 0; n < states; n++) {
             decay[n] = NAME(gather)((const REAL *)a->decay + channel * N + n0 + n, N, width, 1);
-            state[n] = grad_state[n] = grad_decay[n] = zero;
-            if (a->initial_state)
-                state[n] =
-                    NAME(gather)((const REAL *)a->initial_state + corner + n, N, width, 0);
+            grad_state[n] = grad_decay[n] = zero;
             if (a->grad_state)
                 grad_state[n] =
                     NAME(gather)((const REAL *)a->grad_state + corner + n, N, width, 0);
         }
-        for (int64_t chunk = 0; chunk < chunks; chunk++) {
-            const int64_t t = chunk * CHUNK;
-            struct NAME(chunk) k = line;
-            k.rows = L - t < CHUNK ? (int)(L - t) : CHUNK;
-            k.u = NAME(rows)(line.u, t, k.rows, width, packed[0], 1);
-            k.delta = NAME(rows)(line.delta, t, k.rows, width, packed[1], 1);
-            for (int n = 0; n < states; n++) {
-                k.b.at = line.b.at + t * line.b.step + n0 + n;
-                checkpoints[chunk * SLICE + n] = state[n];
-                if (chunk + 1 < chunks) state[n] = NAME(advance)(&k, state[n], decay[n]);
-            }
-        }
         for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {
-            const int64_t t = chunk * CHUNK;
+            const int64_t t = chunk * CHUNK, since = chunk % a->spacing;
+            if (chunk == chunks - 1 || since == a->spacing - 1)
+                NAME(enter)(a, &line, batch, channel, chunk - since, chunk, n0, states, width,
+                            decay, packed[0], packed[1], entries);
             struct NAME(chunk) k = line;
             k.rows = L - t < CHUNK ? (int)(L - t) : CHUNK;
             k.u = NAME(rows)(line.u, t, k.rows, width, packed[0], 1);
@@ -154,7 +163,7 @@ static void NAME(backward_block)(const struct scan_args *a, int64_t batch, int64
                 k.c.at = line.c.at + t * line.c.step + n0 + n;
                 to_b.at += t * grad_b.step + n0 + n;
                 to_c.at += t * grad_c.step + n0 + n;
-                NAME(record)(&k, checkpoints[chunk * SLICE + n], decay[n], &tape);
+                NAME(record)(&k, entries[since * SLICE + n], decay[n], &tape);
                 NAME(retrace)(&k, decay[n], &tape, &grad_state[n], &grad_decay[n]);
                 NAME(fold)(tape.grad_b, k.rows, to_b);
                 NAME(fold)(tape.grad_c, k.rows, to_c);
@@ -176,15 +185,14 @@ static void NAME(backward_block)(const struct scan_args *a, int64_t batch, int64
  * sums whose order depends on the number of groups only. */
 static void NAME(backward)(const struct scan_args *a) {
     const int64_t blocks = (a->channels + LANES - 1) / LANES, L = a->steps, N = a->states;
-    const int64_t chunks = (L + CHUNK - 1) / CHUNK;
 #pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
     for (int64_t job = 0; job < a->batches * a->groups; job++) {
         const int64_t batch = job % a->batches, group = job / a->batches;
-        VEC *checkpoints = (VEC *)a->workspace + thread_number() * chunks * SLICE;
+        VEC *entries = (VEC *)a->workspace + thread_number() * a->spacing * SLICE;
         memset((REAL *)a->grad_b + job * L * N, 0, (size_t)(L * N) * sizeof(REAL));
         memset((REAL *)a->grad_c + job * L * N, 0, (size_t)(L * N) * sizeof(REAL));
         for (int64_t block = group * blocks / a->groups; block < (group + 1) * blocks / a->groups;
              block++)
-            NAME(backward_block)(a, batch, group, block * LANES, checkpoints);
+            NAME(backward_block)(a, batch, group, block * LANES, entries);
     }
 }

@@ -36,8 +36,8 @@ EXPORT int32_t chonn_scan_lanes(int32_t isa, int32_t is_double) {
 }
 
 /* Elements of workspace one thread's backward needs. */
-EXPORT int64_t chonn_scan_workspace(int32_t isa, int32_t is_double, int64_t steps) {
-    return (steps + CHUNK - 1) / CHUNK * SLICE * chonn_scan_lanes(isa, is_double);
+EXPORT int64_t chonn_scan_workspace(int32_t isa, int32_t is_double, int64_t spacing) {
+    return spacing * SLICE * chonn_scan_lanes(isa, is_double);
 }
 
 EXPORT void chonn_scan_forward(int32_t isa, int32_t is_double, const struct scan_args *a) {

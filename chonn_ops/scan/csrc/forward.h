@@ -9,8 +9,8 @@ static inline VEC NAME(forward_chunk)(int rows, VEC state, VEC decay, VEC skip,
     for (int t = 0; t < rows; t++) {
         const VEC input = NAME(load)(u.at + t * u.step);
         REAL *out = y.at + t * y.step;
-        struct NAME(coefficients) k = NAME(zoh)(NAME(load)(delta.at + t * delta.step) * decay);
-        state = k.retention * state + (k.loss * inverse) * (b.at[t * b.step] * input);
+        state = NAME(update)(state, NAME(zoh)(NAME(load)(delta.at + t * delta.step) * decay),
+                             inverse * (b.at[t * b.step] * input));
         VEC base = skip * input;
         if (!first) base = NAME(load)(out);
         NAME(store)(out, c.at[t * c.step] * state + base);
@@ -47,8 +47,12 @@ static void NAME(forward_block)(const struct scan_args *a, int64_t batch, int64_
             const struct NAME(stream) us = NAME(rows)(u, t, rows, width, u_packed, 1);
             const struct NAME(stream) ds = NAME(rows)(delta, t, rows, width, delta_packed, 1);
             const struct NAME(stream) ys = NAME(rows)(y, t, rows, width, y_packed, n0 > 0);
+            const int keep = a->checkpoints && t / CHUNK % a->spacing == 0;
             for (int n = 0; n < states; n++) {
                 struct NAME(stream) bs = b, cs = c;
+                if (keep)
+                    NAME(scatter)(NAME(checkpoint)(a, batch, t / CHUNK, n0 + n, channel), 1, width,
+                                  state[n]);
                 bs.at += t * b.step + n0 + n;
                 cs.at += t * c.step + n0 + n;
                 state[n] = n0 + n == 0 ? NAME(forward_chunk)(rows, state[n], decay[n], skip, us,

@@ -11,10 +11,12 @@
 struct scan_args {
     int64_t batches, steps, channels, states;
     int64_t groups; /* backward: channel groups, each with its own grad_b and grad_c */
+    int64_t spacing; /* chunks between two checkpoints */
     int32_t reverse, threads;
     int64_t u_stride[2], delta_stride[2], b_stride[2], c_stride[2], grad_y_stride[2];
     const void *u, *delta, *decay, *b, *c, *d, *initial_state;
     void *y, *state;
+    void *checkpoints; /* (batches, ceil(chunks / spacing), states, channels); forward: or NULL */
     const void *grad_y, *grad_state;
     void *grad_u, *grad_delta, *grad_decay, *grad_b, *grad_c, *grad_d, *grad_initial_state;
     void *workspace; /* backward: threads * chonn_scan_workspace() elements */
@@ -32,8 +34,8 @@ extern const struct scan_kernel chonn_scan_avx2[2];
 extern const struct scan_kernel chonn_scan_avx512[2];
 
 enum {
-    CHUNK = 32, /* steps between two checkpoints: a chunk's arrays stay in the L1 cache */
-    SLICE = 16, /* states that share one set of checkpoints: memory does not grow with N */
+    CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
+    SLICE = 16, /* states that are walked together, sharing rows and workspace */
 };
 
 #endif

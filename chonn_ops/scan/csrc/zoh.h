@@ -37,15 +37,20 @@ static inline struct NAME(coefficients) NAME(zoh)(VEC z) {
     VEC slope = Q(r);
     VEC phi = (REAL)1 - r * slope;
     VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
-    VEC scaled = power * (r * phi);
+    VEC partial = r * phi;
     struct NAME(coefficients) out = {
-        .retention = power - scaled,
-        .loss = ((REAL)1 - power) + scaled,
+        .retention = power - power * partial,
+        .loss = power * partial + ((REAL)1 - power),
         .phi = phi,
         .slope = slope,
         .small = k == zero,
     };
     return out;
+}
+
+/* One step towards the equilibrium b u / decay: v + (1 - exp(-z)) (b u / decay - v). */
+static inline VEC NAME(update)(VEC state, struct NAME(coefficients) k, VEC equilibrium) {
+    return state + k.loss * (equilibrium - state);
 }
 
 /* One sequence: where step 0 (in scan order) lies, and how far the next one is. */
@@ -99,4 +104,13 @@ static inline VEC NAME(gather)(const REAL *p, int64_t states, int width, REAL id
 
 static inline void NAME(scatter)(REAL *p, int64_t states, int width, VEC x) {
     for (int lane = 0; lane < width; lane++) p[lane * states] = x[lane];
+}
+
+/* The checkpoint before a chunk, for one state and one block of channels. */
+static inline REAL *NAME(checkpoint)(const struct scan_args *a, int64_t batch, int64_t chunk,
+                                     int64_t state, int64_t channel) {
+    const int64_t chunks = (a->steps + CHUNK - 1) / CHUNK;
+    const int64_t kept = (chunks + a->spacing - 1) / a->spacing;
+    const int64_t row = (batch * kept + chunk / a->spacing) * a->states + state;
+    return (REAL *)a->checkpoints + row * a->channels + channel;
 }
