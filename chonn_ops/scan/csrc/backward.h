@@ -17,11 +17,11 @@ struct NAME(tape) {
 };
 
 static inline VEC NAME(advance)(const struct NAME(chunk) *k, VEC state, VEC decay) {
-    const VEC inverse = (REAL)1 / decay;
+    const VEC inverse = (REAL)1 / decay, rate = decay * (REAL)(1 / LN2);
     for (int t = 0; t < k->rows; t++) {
         const VEC u = NAME(load)(k->u.at + t * k->u.step);
         state = NAME(update)(state,
-                             NAME(zoh)(NAME(load)(k->delta.at + t * k->delta.step) * decay),
+                             NAME(zoh)(NAME(load)(k->delta.at + t * k->delta.step) * rate),
                              inverse * (k->b.at[t * k->b.step] * u));
     }
     return state;
@@ -29,17 +29,19 @@ static inline VEC NAME(advance)(const struct NAME(chunk) *k, VEC state, VEC deca
 
 static inline void NAME(record)(const struct NAME(chunk) *k, VEC state, VEC decay,
                                 struct NAME(tape) *tape) {
-    const VEC inverse = (REAL)1 / decay;
+    const VEC inverse = (REAL)1 / decay, rate = decay * (REAL)(1 / LN2);
     for (int t = 0; t < k->rows; t++) {
         const VEC u = NAME(load)(k->u.at + t * k->u.step);
         const VEC delta = NAME(load)(k->delta.at + t * k->delta.step);
-        struct NAME(coefficients) z = NAME(zoh)(delta * decay);
+        struct NAME(coefficients) z = NAME(zoh)(delta * rate);
         const VEC weight = z.loss * inverse;
         tape->before[t] = state;
         tape->retention[t] = z.retention;
         tape->weight[t] = weight;
-        /* The closed form cancels at small z; there bend = delta^2 (phi - slope). */
-        tape->bend[t] = NAME(select)(z.small, delta * delta * (z.phi - z.slope),
+        /* The closed form cancels at small z, where bend = delta^2 (1 - exp(-z) - z exp(-z)) / z^2
+         * in terms of phi and slope. */
+        const VEC series = z.phi * (REAL)(1 / LN2) - z.slope * (REAL)(1 / (LN2 * LN2));
+        tape->bend[t] = NAME(select)(z.small, delta * delta * series,
                                      (weight - delta * z.retention) * inverse);
         state = NAME(update)(state, z, inverse * (k->b.at[t * k->b.step] * u));
         tape->grad_c[t] = NAME(load)(k->grad_y.at + t * k->grad_y.step) * state;

@@ -1,21 +1,30 @@
 /* y and the final state of one block of channels. Included once per precision. */
 
-/* One state over one chunk; `first` states set y, the others add to it. */
-static inline VEC NAME(forward_chunk)(int rows, VEC state, VEC decay, VEC skip,
-                                      struct NAME(stream) u, struct NAME(stream) delta,
-                                      struct NAME(stream) b, struct NAME(stream) c,
-                                      struct NAME(stream) y, int first) {
-    const VEC inverse = (REAL)1 / decay;
+/* `count` states over one chunk; the `first` ones set y, the others add to it. */
+static inline void NAME(forward_chunk)(int rows, int count, VEC *state, const VEC *decay, VEC skip,
+                                       struct NAME(stream) u, struct NAME(stream) delta,
+                                       struct NAME(stream) b, struct NAME(stream) c,
+                                       struct NAME(stream) y, int first) {
+    VEC v[PAIR], inverse[PAIR], rate[PAIR];
+    for (int i = 0; i < count; i++) {
+        v[i] = state[i];
+        inverse[i] = (REAL)1 / decay[i];
+        rate[i] = decay[i] * (REAL)(1 / LN2);
+    }
     for (int t = 0; t < rows; t++) {
         const VEC input = NAME(load)(u.at + t * u.step);
+        const VEC step = NAME(load)(delta.at + t * delta.step);
         REAL *out = y.at + t * y.step;
-        state = NAME(update)(state, NAME(zoh)(NAME(load)(delta.at + t * delta.step) * decay),
-                             inverse * (b.at[t * b.step] * input));
-        VEC base = skip * input;
-        if (!first) base = NAME(load)(out);
-        NAME(store)(out, c.at[t * c.step] * state + base);
+        VEC sum = skip * input;
+        if (!first) sum = NAME(load)(out);
+        for (int i = 0; i < count; i++) {
+            v[i] = NAME(update)(v[i], NAME(zoh)(step * rate[i]),
+                                inverse[i] * (b.at[t * b.step + i] * input));
+            sum += c.at[t * c.step + i] * v[i];
+        }
+        NAME(store)(out, sum);
     }
-    return state;
+    for (int i = 0; i < count; i++) state[i] = v[i];
 }
 
 static void NAME(forward_block)(const struct scan_args *a, int64_t batch, int64_t channel) {
@@ -48,17 +57,21 @@ static void NAME(forward_block)(const struct scan_args *a, int64_t batch, int64_
             const struct NAME(stream) ds = NAME(rows)(delta, t, rows, width, delta_packed, 1);
             const struct NAME(stream) ys = NAME(rows)(y, t, rows, width, y_packed, n0 > 0);
             const int keep = a->checkpoints && t / CHUNK % a->spacing == 0;
-            for (int n = 0; n < states; n++) {
+            for (int n = 0; keep && n < states; n++)
+                NAME(scatter)(NAME(checkpoint)(a, batch, t / CHUNK, n0 + n, channel), 1, width,
+                              state[n]);
+            for (int n = 0; n < states; n += PAIR) {
                 struct NAME(stream) bs = b, cs = c;
-                if (keep)
-                    NAME(scatter)(NAME(checkpoint)(a, batch, t / CHUNK, n0 + n, channel), 1, width,
-                                  state[n]);
                 bs.at += t * b.step + n0 + n;
                 cs.at += t * c.step + n0 + n;
-                state[n] = n0 + n == 0 ? NAME(forward_chunk)(rows, state[n], decay[n], skip, us,
-                                                             ds, bs, cs, ys, 1)
-                                       : NAME(forward_chunk)(rows, state[n], decay[n], skip, us,
-                                                             ds, bs, cs, ys, 0);
+#define WALK(count, first)                                                                  \
+    NAME(forward_chunk)(rows, count, state + n, decay + n, skip, us, ds, bs, cs, ys, first)
+                if (n + 1 == states) {
+                    if (n0 + n == 0) WALK(1, 1); else WALK(1, 0);
+                } else {
+                    if (n0 + n == 0) WALK(PAIR, 1); else WALK(PAIR, 0);
+                }
+#undef WALK
             }
             NAME(unpack)(y, t, rows, width, y_packed);
         }

@@ -11,31 +11,32 @@ static inline int thread_number(void) { return omp_get_thread_num(); }
 static inline int thread_number(void) { return 0; }
 #endif
 
+#define LN2 0.69314718055994531
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 #define VEC NAME(vec)
 #define IVEC NAME(ivec)
 
-/* Q of zoh.h. Float: minimax, relative error of exp(r) - 1 below 3e-8. */
+/* Q of zoh.h. Float: minimax, relative error of 2^-f - 1 below 3e-8. */
 #define REAL float
 #define INTEGER int32_t
 #define NAME(x) x##_float
-#define Z_MAX 87.0
+#define HALVINGS_MAX 125.5
 #define ROUNDER 12582912.0
 #define MANTISSA_BITS 23
 #define EXPONENT_ONE (127 << 23)
 #ifdef X86_MIN
 #define LEAST X86_MIN(ps)
 #endif
-#define Q(r)                                                                                  \
-    (0.5f - r * (0.16666576266288757f - r * (0.04166655242443085f -                           \
-                 r * (0.00836323294788599f - r * 0.0013926250394433737f))))
+#define Q(f)                                                                                  \
+    (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
+                f * (0.001338139834f - f * 0.0001544496633f))))
 #include "zoh.h"
 #include "forward.h"
 #include "backward.h"
 #undef REAL
 #undef INTEGER
 #undef NAME
-#undef Z_MAX
+#undef HALVINGS_MAX
 #undef ROUNDER
 #undef MANTISSA_BITS
 #undef EXPONENT_ONE
@@ -46,17 +47,19 @@ static inline int thread_number(void) { return 0; }
 #define REAL double
 #define INTEGER int64_t
 #define NAME(x) x##_double
-#define Z_MAX 708.0
+#define HALVINGS_MAX 1021.0
 #define ROUNDER 6755399441055744.0
 #define MANTISSA_BITS 52
 #define EXPONENT_ONE ((int64_t)1023 << 52)
 #ifdef X86_MIN
 #define LEAST X86_MIN(pd)
 #endif
-#define Q(r)                                                                                  \
-    (0.5 - r * (1 / 6.0 - r * (1 / 24.0 - r * (1 / 120.0 - r * (1 / 720.0 - r * (1 / 5040.0 - \
-     r * (1 / 40320.0 - r * (1 / 362880.0 - r * (1 / 3628800.0 - r * (1 / 39916800.0 -        \
-     r * (1 / 479001600.0 - r * (1 / 6227020800.0))))))))))))
+#define Q(f) \
+    (0.24022650695910069 - f * (0.055504108664821576 - f * (0.0096181291076284769 - f * \
+    (0.0013333558146428441 - f * (0.00015403530393381606 - f * (1.5252733804059838e-05 - \
+    f * (1.3215486790144305e-06 - f * (1.0178086009239696e-07 - f * \
+    (7.0549116208011209e-09 - f * (4.4455382718708101e-10 - f * (2.5678435993488196e-11 \
+    - f * (1.3691488853904124e-12))))))))))))
 #include "zoh.h"
 #include "forward.h"
 #include "backward.h"

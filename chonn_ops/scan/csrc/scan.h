@@ -36,6 +36,7 @@ extern const struct scan_kernel chonn_scan_avx512[2];
 enum {
     CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
     SLICE = 16, /* states that are walked together, sharing rows and workspace */
+    PAIR = 2,   /* states in registers at a time: two chains hide each other's latency */
 };
 
 #endif

@@ -20,24 +20,25 @@ static inline VEC NAME(least)(VEC bound, VEC x) {
 struct NAME(coefficients) {
     VEC retention; /* exp(-z) */
     VEC loss;      /* 1 - exp(-z), relative error of a few ulp at any z */
-    VEC phi;       /* (1 - exp(-z)) / z, where small holds */
-    VEC slope;     /* (1 - phi) / z, where small holds */
+    VEC phi;       /* (1 - 2^-f) / f, where small holds */
+    VEC slope;     /* (ln(2) - phi) / f, where small holds */
     IVEC small;    /* z < ln(2) / 2 */
 };
 
-/* z = k ln(2) + r with |r| <= ln(2) / 2, and (1 - exp(-r)) / r = phi = 1 - r Q(r). Where k = 0 the
- * loss is r phi: nothing cancels. z beyond Z_MAX (normal numbers end) saturates; NaN passes. */
-static inline struct NAME(coefficients) NAME(zoh)(VEC z) {
+/* exp(-z) of `halvings` = z / ln(2) = k + f, with k whole and |f| <= 1/2, which splits exactly:
+ * (1 - 2^-f) / f = phi = ln(2) - f Q(f). Where k = 0 the loss is f phi: nothing cancels. Beyond
+ * HALVINGS_MAX (normal numbers end) it saturates; NaN passes. */
+static inline struct NAME(coefficients) NAME(zoh)(VEC halvings) {
     const VEC zero = {0};
-    z = NAME(least)(zero + (REAL)Z_MAX, z);
+    halvings = NAME(least)(zero + (REAL)HALVINGS_MAX, halvings);
     /* Adding 1.5 * 2^mantissa rounds to an integer, left in the low bits. */
-    VEC shifted = z * (REAL)1.4426950408889634 + (REAL)ROUNDER;
+    VEC shifted = halvings + (REAL)ROUNDER;
     VEC k = shifted - (REAL)ROUNDER;
-    VEC r = z - k * (REAL)0.69314718055994531;
-    VEC slope = Q(r);
-    VEC phi = (REAL)1 - r * slope;
+    VEC f = halvings - k;
+    VEC slope = Q(f);
+    VEC phi = (REAL)LN2 - f * slope;
     VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
-    VEC partial = r * phi;
+    VEC partial = f * phi;
     struct NAME(coefficients) out = {
         .retention = power - power * partial,
         .loss = power * partial + ((REAL)1 - power),
@@ -98,12 +99,16 @@ static inline void NAME(unpack)(struct NAME(stream) s, int64_t first, int rows, 
 /* (channels, states) tensors of one batch <-> one vector a state; `idle` fills the idle lanes. */
 static inline VEC NAME(gather)(const REAL *p, int64_t states, int width, REAL idle) {
     VEC out;
+    if (states == 1 && width == LANES) return NAME(load)(p);
     for (int lane = 0; lane < LANES; lane++) out[lane] = lane < width ? p[lane * states] : idle;
     return out;
 }
 
 static inline void NAME(scatter)(REAL *p, int64_t states, int width, VEC x) {
-    for (int lane = 0; lane < width; lane++) p[lane * states] = x[lane];
+    if (states == 1 && width == LANES)
+        NAME(store)(p, x);
+    else
+        for (int lane = 0; lane < width; lane++) p[lane * states] = x[lane];
 }
 
 /* The checkpoint before a chunk, for one state and one block of channels. */
