@@ -230,7 +230,10 @@ def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[s
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
         "commit": commit or None,
-        "results": results,
+        "results": [
+            {**result, "overrides": [o for o in result["overrides"] if "data_path" not in o]}
+            for result in results
+        ],
     }
 
 
