@@ -27,6 +27,7 @@ test: setup
 
 bench: setup
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python examples/readme_tables.py
 
 tables: setup
 	$(BIN)/python examples/readme_tables.py

@@ -43,7 +43,7 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
 
     columns = 2 + len(predictions)
     figure, panels = plt.subplots(
-        2, columns, figsize=(2.6 * columns, 5.2), squeeze=False, layout="compressed"
+        2, columns, figsize=(2.25 * columns + 0.8, 5.0), squeeze=False, layout="compressed"
     )
     field_range = {"vmin": float(truth.min()), "vmax": float(truth.max()), "cmap": "viridis"}
     error_range = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"}
