@@ -1,8 +1,9 @@
 """Time and memory of the selective Kirchhoff scan on the CPU, beside its peers, in one run.
 
 Every round visits each contender in turn, so that a slow spell of the machine hits all of them:
-one call to warm caches and allocator, as inside a training loop, then `REPEATS` timed ones. The
-table shows medians over all timed calls. Inputs are float32, random, the same for all.
+one call to warm caches and allocator, as inside a training loop, then timed calls for at least
+`VISIT_MS` (and at least three). The table shows medians over all timed calls. Inputs are float32,
+random, the same for all.
 
 Contenders
     chonn-ops   `kirchhoff_scan`, backend "cpu", as a user calls it
@@ -40,7 +41,7 @@ from chonn_ops.scan import available_backends, kirchhoff_scan
 
 SHAPES = ((8, 1024, 64, 16), (2, 3136, 192, 1), (4, 4096, 20, 16), (32, 256, 256, 8))
 SMOKE_SHAPES = ((2, 64, 16, 4),)
-REPEATS = 3
+VISIT_MS = 100
 RESULTS = Path(__file__).parent / "results" / "scan.json"
 
 HEADER = "| B, L, D, N | scan | forward | x | both | x | peak MB | BLD |\n" + "|---" * 8 + "|"
@@ -145,7 +146,10 @@ def measure(shape: tuple[int, ...], rounds: int) -> list[dict[str, object]]:
     for _ in range(rounds):
         for key, call in calls.items():
             call()
-            times[key] += [milliseconds(call) for _ in range(REPEATS)]
+            visit = [milliseconds(call) for _ in range(3)]
+            while sum(visit) < VISIT_MS:
+                visit.append(milliseconds(call))
+            times[key] += visit
     for (name, column), values in times.items():
         rows[name][column] = statistics.median(values)
     ours = rows.get("chonn-ops", {})
@@ -169,7 +173,7 @@ def environment(rounds: int) -> dict[str, object]:
     isas = available_isas()
     return {
         "rounds": rounds,
-        "repeats": REPEATS,
+        "visit_ms": VISIT_MS,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "processor": _processor(),
