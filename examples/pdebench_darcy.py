@@ -147,9 +147,13 @@ def run_model(
                 f"(expected {options}, got {result['overrides']})"
             )
         return result
-    if folder.exists():
-        shutil.rmtree(folder)  # an unfinished run of this script
+    started_here = folder / ".unfinished"
+    if started_here.exists():
+        shutil.rmtree(folder)
+    elif folder.exists():
+        raise SystemExit(f"{folder} is not a run of this script: choose another --output")
     folder.mkdir(parents=True)
+    started_here.touch()
     started = time.time()
     log, peak = run_pdebench([*options, "++args.if_training=True"], folder, f"{model} seed {seed}")
     epochs = [
@@ -174,6 +178,7 @@ def run_model(
     }
     (folder / "log.txt").write_text(log + evaluation)
     write_whole(record, json.dumps(result, indent=1) + "\n")
+    started_here.unlink()
     return result
 
 

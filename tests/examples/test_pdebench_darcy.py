@@ -44,3 +44,13 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
     assert other.returncode != 0
     assert "other settings" in other.stderr
     assert finished.stat().st_mtime_ns == before
+
+
+def test_a_folder_that_is_not_ours_stays(tmp_path):
+    theirs = tmp_path / "runs" / "Unet-seed0" / "thesis.pt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("years of work")
+    run = compare(tmp_path, "--models", "Unet")
+    assert run.returncode != 0
+    assert "not a run of this script" in run.stderr
+    assert theirs.read_text() == "years of work"
