@@ -77,22 +77,21 @@ def show(panel, field: Tensor, title: str, **options):
 def load(result: dict, output: Path, args: argparse.Namespace) -> torch.nn.Module:
     """The trained model; order 0 of ours is the stock one to the last parameter."""
     name = result["model"]
-    ckb = CKBOptions(order=args.order if name.startswith("chonn") else 0)
-    if ckb.order:
-        ckb = dataclasses.replace(ckb, **parse(args.set))
+    placement = dict(result["options"])  # of the block; the rest are the block's own options
+    block = {
+        field.name: placement.pop(field.name)
+        for field in dataclasses.fields(CKBOptions)
+        if field.name in placement
+    }
+    ckb = CKBOptions(**(block or {"order": 0}))
     if "fno" in name.lower():
-        model = CHONNFNO2d(1, args.modes, args.modes, args.width, initial_step=1, ckb=ckb)
+        modes = (args.modes, args.modes)
+        model = CHONNFNO2d(1, *modes, args.width, initial_step=1, ckb=ckb, **placement)
     else:
-        model = CHONNUNet2d(1, 1, ckb=ckb)
+        model = CHONNUNet2d(1, 1, ckb=ckb, **placement)
     (path,) = (output / "runs" / f"{name}-seed{result['seed']}").glob("*.pt")
     model.load_state_dict(torch.load(path, weights_only=True)["model_state_dict"])
     return model.eval()
-
-
-def parse(options: list[str]) -> dict[str, object]:
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(CKBOptions)}
-    pairs = (option.split("=", 1) for option in options)
-    return {name: kinds[name](value) for name, value in pairs}
 
 
 @torch.no_grad()

@@ -161,7 +161,8 @@ def run_model(
         for k, s, t, v in EPOCH.findall(log)
     ]
     evaluation, _ = run_pdebench([*options, "++args.if_training=False"], folder, "evaluation")
-    (metrics_file,) = folder.glob("*_metrics.json")
+    (report_file,) = folder.glob("*_metrics.json")
+    report = json.loads(report_file.read_text())
     found = PARAMETERS.search(log)
     if found is None or len(epochs) != args.epochs:
         raise SystemExit(f"{folder}: expected {args.epochs} epochs in the log, got {len(epochs)}")
@@ -170,7 +171,8 @@ def run_model(
         "seed": seed,
         "overrides": options,
         "parameters": int(found[1]),
-        "metrics": json.loads(metrics_file.read_text())["metrics"],
+        "options": report["options"],
+        "metrics": report["metrics"],
         "seconds_per_epoch": statistics.median(epoch["seconds"] for epoch in epochs),
         "peak_memory_mib": peak,
         "seconds": time.time() - started,

@@ -20,7 +20,8 @@ def compare(output, *options):
 
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
-    run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", "directions=axial")
+    options = ["directions=cross", "constrained=False", "mode=alongside"]
+    run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
     assert run.returncode == 0, run.stderr + run.stdout
     record = json.loads((tmp_path / "results.json").read_text())
     assert [result["model"] for result in record["results"]] == ["Unet", "chonn_fno"]
@@ -30,7 +31,8 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
         assert result["peak_memory_mib"] > 0
         assert len(result["curve"]) == 1
         assert f"{result['metrics']['nrmse']:.4g}" in run.stdout
-    assert record["results"][1]["overrides"].count("++args.ckb.directions=axial") == 1
+    assert record["results"][1]["overrides"].count("++args.ckb.directions=cross") == 1
+    assert record["results"][1]["options"]["constrained"] is False
     assert (tmp_path / "fields.png").read_bytes().startswith(b"\x89PNG")
 
     finished = tmp_path / "runs" / "Unet-seed0" / "result.json"

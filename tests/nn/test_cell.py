@@ -121,6 +121,14 @@ def test_free_parameters_may_turn_the_circuit_active():
     assert all(p.grad.isfinite().all() for p in cell.parameters())
 
 
+def test_free_parameters_have_finite_gradients_in_single_precision():
+    torch.manual_seed(0)
+    cell = KirchhoffCell(4, 3, constrained=False)
+    cell(torch.randn(2, 9, 4)).sum().backward()
+    for name, parameter in cell.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+
+
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_gradcheck(directions):
     cell = KirchhoffCell(2, 2, directions=directions).double()
