@@ -2,7 +2,7 @@
 
 from chonn_ops.nn.block import CKB
 from chonn_ops.nn.cell import KirchhoffCell
-from chonn_ops.nn.grid import DIRECTIONS, scan_field
 from chonn_ops.nn.options import CKBOptions
+from chonn_ops.scan import DIRECTIONS, scan_field
 
 __all__ = ["CKB", "DIRECTIONS", "CKBOptions", "KirchhoffCell", "scan_field"]

@@ -101,7 +101,7 @@ class CKB(nn.Module):
             inner,
             kernel_size,
             padding=kernel_size // 2,
-            padding_mode="circular" if termination == "ring" else "zeros",
+            padding_mode=_PADDINGS[termination],
             groups=inner,
             **factory,
         )
@@ -180,6 +180,10 @@ class _FieldNorm(nn.GroupNorm):
         return super().forward(input.movedim(-1, 1)).movedim(1, -1)
 
 
+# "open": the scan's mirror image repeats the last point (its way back starts there), as "replicate"
+# does at kernel size 3 and "reflect" never does. "short": the mirror image has the opposite sign,
+# so the wall itself, half a step outside, is at 0; PyTorch pads zeros, but no odd mirror images.
+_PADDINGS = {"matched": "zeros", "ring": "circular", "open": "replicate", "short": "zeros"}
 _CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _NORMS = {
     "layer": nn.LayerNorm,

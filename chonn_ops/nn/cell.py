@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.nn.grid import axis_orders, scan_field
-from chonn_ops.scan import kirchhoff_scan
+from chonn_ops.scan import kirchhoff_scan, scan_field
+from chonn_ops.scan._checks import check_modes
 
 
 class KirchhoffCell(nn.Module):
@@ -44,15 +44,19 @@ class KirchhoffCell(nn.Module):
         Range of the initial Delta, in units of one grid step at unit decay.
     directions : str
         How fields become lines, one of `chonn_ops.nn.DIRECTIONS`.
-    termination : str
-        What lines do at their ends, see `chonn_ops.kirchhoff_scan`.
+    termination : {"matched", "ring", "open", "short"}
+        What lines do at their ends: start from rest, close on themselves (periodic), or send the
+        scan back from an even (open, Neumann) or odd (short, Dirichlet) wall; see
+        `chonn_ops.nn.scan_field`. Ends are walls of the field for "axial" and for one axis; the
+        other modes have one line from corner to corner. "raster" takes "matched" and "ring" only.
     constrained : bool
         Keep the circuit stable and dissipative by construction.
 
     Raises
     ------
     ValueError
-        For sizes below 1, an empty range of Delta or an unknown mode.
+        For sizes below 1, an empty range of Delta, an unknown mode, or "open" or "short" with
+        "raster".
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class KirchhoffCell(nn.Module):
                 raise ValueError(f"{name}: expected at least 1, got {size}")
         if not 0 < dt_min <= dt_max:
             raise ValueError(f"expected 0 < dt_min <= dt_max, got {dt_min} and {dt_max}")
-        axis_orders(1, directions)
+        check_modes(directions, termination)
         self.dim, self.d_state, self.dt_rank = dim, d_state, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
         self.directions, self.termination, self.constrained = directions, termination, constrained

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from chonn_ops.nn.grid import DIRECTIONS
-from chonn_ops.scan import TERMINATIONS
+from chonn_ops.scan import DIRECTIONS, TERMINATIONS
+from chonn_ops.scan._checks import check_modes
 
 NORMS = ("group", "layer", "rms", "none")
 TOPOLOGIES = ("series", "parallel")
@@ -28,9 +28,14 @@ class CKBOptions:
         Norm before the branches: over channels and positions ("group": keeps the relative
         amplitudes of a field), over channels alone ("layer", "rms") or none.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        How a field becomes scan paths, see `chonn_ops.nn.grid`.
-    termination : {"matched", "ring"}
-        What lines do at their ends; the local convolution pads accordingly (zeros, circular).
+        How a field becomes scan paths, see `chonn_ops.nn.scan_field`.
+    termination : {"matched", "ring", "open", "short"}
+        What lines do at their ends: silence outside, periodic, even wall (Neumann), odd wall
+        (Dirichlet); see `chonn_ops.nn.scan_field`. The ends are the field's walls for "axial" and
+        for fields with one axis; the other modes have one line from corner to corner. "open" and
+        "short" need both ways of a line: any directions but "raster". The local convolution
+        pads accordingly: zeros, circular, replicate (the even mirror image at `kernel_size` 3),
+        zeros (the value at an odd wall).
     topology : {"series", "parallel"}
         Cells one after the other, or side by side on the same input (ablation).
     stage_input : {"chain", "inject"}
@@ -77,6 +82,7 @@ class CKBOptions:
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"{name}: expected one of {tuple(known)}, got {value!r}")
+        check_modes(self.directions, self.termination)
         least = {"order": 0, "d_state": 1, "expand": 1, "kernel_size": 1}
         if self.dt_rank is not None:
             least["dt_rank"] = 1

@@ -1,16 +1,34 @@
-"""What `kirchhoff_scan` accepts; every message says what was expected and what came."""
+"""What the scans accept; every message says what was expected and what came."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from chonn_ops.scan._walks import DIRECTIONS
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-TERMINATIONS = ("matched", "ring")
+TERMINATIONS = ("matched", "ring", "open", "short")
 
 
 def _error(name: str, expected: object, actual: object) -> ValueError:
     return ValueError(f"{name}: expected {expected}, got {actual}")
+
+
+def check_modes(directions: str, termination: str) -> None:
+    """Known names that fit each other."""
+    if directions not in DIRECTIONS:
+        raise _error("directions", f"one of {DIRECTIONS}", repr(directions))
+    if termination not in TERMINATIONS:
+        raise _error("termination", f"one of {TERMINATIONS}", repr(termination))
+    if directions == "raster" and termination in ("open", "short"):
+        raise _error(
+            "termination",
+            "'matched' or 'ring' for a scan one way ('open' and 'short' start the reverse scan of "
+            "a line from the end of its forward scan, so they need a field with directions "
+            "'bidirectional', 'cross' or 'axial')",
+            repr(termination),
+        )
 
 
 def check_arguments(
@@ -22,26 +40,32 @@ def check_arguments(
     d: Tensor | None,
     initial_state: Tensor | None,
     termination: str,
+    directions: str = "raster",
+    axes: str = "L",
 ) -> None:
-    """Shapes, dtypes, devices and names: nothing here reads a tensor's values."""
-    if termination not in TERMINATIONS:
-        raise _error("termination", f"one of {TERMINATIONS}", repr(termination))
+    """Shapes, dtypes, devices and names: nothing here reads a tensor's values.
+
+    `axes` is what messages call the positions: "L" for a line, "\\*grid" for a field.
+    """
+    check_modes(directions, termination)
     if termination == "ring" and initial_state is not None:
         raise _error("initial_state", "None with termination='ring', which sets it", "a tensor")
-    if u.dim() != 3:
-        raise _error("u", "shape (B, L, D)", tuple(u.shape))
+    if u.dim() < 3 or (axes == "L" and u.dim() != 3):
+        raise _error("u", f"shape (B, {axes}, D)", tuple(u.shape))
     if decay.dim() != 2:
         raise _error("decay", "shape (D, N)", tuple(decay.shape))
-    B, L, D = u.shape
+    B, *grid, D = u.shape
     N = decay.shape[1]
-    if L == 0 or D == 0 or N == 0:
-        raise _error("u and decay", "L, D and N of at least 1", f"L={L}, D={D}, N={N}")
+    if 0 in grid or D == 0 or N == 0:
+        positions = f"L={grid[0]}" if axes == "L" else f"grid={tuple(grid)}"
+        sizes = f"{positions}, D={D}, N={N}"
+        raise _error("u and decay", f"{axes.lstrip('*')}, D and N of at least 1", sizes)
     for name, tensor, symbols, shape in (
-        ("u", u, "(B, L, D)", (B, L, D)),
-        ("delta", delta, "(B, L, D)", (B, L, D)),
+        ("u", u, f"(B, {axes}, D)", (B, *grid, D)),
+        ("delta", delta, f"(B, {axes}, D)", (B, *grid, D)),
         ("decay", decay, "(D, N)", (D, N)),
-        ("b", b, "(B, L, N)", (B, L, N)),
-        ("c", c, "(B, L, N)", (B, L, N)),
+        ("b", b, f"(B, {axes}, N)", (B, *grid, N)),
+        ("c", c, f"(B, {axes}, N)", (B, *grid, N)),
         ("d", d, "(D,)", (D,)),
         ("initial_state", initial_state, "(B, D, N)", (B, D, N)),
     ):
@@ -61,3 +85,9 @@ def check_decay(decay: Tensor) -> None:
         smallest = decay.min().item()
         if not smallest > 0:
             raise _error("decay", "> 0 everywhere", f"minimum {smallest:g}")
+
+
+def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
+    """float64 where any input has it, else float32: narrower inputs are widened."""
+    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if wide else torch.float32

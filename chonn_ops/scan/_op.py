@@ -1,59 +1,95 @@
-"""The `torch.library` operator behind `kirchhoff_scan`: one forward, its backward, any backend."""
+"""The `torch.library` operator behind the scans: one forward, its backward, any backend.
+
+A backend is anything with these two, on fields (B, P, C) with the grid flattened::
+
+    forward(u, delta, decay, b, c, d, initial_state, walks, termination, checkpoints) -> (y, state)
+    backward(grad_y, grad_state, u, delta, decay, b, c, d, initial_state, walks, termination,
+             checkpoints) -> gradients of u, delta, decay, b, c, d, initial_state (None: absent)
+
+with `walks` from `chonn_ops.scan._walks`, `y` the mean over the walks of their readouts plus
+``d * u``, and `checkpoints` None where no backward will come. Inputs come in the caller's dtypes;
+results go out in any. `initial_state` and `grad_state` come with one-walk plans only.
+"""
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
-from types import ModuleType
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from chonn_ops.scan import _chunked, _cpu, reference
-from chonn_ops.scan._checkpoints import checkpoint_shape
-from chonn_ops.scan._checks import check_decay
+from chonn_ops.scan._checks import check_decay, compute_dtype
+from chonn_ops.scan._lines import OverLines
+from chonn_ops.scan._walks import checkpoint_numel, plan
 
-_BACKENDS: dict[str, ModuleType] = {"reference": reference, "torch": _chunked, "cpu": _cpu}
+_BACKENDS: dict[str, Any] = {
+    "reference": OverLines(reference, truth=True),
+    "torch": OverLines(_chunked),
+    "cpu": OverLines(_cpu),
+}
 
 _INPUTS = (
     "Tensor u, Tensor delta, Tensor decay, Tensor b, Tensor c, Tensor? d, Tensor? initial_state, "
-    "bool reverse, str backend"
+    "SymInt[] grid, str directions, bool reverse, str termination, str backend"
 )
 
 
+@cache
+def _triton() -> Any:
+    """The Triton backend, or None without Triton; imported when first asked for."""
+    if find_spec("triton") is None or find_spec("chonn_ops.scan._triton") is None:
+        return None
+    return importlib.import_module("chonn_ops.scan._triton")
+
+
+def _interprets_triton() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
 def available_backends() -> tuple[str, ...]:
-    """Names `kirchhoff_scan` takes as `backend` here; "cpu" needs the compiled kernel."""
-    return tuple(name for name in _BACKENDS if name != "cpu" or _cpu.available_isas())
+    """Names the scans take as `backend` here.
+
+    "cpu" needs the compiled kernel; "triton" needs Triton with CUDA, or with its interpreter
+    (``TRITON_INTERPRET=1``), which also takes tensors on the CPU.
+    """
+    compiled = bool(_cpu.available_isas())
+    names = tuple(name for name in _BACKENDS if name != "cpu" or compiled)
+    usable = (torch.cuda.is_available() or _interprets_triton()) and _triton() is not None
+    return (*names, "triton") if usable else names
 
 
-def _backend(name: str, device: torch.device) -> ModuleType:
+def _backend(name: str, device: torch.device) -> Any:
     """The forced backend (argument, then environment), else the fastest for the device.
 
     Resolved when the operator runs, so that an exported program picks the machine it runs on.
     """
-    known = available_backends()
     forced = name or os.environ.get("CHONN_SCAN_BACKEND", "")
-    if not forced:
-        return _BACKENDS["cpu" if device.type == "cpu" and "cpu" in known else "torch"]
+    if not forced:  # asks nothing about CUDA for tensors elsewhere: asking may start its driver
+        if device.type == "cpu" and _cpu.available_isas():
+            return _BACKENDS["cpu"]
+        return (_triton() if device.type == "cuda" else None) or _BACKENDS["torch"]
+    known = available_backends()
     if forced not in known:
         raise ValueError(f"backend: expected one of {known}, got {forced!r}")
     if forced == "cpu" and device.type != "cpu":
         raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")
-    return _BACKENDS[forced]
+    if forced == "triton" and device.type != "cuda" and not _interprets_triton():
+        raise ValueError(f"backend 'triton': expected tensors on a CUDA device, got {device}")
+    return _triton() if forced == "triton" else _BACKENDS[forced]
 
 
-def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """float64 where any input has it, else float32: narrower inputs are widened."""
-    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if wide else torch.float32
-
-
-def _cast(tensors: tuple[Tensor | None, ...], dtype: torch.dtype) -> list[Any]:
-    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
-
-
-def _working_dtype(implementation: ModuleType, dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if implementation is reference else dtype
+def _plan(u: Tensor, grid: Sequence[int], directions: str, reverse: bool) -> tuple[Any, ...]:
+    """Walks that stay within u: backends trust them with addresses."""
+    if math.prod(grid) != u.shape[1]:
+        raise ValueError(f"grid: expected a product of {u.shape[1]}, got {tuple(grid)}")
+    return plan(tuple(grid), directions, reverse)
 
 
 @torch.library.custom_op(
@@ -69,27 +105,31 @@ def scan(
     c: Tensor,
     d: Tensor | None,
     initial_state: Tensor | None,
+    grid: Sequence[int],
+    directions: str,
     reverse: bool,
+    termination: str,
     backend: str,
     passive: bool = True,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, final state, and what the backward starts from: empty unless `keep`."""
+    """Output (B, P, D), final state (B, D, N), and what the backward starts from.
+
+    The state is empty but for "raster"; what the backward starts from is empty unless `keep`.
+    """
     if passive:
         check_decay(decay)
-    implementation = _backend(backend, u.device)
+    walks = _plan(u, grid, directions, reverse)
     inputs = (u, delta, decay, b, c, d, initial_state)
     dtype = compute_dtype(*inputs)
-    # Zeros, because the reference leaves them alone.
-    make = torch.zeros if implementation is reference else torch.empty
-    shape = checkpoint_shape(u, decay) if keep else (0,)
-    checkpoints = make(shape, dtype=dtype, device=u.device)
+    size = checkpoint_numel(u.shape[0], grid, directions, *decay.shape) if keep else 0
+    checkpoints = u.new_empty(size, dtype=dtype)
     with torch.autocast(u.device.type, enabled=False):
-        y, state = implementation.forward(
-            *_cast(inputs, _working_dtype(implementation, dtype)),
-            reverse,
-            checkpoints if keep else None,
+        y, state = _backend(backend, u.device).forward(
+            *inputs, walks, termination, checkpoints if keep else None
         )
+    if directions != "raster":
+        state = u.new_empty(0)
     return y.to(u.dtype), state.to(dtype), checkpoints
 
 
@@ -102,16 +142,20 @@ def _(
     c: Tensor,
     d: Tensor | None,
     initial_state: Tensor | None,
+    grid: Sequence[int],
+    directions: str,
     reverse: bool,  # noqa: ARG001
+    termination: str,  # noqa: ARG001
     backend: str,  # noqa: ARG001
     passive: bool = True,  # noqa: ARG001
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
+    size = checkpoint_numel(u.shape[0], grid, directions, *decay.shape) if keep else 0
     return (
         u.new_empty(u.shape),
-        u.new_empty(u.shape[0], *decay.shape, dtype=dtype),
-        u.new_empty(checkpoint_shape(u, decay) if keep else (0,), dtype=dtype),
+        u.new_empty((u.shape[0], *decay.shape) if directions == "raster" else (0,), dtype=dtype),
+        u.new_empty(size, dtype=dtype),
     )
 
 
@@ -132,16 +176,20 @@ def scan_backward(
     c: Tensor,
     d: Tensor | None,
     initial_state: Tensor | None,
+    grid: Sequence[int],
+    directions: str,
     reverse: bool,
+    termination: str,
     backend: str,
 ) -> tuple[Tensor, ...]:
     """Gradients of the seven inputs; empty for an absent d or initial_state."""
-    implementation = _backend(backend, u.device)
+    walks = _plan(u, grid, directions, reverse)
     inputs = (u, delta, decay, b, c, d, initial_state)
-    dtype = _working_dtype(implementation, compute_dtype(*inputs))
+    if directions != "raster":  # the state that went out was empty
+        grad_state = None
     with torch.autocast(u.device.type, enabled=False):
-        grads = implementation.backward(
-            *_cast((grad_y, grad_state, *inputs), dtype), reverse, checkpoints
+        grads = _backend(backend, u.device).backward(
+            grad_y, grad_state, *inputs, walks, termination, checkpoints
         )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
@@ -161,7 +209,10 @@ def _(
     c: Tensor,
     d: Tensor | None,
     initial_state: Tensor | None,
+    grid: Sequence[int],  # noqa: ARG001
+    directions: str,  # noqa: ARG001
     reverse: bool,  # noqa: ARG001
+    termination: str,  # noqa: ARG001
     backend: str,  # noqa: ARG001
 ) -> tuple[Tensor, ...]:
     return tuple(
@@ -173,7 +224,7 @@ def _(
 def _setup_context(
     ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    *tensors, ctx.reverse, ctx.backend, ctx.passive, ctx.keep = inputs
+    tensors, ctx.modes, (ctx.passive, ctx.keep) = inputs[:7], inputs[7:12], inputs[12:]
     ctx.save_for_backward(output[2], *tensors)
 
 
@@ -184,14 +235,14 @@ def _backward(
     grad_checkpoints: Tensor | None,  # noqa: ARG001 - no caller sees checkpoints
 ) -> tuple[Any, ...]:
     checkpoints, *tensors = ctx.saved_tensors
-    modes = (ctx.reverse, ctx.backend)
+    modes = ctx.modes
     if not ctx.keep:  # recorded by a caller that did not foresee a backward
         checkpoints = scan(*tensors, *modes, ctx.passive, True)[2]
     if grad_y is None:
         grad_y = torch.zeros_like(tensors[0])
     grads = scan_backward(grad_y, grad_state, checkpoints, *tensors, *modes)
     present = (None if x is None else grad for grad, x in zip(grads, tensors, strict=True))
-    return (*present, None, None, None, None)
+    return (*present, *[None] * 7)
 
 
 scan.register_autograd(_backward, setup_context=_setup_context)
@@ -200,11 +251,11 @@ scan.register_autograd(_backward, setup_context=_setup_context)
 def _one_by_one(op: Any) -> Any:
     """A vmap rule: run the operator on each slice and stack what it returns."""
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         outputs = [
             op(
                 *(
-                    arg if dim is None else arg.select(dim, i)
+                    arg.select(dim, i) if isinstance(dim, int) else arg  # a list has a list
                     for arg, dim in zip(args, in_dims, strict=True)
                 )
             )

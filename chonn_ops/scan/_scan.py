@@ -1,7 +1,8 @@
-"""The public function: checks, terminations, and the call of the operator."""
+"""`kirchhoff_scan`: the scan of a line, one way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, overload
 
 import torch
@@ -9,27 +10,6 @@ from torch import Tensor
 
 from chonn_ops.scan import _op
 from chonn_ops.scan._checks import check_arguments
-
-
-def _periodic_state(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    reverse: bool,
-    backend: str,
-    passive: bool,
-) -> Tensor:
-    """The state that one turn around the ring reproduces.
-
-    A turn maps ``v`` to ``prod_k(retention_k) v + v_L``, with ``v_L`` the final state from rest;
-    the product is ``exp(-decay * sum_k delta_k)``.
-    """
-    keep = _needs_gradient(u, delta, decay, b)
-    _, end, _ = _op.scan(u, delta, decay, b, c, None, None, reverse, backend, passive, keep)
-    turn = delta.sum(1, dtype=end.dtype)[..., None] * decay
-    return end / -torch.expm1(-turn)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
@@ -40,6 +20,31 @@ def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
     """Steps within which no state grows by more than e^80; float32 ends at e^88."""
     fastest = (-decay).amax(1).clamp_min(torch.finfo(torch.float32).tiny)
     return torch.minimum(delta, (80 / fastest).to(delta.dtype))
+
+
+def call(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    *,
+    grid: Sequence[int],
+    directions: str,
+    reverse: bool,
+    termination: str,
+    backend: str | None,
+    passive: bool,
+) -> tuple[Tensor, Tensor]:
+    """The operator on checked (B, P, C) fields: output and final state (empty but for "raster")."""
+    if not passive:
+        delta = _limit_growth(delta, decay)
+    inputs = (u, delta, decay, b, c, d, initial_state)
+    modes = (grid, directions, reverse, termination, backend or "", passive)
+    y, state, _ = _op.scan(*inputs, *modes, _needs_gradient(*inputs))
+    return y, state
 
 
 @overload
@@ -125,7 +130,8 @@ def kirchhoff_scan(
     termination : {"matched", "ring"}
         "matched" starts from rest or `initial_state`. "ring" closes the line on itself: the scan
         starts from the state that one turn reproduces, so the final state equals the initial one.
-    backend : {"reference", "torch", "cpu"}, optional
+        "open" and "short" join the two ways of a line: they need `chonn_ops.nn.scan_field`.
+    backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
     passive : bool
         Require decay > 0. With False, for ablations, decay may have either sign (but not be 0):
@@ -141,8 +147,8 @@ def kirchhoff_scan(
     Raises
     ------
     ValueError
-        Wrong shape, dtype or device; non-positive decay; an unknown termination; an unknown or
-        unavailable backend; an `initial_state` together with "ring".
+        Wrong shape, dtype or device; non-positive decay; an unknown termination, or one that
+        needs both ways; an unknown or unavailable backend; an `initial_state` with "ring".
 
     References
     ----------
@@ -150,11 +156,13 @@ def kirchhoff_scan(
     package's own.
     """
     check_arguments(u, delta, decay, b, c, d, initial_state, termination)
-    chosen = backend or ""
-    if not passive:
-        delta = _limit_growth(delta, decay)
-    if termination == "ring":
-        initial_state = _periodic_state(u, delta, decay, b, c, reverse, chosen, passive)
-    inputs = (u, delta, decay, b, c, d, initial_state)
-    y, state, _ = _op.scan(*inputs, reverse, chosen, passive, _needs_gradient(*inputs))
+    y, state = call(
+        *(u, delta, decay, b, c, d, initial_state),
+        grid=[u.shape[1]],
+        directions="raster",
+        reverse=reverse,
+        termination=termination,
+        backend=backend,
+        passive=passive,
+    )
     return (y, state) if return_state else y

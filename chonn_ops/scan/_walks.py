@@ -9,6 +9,7 @@ first, over ``(size, stride)`` in units of positions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,7 +49,8 @@ class Walk:
 
     def to_lines(self, field: Tensor) -> Tensor:
         """(B, P, C) -> (B * lines, length, C): a view where strides allow, else a copy."""
-        return self.view(field).reshape(-1, self.length, field.shape[2])
+        count = field.shape[0] * self.line_count
+        return self.view(field).reshape(count, self.length, field.shape[2])
 
     def add_lines(self, field: Tensor, lines: Tensor) -> None:
         """Adds (B * lines, length, C) onto their positions of (B, P, C)."""
@@ -117,9 +119,22 @@ def checkpoint_shapes(
 ) -> list[tuple[int, int, int, int]]:
     """For each walk (B * lines, S, N, D): the states before step 0, ``32 * spacing``, ..."""
     every = CHUNK * spacing(states)
-    return [
-        (batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks
-    ]
+    return [(batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks]
+
+
+def checkpoint_numel(
+    batch: int, grid: Sequence[int], directions: str, channels: int, states: int
+) -> int:
+    """What `checkpoint_shapes` hold together; `grid` and `batch` may be symbolic."""
+    every = CHUNK * spacing(states)
+    size = math.prod(grid)
+    if directions == "axial":
+        sweeps = [(math.prod((*grid[:k], *grid[k + 1 :])), n) for k, n in enumerate(grid)]
+    else:
+        sweeps = [(1, size)] * len(axis_orders(len(grid), directions))
+    ways = 1 if directions == "raster" else 2
+    kept = sum(lines * -(-length // every) for lines, length in sweeps)
+    return ways * batch * kept * states * channels
 
 
 def split_checkpoints(

@@ -161,7 +161,7 @@ def test_pure_bfloat16_stays_close():
         ({"directions": "up"}, "got 'up'"),
         (
             {"termination": "closed"},
-            "termination: expected one of ('matched', 'ring'), got 'closed'",
+            "termination: expected one of ('matched', 'ring', 'open', 'short'), got 'closed'",
         ),
         ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
         ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),

@@ -5,7 +5,7 @@ import torch
 
 from chonn_ops import kirchhoff_scan
 from chonn_ops.nn import DIRECTIONS, scan_field
-from chonn_ops.nn.grid import axis_orders
+from chonn_ops.scan._walks import axis_orders
 
 GRIDS = [(7,), (4, 5), (3, 4, 2)]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from chonn_ops.scan import available_backends, kirchhoff_scan, reference
+from chonn_ops.scan import available_backends, kirchhoff_scan, reference, scan_field
 
-BACKENDS = available_backends()
+# Triton runs on CUDA or in its interpreter, and is held to the same truth by tests of its own.
+BACKENDS = tuple(name for name in available_backends() if name != "triton")
 NAMES = ("u", "delta", "decay", "b", "c", "d", "initial_state")
 
 # RMS of the error over RMS of the truth computed from the same (rounded) inputs. float32 bounds
@@ -54,6 +57,63 @@ def truth(case: dict[str, Tensor], reverse: bool = False) -> dict[str, Tensor]:
     return {"y": y, "state": state} | _gradients(leaves, y, state)
 
 
+def make_field(
+    B: int,
+    grid: tuple[int, ...],
+    D: int,
+    N: int,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """`make_case` for `scan_field`: positions on a grid, no initial state."""
+    case = make_case(B, math.prod(grid), D, N, dtype, seed)
+    del case["initial_state"]
+    streams = {name: case[name].unflatten(1, grid) for name in ("u", "delta", "b", "c")}
+    return case | streams
+
+
+def run_field(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
+    """Output and every gradient of a fixed random functional of it."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in case.items()}
+    y = scan_field(**leaves, **options)
+    return {"y": y} | _field_gradients(leaves, y)
+
+
+def field_truth(
+    case: dict[str, Tensor], directions: str = "raster", termination: str = "matched"
+) -> dict[str, Tensor]:
+    """The same from autograd through float64 loops over transposed and flipped copies."""
+    leaves = {name: tensor.double().requires_grad_() for name, tensor in case.items()}
+    y = _field_by_copies(**leaves, directions=directions, termination=termination)
+    return {"y": y} | _field_gradients(leaves, y)
+
+
+def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, termination):
+    axes = list(range(1, u.dim() - 1))
+    rotations = len(axes) if directions in ("cross", "axial") else 1
+    total, count = torch.zeros_like(u), 0
+    for k in range(rotations):
+        order = [0, *axes[k:], *axes[:k], u.dim() - 1]
+        back = sorted(range(u.dim()), key=order.__getitem__)
+        ordered = [field.permute(order) for field in (u, delta, b, c)]
+        line_axes = ordered[0].shape[-2:-1] if directions == "axial" else ordered[0].shape[1:-1]
+        shape = ordered[0].shape
+        lines = [field.reshape(-1, line_axes.numel(), field.shape[-1]) for field in ordered]
+        end = None
+        for flips in ([], [1]) if directions != "raster" else ([],):
+            u_l, delta_l, b_l, c_l = (line.flip(flips) for line in lines)
+            start = None
+            if termination == "ring":
+                _, once = reference.forward(u_l, delta_l, decay, b_l, c_l)
+                start = once / (1 - torch.exp(-delta_l.sum(1)[..., None] * decay))
+            elif flips and termination != "matched":
+                start = end if termination == "open" else -end
+            y, end = reference.forward(u_l, delta_l, decay, b_l, c_l, None, start)
+            total = total + y.flip(flips).reshape(shape).permute(back)
+            count += 1
+    return total / count + (0 if d is None else d * u)
+
+
 def functional_weights(y: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Exact in every dtype, so that both sides differentiate the same functional."""
     generator = torch.Generator().manual_seed(7)
@@ -64,6 +124,12 @@ def functional_weights(y: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
 
 def _gradients(leaves: dict[str, Tensor], y: Tensor, state: Tensor) -> dict[str, Tensor]:
     grads = torch.autograd.grad((y, state), list(leaves.values()), functional_weights(y, state))
+    return {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
+
+
+def _field_gradients(leaves: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
+    signs = functional_weights(y, y)[0]
+    grads = torch.autograd.grad(y, list(leaves.values()), signs)
     return {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
 
 

@@ -26,9 +26,11 @@ from chonn_ops.scan import available_backends, kirchhoff_scan
         ({"decay": torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])}, "> 0", "minimum 0"),
         ({"decay": -torch.ones(3, 2)}, "> 0", "minimum -1"),
         ({"decay": torch.full((3, 2), float("nan"))}, "> 0", "minimum nan"),
-        ({"termination": "short"}, "('matched', 'ring')", "'short'"),
+        ({"termination": "closed"}, "('matched', 'ring', 'open', 'short')", "'closed'"),
+        ({"termination": "open"}, "'bidirectional', 'cross' or 'axial'", "'open'"),
+        ({"termination": "short"}, "'matched' or 'ring' for a scan one way", "'short'"),
         ({"termination": "ring"}, "None", "a tensor"),
-        ({"backend": "triton"}, str(available_backends()), "'triton'"),
+        ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
@@ -54,7 +56,7 @@ def test_environment_forces_the_backend(backend, monkeypatch):
         kirchhoff_scan(**case)
     kirchhoff_scan(**case, backend=backend)
     called = []
-    module = __import__("chonn_ops.scan._op", fromlist=["_BACKENDS"])._BACKENDS[backend]
+    module = __import__("chonn_ops.scan._op", fromlist=["_BACKENDS"])._BACKENDS[backend].module
     real = module.forward
     monkeypatch.setattr(module, "forward", lambda *a: called.append(1) or real(*a))
     monkeypatch.setenv("CHONN_SCAN_BACKEND", backend)

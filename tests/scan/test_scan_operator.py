@@ -14,6 +14,7 @@ from chonn_ops.scan import kirchhoff_scan
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
+LINE = ([40], "raster")
 TERMINATIONS = pytest.mark.parametrize("termination", ["matched", "ring"])
 
 
@@ -50,15 +51,24 @@ def test_opcheck(backend, reverse, dtype):
         for keep in (False, True):
             opcheck(
                 operator,
-                (*inputs, reverse, backend, True, keep),
+                (*inputs, *LINE, reverse, "matched", backend, True, keep),
                 atol=0.05 if dtype == torch.bfloat16 else 1e-5,
                 rtol=0.05 if dtype == torch.bfloat16 else 1e-5,
             )
         still = [None if tensor is None else tensor.detach() for tensor in inputs]
-        _, _, checkpoints = operator(*still, reverse, backend, True, True)
+        _, _, checkpoints = operator(*still, *LINE, reverse, "matched", backend, True, True)
         opcheck(
             torch.ops.chonn_ops.kirchhoff_scan_backward.default,
-            (torch.ones_like(still[0]), None, checkpoints, *still, reverse, backend),
+            (
+                torch.ones_like(still[0]),
+                None,
+                checkpoints,
+                *still,
+                *LINE,
+                reverse,
+                "matched",
+                backend,
+            ),
         )
 
 
@@ -70,7 +80,9 @@ def test_gradients_need_no_kept_checkpoints(backend, steps, states):
     leaves = [x.requires_grad_() for x in make_case(2, steps, 3, states).values()]
     grads = []
     for keep in (False, True):
-        y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(*leaves, False, backend, True, keep)
+        y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
+            *leaves, [steps], "raster", False, "matched", backend, True, keep
+        )
         grads.append(torch.autograd.grad(y.sum() + state.sum(), leaves))
     for without, kept in zip(*grads, strict=True):
         torch.testing.assert_close(without, kept)

@@ -1,0 +1,178 @@
+"""A scan of separate lines made into a scan of fields: walks, terminations and their adjoints.
+
+What a line does at its ends, with ``A = exp(-decay * sum_k delta_k)`` the share of a state that
+is left after the whole line:
+
+- "matched": the scan starts from `initial_state`, or from rest.
+- "ring": it starts from the state that one turn reproduces. A turn maps ``v`` to ``A v + e``,
+  with ``e`` the final state from rest, so ``v = e / (1 - A)``. The adjoint is a ring too: if a
+  sweep that starts from `grad_state` carries ``r`` out, the ring's adjoint starts from
+  ``grad_state + r / (1 - A)``.
+- "open", "short": the reverse scan starts from plus or minus the final state of the forward scan,
+  as if the line went on as its own mirror image, even or odd. The adjoint goes through the reverse
+  scan first; plus or minus what it carries out is carried into the forward scan's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.scan._checks import compute_dtype
+from chonn_ops.scan._walks import Walk, split_checkpoints
+
+_SIGNS = {"open": 1.0, "short": -1.0}
+_Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
+
+
+@dataclass(frozen=True)
+class OverLines:
+    """A backend made of a module whose `forward` and `backward` scan (lines, L, D) tensors.
+
+    With `truth` it works in float64 and walks again where others start from checkpoints.
+    """
+
+    module: ModuleType
+    truth: bool = False
+
+    def forward(
+        self,
+        u: Tensor,
+        delta: Tensor,
+        decay: Tensor,
+        b: Tensor,
+        c: Tensor,
+        d: Tensor | None,
+        initial_state: Tensor | None,
+        walks: tuple[Walk, ...],
+        termination: str,
+        checkpoints: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean of the walks' readouts plus ``d * u`` (B, P, D); the last walk's final state."""
+        inputs = (u, delta, decay, b, c, d, initial_state)
+        u, delta, decay, b, c, d, initial_state = _cast(self._dtype(*inputs), *inputs)
+        c = c / len(walks) if len(walks) > 1 else c
+        kept = self._kept(checkpoints, u, decay, walks)
+        y = state = None
+        for walk, part in zip(walks, kept, strict=True):
+            line = _line(walk, u, delta, decay, b, c)
+            start = self._start(walk, line, initial_state, termination, state)
+            skip = d if y is None else None
+            lines, state = self.module.forward(*line, skip, start, walk.reverse, part)
+            y = _add(walk, y, lines)
+        if self.truth and checkpoints is not None:
+            checkpoints.zero_()
+        assert y is not None
+        assert state is not None
+        return y, state
+
+    def backward(
+        self,
+        grad_y: Tensor,
+        grad_state: Tensor | None,
+        u: Tensor,
+        delta: Tensor,
+        decay: Tensor,
+        b: Tensor,
+        c: Tensor,
+        d: Tensor | None,
+        initial_state: Tensor | None,
+        walks: tuple[Walk, ...],
+        termination: str,
+        checkpoints: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
+        inputs = (u, delta, decay, b, c, d, initial_state)
+        dtype = self._dtype(*inputs)
+        u, delta, decay, b, c, d, initial_state = _cast(dtype, *inputs)
+        grad_y, grad_state = _cast(dtype, grad_y, grad_state)
+        c = c / len(walks) if len(walks) > 1 else c
+        kept = self._kept(checkpoints, u, decay, walks)
+        totals: list[Tensor | None] = [None] * 4
+        grad_decay, grad_d, leaving = torch.zeros_like(decay), None, None
+        # The two ways of a line are neighbours; here the second, reverse one comes first.
+        for index in sorted(range(len(walks)), key=lambda i: (i // 2, -i)):
+            walk, part = walks[index], kept[index]
+            line = _line(walk, u, delta, decay, b, c)
+            if part is None:
+                start = self._start(walk, line, initial_state, termination)
+            else:
+                start = part[:, 0].mT
+            scan = (*line, d if index == 0 else None, start, walk.reverse, part)
+            grad_lines, entering = walk.to_lines(grad_y), grad_state
+            if termination == "ring":
+                turned = self.module.backward(grad_lines, grad_state, *scan)[-1]
+                turned = turned / _lost(line[1], decay)
+                entering = turned if grad_state is None else grad_state + turned
+            elif termination in _SIGNS and not walk.reverse:
+                assert leaving is not None
+                entering = _SIGNS[termination] * leaving
+            *grads, leaving = self.module.backward(grad_lines, entering, *scan)
+            fields = (grads[0], grads[1], grads[3], grads[4])
+            totals = [_add(walk, *pair) for pair in zip(totals, fields, strict=True)]
+            grad_decay += grads[2]
+            grad_d = grads[5] if index == 0 else grad_d
+        grad_u, grad_delta, grad_b, grad_c = (total for total in totals if total is not None)
+        return (
+            *(grad_u, grad_delta, grad_decay, grad_b, grad_c / len(walks), grad_d),
+            None if initial_state is None else leaving,
+        )
+
+    def _dtype(self, *tensors: Tensor | None) -> torch.dtype:
+        return torch.float64 if self.truth else compute_dtype(*tensors)
+
+    def _kept(
+        self, checkpoints: Tensor | None, u: Tensor, decay: Tensor, walks: tuple[Walk, ...]
+    ) -> list[Tensor | None]:
+        """Checkpoints of each walk."""
+        if checkpoints is None or self.truth:
+            return [None] * len(walks)
+        return [*split_checkpoints(checkpoints, u.shape[0], walks, *decay.shape)]
+
+    def _start(
+        self,
+        walk: Walk,
+        line: _Coefficients,
+        initial_state: Tensor | None,
+        termination: str,
+        forth: Tensor | None = None,
+    ) -> Tensor | None:
+        """State before the first step; `forth` is the final state of the forward walk if known."""
+        if termination == "ring":
+            _, end = self.module.forward(*line, None, None, walk.reverse, None)
+            return end / _lost(line[1], line[2])
+        if termination in _SIGNS and walk.reverse:
+            if forth is None:
+                _, end = self.module.forward(*line, None, None, False, None)
+            else:
+                end = forth
+            return _SIGNS[termination] * end
+        return initial_state
+
+
+def _cast(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+
+
+def _line(
+    walk: Walk, u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor
+) -> _Coefficients:
+    return walk.to_lines(u), walk.to_lines(delta), decay, walk.to_lines(b), walk.to_lines(c)
+
+
+def _lost(delta: Tensor, decay: Tensor) -> Tensor:
+    """``1 - exp(-decay * sum_k delta_k)``, the share of a state that one line forgets."""
+    return -torch.expm1(-delta.sum(1)[..., None] * decay)
+
+
+def _add(walk: Walk, total: Tensor | None, lines: Tensor) -> Tensor:
+    """Lines onto a field; without one yet, they become it: first walks read it in its order."""
+    if total is None:
+        batch, size = lines.shape[0] // walk.line_count, walk.line_count * walk.length
+        return lines.reshape(batch, size, lines.shape[2])
+    walk.add_lines(total, lines)
+    return total
