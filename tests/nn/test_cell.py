@@ -166,6 +166,9 @@ def test_module_in_low_precision_stays_close(dtype):
             lambda: KirchhoffCell(4, directions="cross").step(torch.zeros(1, 4)),
             "expected directions='raster'.*got 'cross'",
         ),
+        (lambda: KirchhoffCell(4, termination="short"), "'cross' or 'axial'.*got 'short'"),
+        (lambda: KirchhoffCell(4, termination="closed"), "expected one of .*got 'closed'"),
+        (lambda: KirchhoffCell(4, directions="up"), "expected one of .*got 'up'"),
     ],
 )
 def test_bad_input(call, message):

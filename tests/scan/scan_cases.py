@@ -7,11 +7,24 @@ import math
 import torch
 from torch import Tensor
 
-from chonn_ops.scan import available_backends, kirchhoff_scan, reference, scan_field
+from chonn_ops.scan import (
+    DIRECTIONS,
+    TERMINATIONS,
+    available_backends,
+    kirchhoff_scan,
+    reference,
+    scan_field,
+)
 
 # Triton runs on CUDA or in its interpreter, and is held to the same truth by tests of its own.
 BACKENDS = tuple(name for name in available_backends() if name != "triton")
 NAMES = ("u", "delta", "decay", "b", "c", "d", "initial_state")
+MODES = [
+    (directions, termination)
+    for directions in DIRECTIONS
+    for termination in TERMINATIONS
+    if directions != "raster" or termination in ("matched", "ring")
+]
 
 # RMS of the error over RMS of the truth computed from the same (rounded) inputs. float32 bounds
 # hold for sums over a thousand steps; bfloat16 and float16 are the rounding of the results.
@@ -105,7 +118,7 @@ def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, termination):
             start = None
             if termination == "ring":
                 _, once = reference.forward(u_l, delta_l, decay, b_l, c_l)
-                start = once / (1 - torch.exp(-delta_l.sum(1)[..., None] * decay))
+                start = once / -torch.expm1(-delta_l.sum(1)[..., None] * decay)
             elif flips and termination != "matched":
                 start = end if termination == "open" else -end
             y, end = reference.forward(u_l, delta_l, decay, b_l, c_l, None, start)

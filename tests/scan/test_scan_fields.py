@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
-from scan_cases import (
-    BACKENDS,
-    TOLERANCE,
-    assert_close,
-    field_truth,
-    make_field,
-    run_field,
-)
+from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, field_truth, make_field, run_field
 
-from chonn_ops.scan import DIRECTIONS, TERMINATIONS
+from chonn_ops.scan import DIRECTIONS, TERMINATIONS, _op, kirchhoff_scan, scan_field
 
+STREAMS = ("u", "delta", "b", "c")
+TWO_WAYS = ("bidirectional", "cross", "axial")
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-MODES = [
-    (directions, termination)
-    for directions in DIRECTIONS
-    for termination in TERMINATIONS
-    if directions != "raster" or termination in ("matched", "ring")
-]
 EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
 GRIDS = [(7,), (4, 5), (3, 4, 2), (1,), (33,), (2, 65)]
 
@@ -52,3 +43,162 @@ def test_modes(directions, termination, grid, dtype):
         # Odd walls subtract states: on a line of one step almost all of them.
         factor = 2 if termination == "short" else 1
         assert_close(actual, expected, factor * TOLERANCE[dtype])
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("length", [2, 63, 1000])
+def test_lengths(backend, termination, length):
+    modes = {"directions": "axial", "termination": termination}
+    case = make_field(1, (length, 2), 3, 2)
+    expected = field_truth(case, **modes)
+    assert_close(run_field(case, backend=backend, **modes), expected, TOLERANCE[torch.float32])
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("shape", [(1, 1), (3, 16), (33, 20), (64, 40)], ids=str)
+def test_channels_and_states(backend, shape):
+    for directions in TWO_WAYS:
+        modes = {"directions": directions, "termination": "open"}
+        case = make_field(2, (4, 40), *shape)
+        expected = field_truth(case, **modes)
+        assert_close(run_field(case, backend=backend, **modes), expected, TOLERANCE[torch.float32])
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_narrow_dtypes(backend, termination, dtype):
+    modes = {"directions": "cross", "termination": termination}
+    case = make_field(2, (9, 8), 20, 4, dtype)
+    actual = run_field(case, backend=backend, **modes)
+    assert all(actual[f"grad_{name}"].dtype == dtype for name in case)
+    # Odd walls subtract states, so that roundings of the results weigh more.
+    assert_close(actual, field_truth(case, **modes), TOLERANCE[dtype])
+
+
+@EACH_BACKEND
+def test_mixed_dtypes(backend):
+    case = make_field(2, (6, 5), 8, 4, torch.bfloat16)
+    case |= {name: case[name].float() for name in ("delta", "decay")}
+    actual = run_field(case, backend=backend, directions="axial")
+    assert_close(actual, field_truth(case, "axial"), TOLERANCE[torch.bfloat16])
+    assert actual["grad_delta"].dtype == torch.float32
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("z", [1e-8, 1e-4, 0.1, 1.0, 10.0, 100.0, 1e4])
+def test_every_scale(backend, termination, z):
+    """Steps from far below to far above the time constants; one size of z for all states."""
+    modes = {"directions": "axial", "termination": termination}
+    case = make_field(2, (5, 6), 4, 1)
+    case["delta"] = (z / case["decay"][:, 0]).expand(2, 5, 6, 4).contiguous()
+    actual, expected = run_field(case, backend=backend, **modes), field_truth(case, **modes)
+    for name, tensor in actual.items():
+        error = (tensor.double() - expected[name]).norm().item()
+        # exp(-z) loses z ulp to the rounding of z, and ends where normal floats do.
+        bound = (5e-6 + 2e-7 * z) * expected[name].norm().item() + 1e-30
+        assert error <= bound, f"{name}: {error:.2e} above {bound:.2e}"
+
+
+def _channels_first(x):
+    return x.movedim(-1, 1).contiguous().movedim(1, -1)
+
+
+def _slice_of_wider(x):
+    return torch.cat([torch.full_like(x, float("nan")), x], dim=-1)[..., x.shape[-1] :]
+
+
+def _transposed_grid(x):
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _expanded(x):
+    return x[:1].expand_as(x)
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize(
+    "layout",
+    [_channels_first, _slice_of_wider, _transposed_grid, _expanded],
+    ids=lambda f: f.__name__,
+)
+def test_layouts(backend, layout):
+    case = make_field(2, (6, 7), 20, 5)
+    laid_out = case | {name: layout(case[name]) for name in STREAMS}
+    assert not laid_out["u"].is_contiguous()
+    dense = {name: tensor.contiguous() for name, tensor in laid_out.items()}
+    for directions in DIRECTIONS:
+        modes = {"directions": directions, "termination": "ring"}
+        expected = field_truth(dense, **modes)
+        actual = run_field(laid_out, backend=backend, **modes)
+        assert_close(actual, expected, TOLERANCE[torch.float32])
+
+
+def test_fields_with_one_stride_are_not_copied(monkeypatch):
+    case = make_field(2, (6, 7), 20, 5)
+    case |= {"u": _channels_first(case["u"]), "b": _slice_of_wider(case["b"])}
+    addresses, operator = [], _op.scan
+
+    def spy(*arguments):
+        addresses.extend(tensor.data_ptr() for tensor in arguments[:5])
+        return operator(*arguments)
+
+    monkeypatch.setattr(_op, "scan", spy)
+    scan_field(**case, directions="cross")
+    assert addresses == [case[name].data_ptr() for name in ("u", "delta", "decay", "b", "c")]
+
+
+def _twice(case, mirror_sign):
+    """The line followed by its mirror image, with u of that sign."""
+    signs = {"u": mirror_sign, "delta": 1, "b": 1, "c": 1}
+    mirrored = {name: sign * case[name].flip(1) for name, sign in signs.items()}
+    return case | {name: torch.cat([case[name], mirrored[name]], dim=1) for name in STREAMS}
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize(("termination", "sign"), [("open", 1), ("short", -1)])
+def test_walls_equal_a_line_with_its_mirror_image(backend, termination, sign):
+    """The way back over a line is the way on over its image, seen with the image's sign."""
+    case = make_field(2, (40,), 5, 3, torch.float64)
+    there_and_on = kirchhoff_scan(**_twice(case, sign), backend=backend)
+    forth, back = there_and_on[:, :40], sign * there_and_on[:, 40:].flip(1)
+    y = scan_field(**case, directions="bidirectional", termination=termination, backend=backend)
+    torch.testing.assert_close(y, (forth + back) / 2)
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("directions", DIRECTIONS)
+def test_ring_equals_many_turns(backend, directions):
+    case = make_field(2, (9,), 5, 3, torch.float64)
+    y = scan_field(**case, directions=directions, termination="ring", backend=backend)
+    turns = case | {name: case[name].repeat(1, 60, 1) for name in STREAMS}
+    unrolled = scan_field(**turns, directions=directions, backend=backend)
+    torch.testing.assert_close(y, unrolled[:, 30 * 9 : 31 * 9])
+
+
+@EACH_BACKEND
+def test_empty_batch(backend):
+    for directions, termination in MODES:
+        case = make_field(0, (3, 2), 4, 2)
+        actual = run_field(case, backend=backend, directions=directions, termination=termination)
+        assert actual["y"].shape == (0, 3, 2, 4)
+        assert (actual["grad_decay"] == 0).all()
+        assert (actual["grad_d"] == 0).all()
+
+
+@EACH_BACKEND
+def test_two_threads_get_the_answers_of_one(backend):
+    cases = [make_field(2, (20, 15), 24, 8, seed=seed) for seed in range(2)]
+    steps = 2 if backend == "reference" else 30
+
+    def work(case, modes):
+        return run_field(case, backend=backend, directions=modes[0], termination=modes[1])
+
+    for modes in (("cross", "open"), ("axial", "ring")):
+        alone = [work(case, modes) for case in cases]
+        with ThreadPoolExecutor(2) as pool:
+            together = pool.map(work, cases * steps, [modes] * 2 * steps)
+        for i, actual in enumerate(together):
+            assert all(torch.equal(actual[name], alone[i % 2][name]) for name in actual)
