@@ -25,8 +25,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
+# About fifteen minutes on two cores, which should have nothing else to do.
 bench: setup
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/block.py
+	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/plots.py
 	$(BIN)/python examples/readme_tables.py
 
 tables: setup

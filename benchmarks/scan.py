@@ -1,217 +1,149 @@
 """Time and memory of the selective Kirchhoff scan on the CPU, beside its peers, in one run.
 
-Every round visits each contender in turn, so that a slow spell of the machine hits all of them:
-one call to warm caches and allocator, as inside a training loop, then timed calls for at least
-`VISIT_MS` (and at least three). The table shows medians over all timed calls. Inputs are float32,
-random, the same for all.
+Sections: shapes (peers and floors), bfloat16 beside float32, directions and terminations of a
+field, growth with length and channels. Inputs are random, the same for all.
 
 Contenders
-    chonn-ops   `kirchhoff_scan`, backend "cpu", as a user calls it
-    torch       `kirchhoff_scan`, backend "torch" (the fallback without a compiler)
-    mambapy     `mambapy.pscan.pscan` on materialised (B, L, D, N) coefficients; their making and
-                the readout are included
-    loop        one PyTorch step after another; forward only
-    exp alone   only `torch.exp(delta[..., None] * decay)`: a floor for whatever materialises it
+    chonn-ops       `kirchhoff_scan`, backend "cpu", as a user calls it
+    torch           `kirchhoff_scan`, backend "torch" (the fallback without a compiler)
+    mambapy         `mambapy.pscan.pscan` on materialised (B, L, D, N) coefficients; their making
+                    and the readout are included
+    compiled loop   `torch.compile` of sixteen steps of the loop
+    loop            one PyTorch step after another; forward only
+    exp alone       only `torch.exp(delta[..., None] * decay)`, as whatever materialises it needs
 
 Columns
     forward, both   milliseconds without autograd; of forward and backward for all inputs
     x               that time over the time of chonn-ops in the same run
-    peak MB         highest resident memory during forward and backward, above the memory before,
-                    in units of 2**20 bytes; Linux only
+    floors          that time over the larger of the two floors of the shape, see `_floors.py`
+    peak MiB        highest resident memory during forward and backward, above the memory before,
+                    in a fresh process; Linux only
     BLD             the same in units of one (B, L, D) float32 tensor
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import importlib.metadata
-import json
-import os
-import platform
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from _fields import FIELD, SMOKE_FIELD, fields_table, measure_fields
+from _floors import floor_calls, floors
+from _growth import SERIES, SMOKE_SERIES, growth_table, measure_growth
+from _harness import (
+    Call,
+    Turns,
+    add_ratios,
+    arguments,
+    cell,
+    environment,
+    fill,
+    fresh_peak,
+    table,
+    write_result,
+)
+from _scans import (
+    both_call,
+    contenders,
+    forward_call,
+    loop,
+    make_inputs,
+    prepare,
+    prepare_contender,
+    prepare_ours,
+)
 
-from chonn_ops.scan import available_backends, kirchhoff_scan
+from chonn_ops.scan import kirchhoff_scan
 
 SHAPES = ((8, 1024, 64, 16), (2, 3136, 192, 1), (4, 4096, 20, 16), (32, 256, 256, 8))
 SMOKE_SHAPES = ((2, 64, 16, 4),)
-VISIT_MS = 100
-RESULTS = Path(__file__).parent / "results" / "scan.json"
-
-HEADER = "| B, L, D, N | scan | forward | x | both | x | peak MB | BLD |\n" + "|---" * 8 + "|"
-
-Scan = Callable[..., Tensor]
-
-
-def loop(u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    v, out = u.new_zeros(u.shape[0], *decay.shape), []
-    for k in range(u.shape[1]):
-        retention = torch.exp(-delta[:, k, :, None] * decay)
-        inflow = b[:, k, None, :] * u[:, k, :, None]
-        v = retention * v + (1 - retention) / decay * inflow
-        out.append((c[:, k, None, :] * v).sum(-1))
-    return torch.stack(out, dim=1) + d * u
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SECTIONS = ("shapes", "precision", "fields", "growth")
+HEADER = [
+    *("B, L, D, N", "scan", "forward", "x", "floors", "both", "x", "floors", "peak MiB", "BLD")
+]
 
 
-def mambapy_scan(
-    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, d: Tensor
-) -> Tensor:
-    from mambapy.pscan import pscan
-
-    retention = torch.exp(-delta[..., None] * decay)
-    inflow = (1 - retention) / decay * b[:, :, None, :] * u[..., None]
-    states = pscan(retention, inflow)
-    return (states @ c[..., None])[..., 0] + d * u
-
-
-def contenders() -> dict[str, Scan]:
-    found: dict[str, Scan] = {}
-    for name, backend in (("chonn-ops", "cpu"), ("torch", "torch")):
-        if backend in available_backends():
-            found[name] = lambda *inputs, backend=backend: kirchhoff_scan(*inputs, backend=backend)
-    if _version("mambapy"):
-        found["mambapy"] = mambapy_scan
-    return found | {"loop": loop}
-
-
-def make_inputs(B: int, L: int, D: int, N: int) -> list[Tensor]:
-    torch.manual_seed(0)
-    u, step = torch.randn(B, L, D), torch.nn.functional.softplus(torch.randn(B, L, D))
-    decay = torch.rand(D, N) * 4 + 0.1
-    inputs = [u, step, decay, torch.randn(B, L, N), torch.randn(B, L, N), torch.randn(D)]
-    return [tensor.requires_grad_() for tensor in inputs]
-
-
-def milliseconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
-
-
-def peak_bytes(call: Callable[[], object]) -> int | None:
-    """Highest resident memory during the call, above the memory before it."""
-    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-    if not clear.exists():
-        return None
-    ctypes.CDLL(None).malloc_trim(0)
-    clear.write_text("5")  # restart the high-water mark
-    before = _status_bytes(status, "VmRSS")
-    call()
-    return _status_bytes(status, "VmHWM") - before
-
-
-def _status_bytes(status: Path, field: str) -> int:
-    (line,) = (line for line in status.read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def measure(shape: tuple[int, ...], rounds: int) -> list[dict[str, object]]:
-    inputs = make_inputs(*shape)
-    grad = torch.randn(shape[:3])
-
-    def forward(scan: Scan) -> None:
-        with torch.no_grad():
-            scan(*inputs)
-
-    def both(scan: Scan) -> None:
-        torch.autograd.grad(scan(*inputs), inputs, grad)
-
-    calls: dict[tuple[str, str], Callable[[], object]] = {}
-    rows = {name: {"shape": list(shape), "name": name} for name in (*contenders(), "exp alone")}
-    for name, scan in contenders().items():
-        calls[name, "forward_ms"] = lambda scan=scan: forward(scan)
-        forward(scan)
+def measure_shape(
+    shape: tuple[int, ...], turns: Turns, with_compiled: bool, notes: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each contender, and the floors."""
+    inputs = make_inputs(shape)
+    calls: dict[tuple[str, str], Call] = {}
+    found = contenders(with_compiled)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, scan in found.items():
+        own = {"forward": forward_call(scan, inputs), "both": both_call(scan, inputs)}
         if scan is loop:  # its backward would take most of the run
+            del own["both"]
+        row: dict[str, Any] = {"shape": list(shape), "name": name}
+        try:
+            for call in own.values():
+                call()
+            if "both" in own:
+                row["peak_bytes"] = fresh_peak(prepare_contender, name, shape)
+        except Exception as failure:
+            if name != "compiled loop":
+                raise
+            notes.append(f"{name} left out at {shape}: {type(failure).__name__}: {failure}")
             continue
-        calls[name, "both_ms"] = lambda scan=scan: both(scan)
-        both(scan)
-        rows[name]["peak_bytes"] = peak_bytes(lambda scan=scan: both(scan))
+        rows[name] = row
+        calls |= {(name, column): call for column, call in own.items()}
+    rows["exp alone"] = {"shape": list(shape), "name": "exp alone"}
     step, decay = (tensor.detach() for tensor in inputs[1:3])
-    calls["exp alone", "forward_ms"] = lambda: torch.exp(step[..., None] * decay)
+    calls["exp alone", "forward"] = lambda: torch.exp(step[..., None] * decay)
 
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
-    for _ in range(rounds):
-        for key, call in calls.items():
-            call()
-            visit = [milliseconds(call) for _ in range(3)]
-            while sum(visit) < VISIT_MS:
-                visit.append(milliseconds(call))
-            times[key] += visit
-    for (name, column), values in times.items():
-        rows[name][column] = statistics.median(values)
-    ours = rows.get("chonn-ops", {})
+    lower = floor_calls(shape)
+    times = turns.times(calls | lower)
+    limits = floors(shape, times)
+    fill(rows, {key: times[key] for key in calls})
+    add_ratios(rows, "chonn-ops", ("forward", "both"))
     for row in rows.values():
-        for column in ("forward_ms", "both_ms"):
-            if column in row and column in ours:
-                row[column.replace("_ms", "_ratio")] = row[column] / ours[column]
+        for column in ("forward", "both"):
+            if f"{column}_ms" in row:
+                row[f"{column}_floors"] = row[f"{column}_ms"] / limits[column]["floor_ms"]
+    return list(rows.values()), limits
+
+
+def measure_precision(shape: tuple[int, ...], turns: Turns) -> list[dict[str, Any]]:
+    """Streams in bfloat16 beside float32; state and sums are float32 in both."""
+    rows: dict[str, dict[str, Any]] = {}
+    calls: dict[tuple[str, str], Call] = {}
+    for name, dtype in DTYPES.items():
+        peak = fresh_peak(prepare_ours, "both", shape, dtype)
+        rows[name] = {"shape": list(shape), "name": name, "peak_bytes": peak}
+        inputs = make_inputs(shape, dtype)
+        for column in ("forward", "both"):
+            calls[name, column] = prepare(column, kirchhoff_scan, inputs)
+    fill(rows, turns.times(calls))
+    add_ratios(rows, "float32", ("forward", "both"))
     return list(rows.values())
 
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    names = info.read_text().splitlines() if info.exists() else []
-    return next((x.split(":")[1].strip() for x in names if x.startswith("model name")),
-                platform.processor())  # fmt: skip
-
-
-def environment(rounds: int) -> dict[str, object]:
-    from chonn_ops.scan._cpu import available_isas
-
-    isas = available_isas()
-    return {
-        "rounds": rounds,
-        "visit_ms": VISIT_MS,
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "processor": _processor(),
-        "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("torch", "numpy", "mambapy")},
-    }
-
-
-def table(rows: list[dict[str, object]], first: bool) -> str:
-    def cell(row: dict[str, object], key: str, form: str) -> str:
-        value = row.get(key)
-        return "-" if value is None else form.format(value)
-
-    lines = [HEADER] if first else []
+def rows_table(rows: list[dict[str, Any]], limits: dict[str, Any] | None = None) -> str:
+    cells = []
     for row in rows:
         B, L, D, _ = row["shape"]
-        peak = row.get("peak_bytes")
-        columns = (
-            ", ".join(map(str, row["shape"])),
-            str(row["name"]),
-            cell(row, "forward_ms", "{:.2f}"),
-            cell(row, "forward_ratio", "{:.1f}"),
-            cell(row, "both_ms", "{:.2f}"),
-            cell(row, "both_ratio", "{:.1f}"),
-            "-" if peak is None else f"{peak / 2**20:.1f}",
-            "-" if peak is None else f"{peak / (4 * B * L * D):.1f}",
+        cells.append(
+            [
+                ", ".join(map(str, row["shape"])),
+                row["name"],
+                *(
+                    cell(row, f"{column}_{kind}", form)
+                    for column in ("forward", "both")
+                    for kind, form in (("ms", "{:.2f}"), ("ratio", "{:.1f}"), ("floors", "{:.1f}"))
+                ),
+                cell(row, "peak_bytes", "{:.1f}", 2**-20),
+                cell(row, "peak_bytes", "{:.1f}", 1 / (4 * B * L * D)),
+            ]
         )
-        lines.append("| " + " | ".join(columns) + " |")
-    return "\n".join(lines)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """All of the file or none of it, whenever the run stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    text = table(HEADER, cells)
+    if limits is None:
+        return text
+    lower = (f"{column} {limits[column]['floor_ms']:.3f} ms ({limits[column]['larger']})"
+             for column in ("forward", "both"))  # fmt: skip
+    return f"{text}\nfloors: {', '.join(lower)}"
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -221,24 +153,66 @@ def _shape(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def _options(given: list[str] | None) -> argparse.Namespace:
+    parser = arguments((__doc__ or "").splitlines()[0], "scan")
     parser.add_argument("--shape", type=_shape, action="append", help="B,L,D,N; repeatable")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--smoke", action="store_true", help="one tiny shape")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--only", choices=SECTIONS, action="append", help="sections; needs another --output"
+    )
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="whether the compiled loop takes part; default: not with --smoke",
+    )
+    options = parser.parse_args(given)
+    whole: Path = parser.get_default("output")
+    if options.output == whole and (options.only or options.smoke or options.shape):
+        parser.error(f"expected another --output than {whole} for a part of the run")
+    if options.compile is None:
+        options.compile = not options.smoke
+    return options
+
+
+def main(given: list[str] | None = None) -> None:
+    options = _options(given)
     torch.set_num_threads(options.threads)
     shapes = options.shape or (SMOKE_SHAPES if options.smoke else SHAPES)
-    rows = []
-    for shape in shapes:
-        measured = measure(shape, options.rounds)
-        print(table(measured, first=not rows), flush=True)
-        rows += measured
-    result = {"environment": environment(options.rounds), "rows": rows}
-    write_whole(options.output, json.dumps(result, indent=2) + "\n")
-    print(f"wrote {options.output}")
+    turns = Turns(options.rounds, options.visit_ms)
+    notes = [] if options.compile else ["compiled loop left out: --no-compile or --smoke"]
+    result: dict[str, Any] = {
+        "environment": environment(options, ["mambapy"]),
+        "notes": notes,
+    }
+
+    def section(name: str) -> bool:
+        return not options.only or name in options.only
+
+    def show(text: str) -> None:
+        print(text, flush=True)
+
+    if section("shapes"):
+        result |= {"rows": [], "floors": []}
+        for shape in shapes:
+            rows, limits = measure_shape(shape, turns, options.compile, notes)
+            show(rows_table(rows, limits) + "\n")
+            result["rows"] += rows
+            result["floors"].append(limits)
+    if section("precision"):
+        result["precision"] = []
+        for shape in shapes:
+            result["precision"] += measure_precision(shape, turns)
+        show(rows_table(result["precision"]) + "\n")
+    if section("fields"):
+        field = SMOKE_FIELD if options.smoke else FIELD
+        result["fields"] = measure_fields(turns, field)
+        show(fields_table(result["fields"]) + "\n")
+    if section("growth"):
+        series = SMOKE_SERIES if options.smoke else SERIES
+        result["growth"] = measure_growth(turns, series)
+        show(growth_table(result["growth"]) + "\n")
+    for note in notes:
+        show(f"note: {note}")
+    write_result(options.output, result)
 
 
 if __name__ == "__main__":

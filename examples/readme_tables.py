@@ -1,50 +1,55 @@
-"""Rewrite the tables of README.md from the results files: nobody types a number.
+"""Rewrite the tables of README.md and docs/ from the results files: nobody types a number.
 
 python examples/readme_tables.py           # rewrite
-python examples/readme_tables.py --check   # exit 1 if README.md is out of date
+python examples/readme_tables.py --check   # exit 1 if a table is out of date
 """
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmark_tables import PERFORMANCE, README, load, markdown
+
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    old = readme.read_text()
-    new = old
-    for name, build in {"darcy": darcy_table, "scan": scan_table}.items():
+    pages: dict[str, dict[str, Callable[[], str]]] = {
+        "README.md": {"darcy": darcy_table, **README},
+        "docs/performance.md": PERFORMANCE,
+    }
+    for name, tables in pages.items():
+        path = ROOT / name
+        old = path.read_text()
+        new = rewritten(name, old, tables)
+        if "--check" not in sys.argv[1:]:
+            temporary = path.with_name(f".{path.name}.new")
+            temporary.write_text(new)
+            temporary.replace(path)
+        elif new != old:
+            raise SystemExit(f"{name} is out of date: run `make tables`")
+
+
+def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str:
+    """The text with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew."""
+    for name, build in tables.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = build()
-        new, count = re.subn(
-            pattern, lambda found, text=text: found[1] + text + found[2], new, flags=re.S
+        block = build()
+        text, count = re.subn(
+            pattern, lambda found, block=block: found[1] + block + found[2], text, flags=re.S
         )
         if count != 1:
-            raise SystemExit(f"README.md: expected one block {name!r}, got {count}")
-    if "--check" in sys.argv[1:]:
-        if new != old:
-            raise SystemExit("README.md is out of date: run `make tables`")
-        return
-    temporary = readme.with_name(".README.md.new")
-    temporary.write_text(new)
-    temporary.replace(readme)
-
-
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+            raise SystemExit(f"{page}: expected one block {name!r}, got {count}")
+    return text
 
 
 def darcy_table() -> str:
-    record = json.loads((RESULTS / "darcy_16.json").read_text())
+    record = load("darcy_16")
     runs = defaultdict(list)
     for result in record["results"]:
         runs[result["model"]].append(result)
@@ -70,21 +75,6 @@ def darcy_table() -> str:
         )
     header = ["model", "parameters", "nRMSE", "rel. L1", "boundary RMSE", "s / epoch", "seeds"]
     return markdown(header, rows)
-
-
-def scan_table() -> str:
-    rows = json.loads((RESULTS / "scan.json").read_text())["rows"]
-    cells = []
-    for row in rows:
-        size = "x".join(map(str, row["shape"]))
-        times = [
-            f"{row[f'{name}_ms']:.2f} ({row[f'{name}_ratio']:.0f}x)" if f"{name}_ms" in row else "-"
-            for name in ("forward", "both")
-        ]
-        peak = f"{row['peak_bytes'] / 2**20:.0f}" if row.get("peak_bytes") is not None else "-"
-        cells.append([size, row["name"], *times, peak])
-    header = ["B x L x D x N", "scan", "forward, ms", "forward + backward, ms", "peak MiB"]
-    return markdown(header, cells)
 
 
 if __name__ == "__main__":

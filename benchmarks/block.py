@@ -1,0 +1,212 @@
+"""A cascaded Kirchhoff block beside other blocks that keep the shape of a field.
+
+Contenders, all with a residual connection and as many channels
+    order n, MODE   `CKB` of that order; MODE is how the field is scanned
+    order 2 torch   the same with the scan in plain PyTorch (no compiled kernel)
+    convolutions    two 3 x 3 convolutions with a group norm: the local block that U-Nets are made
+                    of, and the cheapest thing to put in a CKB's place
+    Fourier         spectral convolution (12 modes) plus pointwise: the FNO's layer, a global block
+    attention       multi-head self-attention over all positions, only for fields small enough
+                    (its work grows with the square of their number): the other global block
+
+Columns
+    forward         milliseconds without autograd
+    step            of a training step: forward, MSE, backward, Adam
+    x               step over that of the convolutions
+    peak MiB        highest resident memory in a step, model and optimizer included, fresh process
+    scan            share of the step inside the scan operators
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _harness import (
+    Call,
+    Turns,
+    add_ratios,
+    arguments,
+    cell,
+    environment,
+    fill,
+    fresh_peak,
+    profile,
+    table,
+    write_result,
+)
+from _training import inference, parameter_count, training_step
+from torch import Tensor, nn
+
+from chonn_ops import CKB
+from chonn_ops.models.fno import SpectralConv
+from chonn_ops.nn import DIRECTIONS
+from chonn_ops.scan import available_backends
+
+SHAPES = ((8, 20, 128, 128), (8, 256, 16, 16))
+SMOKE_SHAPES = ((2, 8, 16, 16),)
+ORDERS = (1, 2, 3, 4)
+SMOKE_ORDERS = (1, 2)
+ATTENTION_POSITIONS = 4096
+BASE = "convolutions"
+
+
+class Convolutions(nn.Module):
+    """x + conv(SiLU(conv(norm(x))))"""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(1, dim)
+        self.first = nn.Conv2d(dim, dim, 3, padding=1)
+        self.second = nn.Conv2d(dim, dim, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.silu(self.first(self.norm(x))))
+
+
+class Fourier(nn.Module):
+    """x + GELU(spectral(x) + pointwise(x))"""
+
+    def __init__(self, dim: int, modes: int) -> None:
+        super().__init__()
+        self.spectral = SpectralConv(dim, dim, (modes, modes))
+        self.pointwise = nn.Conv2d(dim, dim, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.gelu(self.spectral(x) + self.pointwise(x))
+
+
+class Attention(nn.Module):
+    """x + attention(norm(x)) over all positions, 32 channels a head where they divide."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.attention = nn.MultiheadAttention(dim, max(1, dim // 32), batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.norm(x.flatten(2).transpose(1, 2))
+        y = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return x + y.transpose(1, 2).reshape(x.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """What to build; a value, so that another process can build it too."""
+
+    name: str
+    order: int = 0
+    directions: str = ""
+    backend: str = ""
+
+    def build(self, dim: int, points: int) -> nn.Module:
+        torch.manual_seed(0)
+        if self.order:
+            return CKB(dim, spatial_dims=2, order=self.order, directions=self.directions)
+        if self.name == "Fourier":
+            return Fourier(dim, min(12, points // 2))
+        return {"convolutions": Convolutions, "attention": Attention}[self.name](dim)
+
+
+def contenders(shape: tuple[int, ...], orders: tuple[int, ...]) -> list[Contender]:
+    found = [
+        Contender(f"order {order} {mode}", order, mode) for order in orders for mode in DIRECTIONS
+    ]
+    if "cpu" in available_backends():
+        found.append(Contender("order 2 axial, torch", 2, "axial", "torch"))
+    found += [Contender(BASE), Contender("Fourier")]
+    if shape[2] * shape[3] <= ATTENTION_POSITIONS:
+        found.append(Contender("attention"))
+    return found
+
+
+def with_backend(backend: str, call: Call) -> Call:
+    """The call with the scan's backend forced, which is looked up as the operator runs."""
+    if not backend:
+        return call
+
+    def forced() -> None:
+        before = os.environ.get("CHONN_SCAN_BACKEND")
+        os.environ["CHONN_SCAN_BACKEND"] = backend
+        try:
+            call()
+        finally:
+            del os.environ["CHONN_SCAN_BACKEND"]
+            if before is not None:
+                os.environ["CHONN_SCAN_BACKEND"] = before
+
+    return forced
+
+
+def prepare_steps(contender: Contender, shape: tuple[int, ...]) -> Call:
+    """Build and train two steps: everything that training holds, the optimizer's state too."""
+
+    def call() -> None:
+        x = torch.randn(shape)
+        block = contender.build(shape[1], min(shape[2:]))
+        step = with_backend(contender.backend, training_step(block, (x,), torch.randn(shape)))
+        step()
+        step()
+
+    return call
+
+
+def measure(shape: tuple[int, ...], orders: tuple[int, ...], turns: Turns) -> list[dict[str, Any]]:
+    """A row for each contender."""
+    rows: dict[str, dict[str, Any]] = {}
+    calls: dict[tuple[str, str], Call] = {}
+    x, target = torch.randn(shape), torch.randn(shape)
+    for contender in contenders(shape, orders):
+        block = contender.build(shape[1], min(shape[2:]))
+        forward = with_backend(contender.backend, inference(block, (x,)))
+        step = with_backend(contender.backend, training_step(block, (x,), target))
+        calls |= {(contender.name, "forward"): forward, (contender.name, "step"): step}
+        rows[contender.name] = {
+            "shape": list(shape),
+            **dataclasses.asdict(contender),
+            "parameters": parameter_count(block),
+            "peak_bytes": fresh_peak(prepare_steps, contender, shape),
+            **profile(step),
+        }
+    fill(rows, turns.times(calls))
+    add_ratios(rows, BASE, ("forward", "step"))
+    return list(rows.values())
+
+
+def rows_table(rows: list[dict[str, Any]]) -> str:
+    header = ["B, C, H, W", "block", "parameters", "forward", "step", "x", "peak MiB", "scan"]
+    cells = [
+        [
+            ", ".join(map(str, row["shape"])),
+            row["name"],
+            f"{row['parameters']:,}",
+            cell(row, "forward_ms"),
+            cell(row, "step_ms"),
+            cell(row, "step_ratio"),
+            cell(row, "peak_bytes", "{:.0f}", 2**-20),
+            cell(row, "scan_share", "{:.0%}"),
+        ]
+        for row in rows
+    ]
+    return table(header, cells)
+
+
+def main(given: list[str] | None = None) -> None:
+    options = arguments((__doc__ or "").splitlines()[0], "block").parse_args(given)
+    torch.set_num_threads(options.threads)
+    shapes, orders = (SMOKE_SHAPES, SMOKE_ORDERS) if options.smoke else (SHAPES, ORDERS)
+    # A step is long enough to be timed singly.
+    turns = Turns(options.rounds, options.visit_ms, least=1)
+    result: dict[str, Any] = {"environment": environment(options), "rows": []}
+    for shape in shapes:
+        rows = measure(shape, orders, turns)
+        print(rows_table(rows) + "\n", flush=True)
+        result["rows"] += rows
+    write_result(options.output, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Every program runs at a tiny scale and writes a whole file; figures and tables come from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import benchmark_tables
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PROGRAMS = ("scan", "block", "models")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder of the results, and what each program printed."""
+    folder = tmp_path_factory.mktemp("runs") / "results"
+    printed = {}
+    for name in PROGRAMS:
+        output = str(folder / f"{name}.json")
+        arguments = ["--smoke", "--rounds", "2", "--visit-ms", "1", "--output", output]
+        printed[name] = run(name, *arguments)
+    return folder, printed
+
+
+def run(program, *arguments):
+    command = [sys.executable, str(BENCHMARKS / f"{program}.py"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def load(runs, name):
+    return json.loads((runs[0] / f"{name}.json").read_text())
+
+
+def test_each_program_writes_one_whole_file(runs):
+    folder, _ = runs
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{n}.json" for n in PROGRAMS)
+    for name in PROGRAMS:
+        environment = load(runs, name)["environment"]
+        assert (environment["rounds"], environment["smoke"]) == (2, True)
+        assert environment["threads"] > 0
+        assert environment["versions"]["torch"]
+        assert {"commit", "changed", "processor", "kernel", "python", "cores"} <= environment.keys()
+
+
+def test_scan_compares_every_contender_with_the_floor(runs):
+    result = load(runs, "scan")
+    rows = {row["name"]: row for row in result["rows"]}
+    assert {"torch", "loop", "exp alone"} <= rows.keys()
+    assert all(row["forward_ms"] > 0 for row in rows.values())
+    assert all(row["forward_floors"] > 0 for row in rows.values())
+    assert rows["torch"]["both_ms"] > 0
+    assert all(name in runs[1]["scan"] for name in rows)
+    (limits,) = result["floors"]
+    for column in ("forward", "both"):
+        parts = (limits[column]["bytes_ms"], limits[column]["exponentials_ms"])
+        assert limits[column]["floor_ms"] == max(parts) > 0
+    # A compiler takes longer than all the rest; what is left out is said.
+    assert "compiled loop left out" in result["notes"][0]
+
+
+def test_scan_measures_precision_directions_and_growth(runs):
+    result = load(runs, "scan")
+    assert [row["name"] for row in result["precision"]] == ["float32", "bfloat16"]
+    fields = {row["name"]: row for row in result["fields"]["rows"]}
+    assert len(fields) == 16
+    for name in ("raster ring", "bidirectional matched", "cross matched", "axial ring"):
+        assert fields[name]["both_ms"] > 0
+    # One way has no second scan that an open or short end could feed.
+    assert "refused" in fields["raster open"]
+    ratios = {row["name"]: row for row in result["fields"]["ratios"]}
+    cross = ratios["cross matched"]
+    expected = fields["cross matched"]["both_ms"] / (4 * fields["raster matched"]["both_ms"])
+    assert cross["both"] == pytest.approx(expected)
+    assert (cross["over"], cross["bound"]) == ("4 x raster matched", 1.15)
+    (series,) = result["growth"]
+    assert len(series["points"]) == 2
+    assert 0.8 < series["slopes"]["both_bytes"] < 1.2
+
+
+def test_block_measures_orders_directions_and_peers(runs):
+    rows = {row["name"]: row for row in load(runs, "block")["rows"]}
+    assert {
+        "order 1 raster",
+        "order 2 axial",
+        "convolutions",
+        "Fourier",
+        "attention",
+    } <= rows.keys()
+    assert rows["convolutions"]["scan_share"] == 0
+    assert 0 < rows["order 2 cross"]["scan_share"] < 1
+    assert all(row["step_ms"] > 0 and row["ops"] for row in rows.values())
+
+
+def test_models_compares_with_the_plain_models(runs):
+    rows = {row["name"]: row for row in load(runs, "models")["rows"]}
+    assert list(rows) == ["Unet", "chonn_unet", "FNO", "chonn_fno"]
+    assert rows["FNO"]["step_ratio"] == 1
+    ours, plain = rows["chonn_unet"], rows["Unet"]
+    assert ours["step_ratio"] == ours["step_ms"] / plain["step_ms"]
+    assert ours["parameters"] > plain["parameters"]
+    assert plain["scan_share"] == 0 < ours["scan_share"] < 1
+    assert len(ours["ops"]) == 10
+
+
+def test_figures_are_drawn_from_the_results(runs, tmp_path):
+    run("plots", "--results", str(runs[0]), "--output", str(tmp_path))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["block.png", "growth.png", "models.png", "scan.png"]
+
+
+def test_figures_without_results_are_left_out(tmp_path):
+    printed = run("plots", "--results", str(tmp_path), "--output", str(tmp_path / "figures"))
+    assert printed.count("left out") == 4
+    assert not list((tmp_path / "figures").iterdir())
+
+
+def test_tables_are_made_from_the_results(runs, monkeypatch):
+    monkeypatch.setattr(benchmark_tables, "RESULTS", runs[0])
+    for name, build in (benchmark_tables.PERFORMANCE | benchmark_tables.README).items():
+        header, *rows = build().splitlines()
+        assert rows or name == "changes", name
+        assert all(row.count("|") == header.count("|") for row in rows), name
+
+
+def test_a_part_of_the_run_does_not_replace_the_results():
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        run("scan", "--smoke")
+    assert "expected another --output" in failure.value.stderr
