@@ -1,0 +1,351 @@
+"""The scan on CUDA by Triton: which programs run, over which segments, in which order.
+
+A program walks its steps one after another with the states of a block of channels in registers:
+each step costs one exponential and about fifteen other instructions a state, and nothing but the
+streams passes through memory. Batches, lines and blocks of channels run side by side; where those
+are fewer than `_programs_wanted`, lines are cut into segments (see `_triton_forward`), which walks
+everything twice. Compiled on first use for each (N, dtypes, walk nested or not).
+
+Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from chonn_ops.scan import _triton_backward, _triton_forward
+from chonn_ops.scan._checkpoints import CHUNK, spacing
+from chonn_ops.scan._walks import Loops, Walk, split_checkpoints
+
+# Kernels take what no Python type says.
+walk_forward: Any = _triton_forward.walk_forward
+join_segments: Any = _triton_forward.join_segments
+sweep_adjoint: Any = _triton_backward.sweep_adjoint
+walk_backward: Any = _triton_backward.walk_backward
+
+_WARPS_A_PROCESSOR = 8  # two a scheduler, with four or eight independent states a thread each
+_GROUP = 4  # steps whose rows are loaded together
+_ROUNDS = 8  # at most so many programs a place in the backward, each with its own scratch
+
+
+def _programs_wanted(device: torch.device) -> int:
+    """From how many programs on the card is full."""
+    if device.type != "cuda":
+        return 1
+    return _WARPS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _streamable(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _nest(loops: Loops) -> tuple[int, int, int]:
+    """Inner size, inner stride and outer stride of at most two loops."""
+    assert len(loops) <= 2, "walks of up to three axes merge into two loops at most"
+    nest = list(loops)
+    return (*nest[-1], nest[0][1] if len(nest) == 2 else 0)
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+@dataclass
+class _Scan:
+    """Inputs as the kernels take them, and how they are tiled."""
+
+    u: Tensor
+    delta: Tensor
+    decay: Tensor
+    b: Tensor
+    c: Tensor
+    d: Tensor | None
+    share: int  # walks that a position's output is the mean of
+    real: torch.dtype = field(init=False)
+    every: int = field(init=False)  # steps between checkpoints
+
+    def __post_init__(self) -> None:
+        tensors = (self.u, self.delta, self.decay, self.b, self.c, self.d)
+        wide = any(t is not None and t.dtype == torch.float64 for t in tensors)
+        self.real = torch.float64 if wide else torch.float32
+        self.u, self.delta, self.b, self.c = map(_streamable, (self.u, self.delta, self.b, self.c))
+        self.decay = self.decay.contiguous()
+        self.d = None if self.d is None else self.d.contiguous()
+        self.every = CHUNK * spacing(self.decay.shape[1])
+
+    def empty(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.real, device=self.u.device)
+
+    def tile(self, walk: Walk, widest: int) -> _Tile:
+        """`widest` channels a thread where that leaves enough programs, else fewer."""
+        B, _, D = self.u.shape
+        states = _power_of_two(self.decay.shape[1])
+        across = min(states, 4)
+        width = 32 // across
+        wanted = _programs_wanted(self.u.device)
+        per_thread = max(1, min(widest, 8 * across // states))
+        while per_thread > 1 and (
+            width * per_thread // 2 >= D
+            or B * walk.line_count * -(-D // (width * per_thread)) < wanted
+        ):
+            per_thread //= 2
+        blocks = -(-D // (width * per_thread))
+        # Cut lines into as few segments as fill the card, of two chunks of steps or more.
+        segments = -(-wanted // max(1, B * walk.line_count * blocks))
+        chunks = max(2, -(-walk.length // (segments * self.every)))
+        segments = -(-walk.length // (chunks * self.every))
+        return _Tile(per_thread, states, width, blocks, segments, chunks * self.every)
+
+    def constants(self, walk: Walk, tile: _Tile) -> dict[str, Any]:
+        return {
+            "SHARE": self.share,
+            "REVERSE": walk.reverse,
+            "NESTED": len(walk.steps) == 2,
+            "J": tile.per_thread,
+            "N": tile.states,
+            "W": tile.width,
+            "GROUP": _GROUP,
+            "REAL": tl.float64 if self.real == torch.float64 else tl.float32,
+            **_options(tile.states),
+        }
+
+    def join(
+        self, tile: _Tile, ends: Tensor, sums: Tensor, start: Tensor | None, **modes: bool
+    ) -> Tensor:
+        """The state, or with BACKWARD the adjoint, that enters each segment of each line."""
+        entry = torch.empty_like(ends)
+        lines, segments, D, N = ends.shape
+        join_segments[(lines * D,)](
+            *(ends, sums, self.decay, start, entry, segments, D, N),
+            **modes,
+            K=16 if segments <= 16 else 128,
+            N=tile.states,
+            REAL=tl.float64 if self.real == torch.float64 else tl.float32,
+            num_warps=4,
+        )
+        return entry
+
+
+@dataclass(frozen=True)
+class _Tile:
+    per_thread: int
+    states: int
+    width: int
+    blocks: int
+    segments: int
+    segment_steps: int
+
+
+def _options(states: int) -> dict[str, Any]:
+    return {"num_warps": max(1, states // 32), "enable_fp_fusion": True}
+
+
+def _rows(*tensors: Tensor) -> list[int]:
+    return [stride for tensor in tensors for stride in tensor.stride()[:2]]
+
+
+def _path(walk: Walk) -> tuple[int, ...]:
+    return (walk.line_count, *_nest(walk.lines), walk.length, *_nest(walk.steps))
+
+
+def _forward_one(
+    scan: _Scan,
+    walk: Walk,
+    start: Tensor | None,
+    ring: bool,
+    prior: Tensor | None,
+    y: Tensor,
+    checkpoints: Tensor | None,
+) -> Tensor:
+    """Adds one walk's readout; returns the final states (B * lines, D, N)."""
+    B, P, D = scan.u.shape
+    N = scan.decay.shape[1]
+    lines = B * walk.line_count
+    tile = scan.tile(walk, 2)
+    grid = (lines * tile.segments * tile.blocks,)
+    inputs = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
+    places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
+    sizes = (*_rows(scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk), *places)
+    constants = scan.constants(walk, tile)
+    entry = start
+    if ring or tile.segments > 1:
+        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
+        nothing = (None, None, None, None, ends, sums, None)
+        walk_forward[grid](*inputs, *nothing, *sizes, **constants)
+        entry = scan.join(tile, ends, sums, start, RING=ring, BACKWARD=False)
+    state = scan.empty(lines, D, N)
+    skip = scan.d if prior is None else None
+    walk_forward[grid](
+        *(*inputs, skip, entry, prior, y, state, None, checkpoints), *sizes, **constants
+    )
+    return state
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def forward(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
+    scan = _Scan(u, delta, decay, b, c, d, len(walks))
+    B, _, D = u.shape
+    N = decay.shape[1]
+    y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
+    state = scan.empty(B * walks[-1].line_count, D, N)
+    if u.numel() == 0:
+        return y, state
+    kept: list[Tensor] | list[None] = [None] * len(walks)
+    if checkpoints is not None:
+        kept = split_checkpoints(checkpoints, B, walks, D, N)
+    total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(*u.shape)
+    with torch.cuda.device_of(u):
+        for index, walk in enumerate(walks):
+            start = _contiguous(initial_state)
+            if termination in ("open", "short") and walk.reverse:
+                start = state if termination == "open" else -state
+            state = _forward_one(
+                scan,
+                walk,
+                start,
+                termination == "ring",
+                total if index else None,
+                y if index == len(walks) - 1 else total,
+                kept[index],
+            )
+    return y, state
+
+
+@dataclass
+class _Gradients:
+    """What accumulates over walks; `fields` are those of u and delta."""
+
+    fields: tuple[Tensor, Tensor]
+    decay: Any = 0.0
+    b: Any = 0.0
+    c: Any = 0.0
+    d: Tensor | None = None
+
+
+def _backward_one(
+    scan: _Scan,
+    walk: Walk,
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    ring: bool,
+    checkpoints: Tensor,
+    grads: _Gradients,
+    outputs: tuple[Tensor, Tensor],
+    is_first: bool,
+) -> Tensor:
+    """Adds one walk's gradients; returns those of its initial states (B * lines, D, N)."""
+    B, P, D = scan.u.shape
+    N = scan.decay.shape[1]
+    lines = B * walk.line_count
+    tile = scan.tile(walk, 2)
+    constants = scan.constants(walk, tile)
+    places = (tile.segments, tile.segment_steps)
+    entry = grad_state
+    if ring or tile.segments > 1:
+        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
+        sweep_adjoint[(lines * tile.segments * tile.blocks,)](
+            *(grad_y, scan.delta, scan.decay, scan.c, ends, sums),
+            *(*_rows(grad_y, scan.delta, scan.c), D, N, *_path(walk), *places, tile.blocks),
+            **constants,
+        )
+        entry = scan.join(tile, ends, sums, grad_state, RING=ring, BACKWARD=True)
+    places_wanted = _ROUNDS * _programs_wanted(scan.u.device)
+    lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
+    runs = -(-lines // lines_each) * tile.segments
+    notes = (scan.every // _GROUP, tile.per_thread * tile.width, N)
+    scratch = scan.empty(runs * tile.blocks, *notes)
+    grad_decay = scan.empty(runs, D, N)
+    grad_b, grad_c = scan.empty(tile.blocks, B, P, N), scan.empty(tile.blocks, B, P, N)
+    skip = scan.d if is_first else None
+    grad_d = None if skip is None else scan.empty(runs, D)
+    grad_start = scan.empty(lines, D, N)
+    prior = (None, None) if is_first else grads.fields
+    walk_backward[(runs * tile.blocks,)](
+        *(grad_y, scan.u, scan.delta, scan.decay, scan.b, scan.c, skip),
+        *(entry, checkpoints, scratch, *prior, *outputs),
+        *(grad_decay, grad_b, grad_c, grad_d, grad_start),
+        *(*_rows(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk)),
+        *(P, *places, scan.every, tile.blocks, lines, lines_each),
+        **constants,
+    )
+    grads.decay = grads.decay + grad_decay.sum(0)
+    grads.b, grads.c = grads.b + grad_b.sum(0), grads.c + grad_c.sum(0)
+    if grad_d is not None:
+        grads.d = grad_d.sum(0)
+    return grad_start
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
+    dtype of the states."""
+    scan = _Scan(u, delta, decay, b, c, d, len(walks))
+    kept = split_checkpoints(checkpoints, u.shape[0], walks, u.shape[2], decay.shape[1])
+    final = (
+        torch.empty(u.shape, dtype=u.dtype, device=u.device),
+        torch.empty(u.shape, dtype=delta.dtype, device=u.device),
+    )
+    sums = [x if len(walks) == 1 or x.dtype == scan.real else scan.empty(*u.shape) for x in final]
+    grads = _Gradients((sums[0], sums[1]))
+    if u.numel() == 0:
+        nothing = [torch.zeros_like(tensor) for tensor in (decay, b, c)]
+        no_d = None if d is None else torch.zeros_like(d)
+        return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
+    grad_y, start = _streamable(grad_y), _contiguous(grad_state)
+    paired = termination in ("open", "short")
+    # Of a pair, the reverse walk's adjoint comes first: it leaves into the forward walk.
+    order = [i ^ 1 for i in range(len(walks))] if paired else list(range(len(walks)))
+    with torch.cuda.device_of(u):
+        for turn, index in enumerate(order):
+            carried = None if paired and walks[index].reverse else start
+            start = _backward_one(
+                scan,
+                walks[index],
+                grad_y,
+                carried,
+                termination == "ring",
+                kept[index],
+                grads,
+                final if turn == len(order) - 1 else grads.fields,
+                turn == 0,
+            )
+            if termination == "short":
+                start = -start
+            elif not paired and len(walks) > 1:
+                start = None
+    return (
+        *(final[0], final[1], grads.decay, grads.b, grads.c, grads.d),
+        None if initial_state is None else start,
+    )
