@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.cell import KirchhoffCell
 from chonn_ops.nn.options import CKBOptions
 
@@ -95,7 +96,7 @@ class CKB(nn.Module):
         inner = expand * dim
         factory = {"device": device, "dtype": dtype}
         self.norm = _NORMS[norm](dim, **factory)
-        self.in_proj = nn.Linear(dim, 2 * inner, bias=False, **factory)
+        self.in_proj = PositionLinear(dim, 2 * inner, bias=False, **factory)
         self.depthwise = _CONVS[spatial_dims or 1](
             inner,
             inner,
@@ -105,7 +106,7 @@ class CKB(nn.Module):
             groups=inner,
             **factory,
         )
-        self.pointwise = nn.Linear(inner, inner, **factory)
+        self.pointwise = PositionLinear(inner, inner, **factory)
         self.cells = nn.ModuleList(
             KirchhoffCell(
                 inner,
@@ -120,7 +121,7 @@ class CKB(nn.Module):
             )
             for _ in range(order)
         )
-        self.out_proj = nn.Linear(inner, dim, **factory) if expand > 1 else nn.Identity()
+        self.out_proj = PositionLinear(inner, dim, **factory) if expand > 1 else nn.Identity()
         self.reset_parameters()
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.scan import kirchhoff_scan, scan_field
 from chonn_ops.scan._checks import check_modes
 
@@ -85,8 +86,8 @@ class KirchhoffCell(nn.Module):
         self.dt_min, self.dt_max = dt_min, dt_max
         self.directions, self.termination, self.constrained = directions, termination, constrained
         factory = {"device": device, "dtype": dtype}
-        self.selective_proj = nn.Linear(dim, dt_rank + 2 * d_state, bias=False, **factory)
-        self.dt_proj = nn.Linear(dt_rank, dim, **factory)
+        self.selective_proj = PositionLinear(dim, dt_rank + 2 * d_state, bias=False, **factory)
+        self.dt_proj = PositionLinear(dt_rank, dim, **factory)
         # log(decay) when constrained, decay itself when free.
         self.decay_param = nn.Parameter(torch.empty(dim, d_state, **factory))
         # softplus^-1(d) when constrained, d itself when free.
