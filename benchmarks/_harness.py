@@ -99,7 +99,8 @@ def fresh_peak(prepare: Callable[..., Call], *arguments: object) -> int | None:
     if not Path("/proc/self/clear_refs").exists():
         return None
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch._dynamo", "chonn_ops"])  # seconds to import
+    # Seconds to import; chonn_ops is left to the child, which looks where this process does.
+    context.set_forkserver_preload(["torch", "torch._dynamo"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(_peak, torch.get_num_threads(), prepare, arguments).result()
 

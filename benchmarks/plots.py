@@ -33,6 +33,7 @@ STYLE: dict[Any, Any] = {
 # Okabe and Ito: told apart by colour-blind readers.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 TIMES = {"forward": "forward", "both": "forward + backward"}
+SHORT = {"forward": "forward", "both": "with backward"}
 
 
 def draw_scan(result: dict[str, Any]) -> Figure:
@@ -84,12 +85,13 @@ def draw_growth(result: dict[str, Any]) -> Figure:
                     (memory_axis, f"{kind}_bytes", 2**-20),
                 ):
                     values = [point[key] * scale for point in series["points"]]
-                    name = f"{TIMES[kind]}, {kept}: slope {series['slopes'][key]:.2f}"
+                    name = f"{SHORT[kind]}, {kept}: slope {series['slopes'][key]:.2f}"
                     axis.plot(sizes, values, marker, color=COLOURS[index], ms=3, label=name)
         for axis in (time_axis, memory_axis):
             axis.set_xscale("log")
             axis.set_yscale("log")
-            axis.legend(fontsize=6, frameon=False)
+            axis.set_ylim(top=axis.get_ylim()[1] * 8 ** len(chosen))  # room for the legend
+            axis.legend(fontsize=7, frameon=False, loc="upper left")
         memory_axis.set_xlabel(labels[axis_name])
     axes[0, 0].set_ylabel("time (ms)")
     axes[1, 0].set_ylabel("memory above inputs (MiB)")
