@@ -13,6 +13,7 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -192,6 +193,28 @@ def test_coefficients(interpreted):
 def test_importing_the_package_leaves_triton_alone():
     command = "import sys, chonn_ops; assert 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def _gpu_benchmark(*arguments):
+    program = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+    return subprocess.run(
+        [sys.executable, program, *arguments], check=False, capture_output=True, text=True
+    )
+
+
+@needs_triton
+def test_gpu_benchmark_checks_without_a_gpu():
+    done = _gpu_benchmark("--interpret")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("'passed': True") == 8
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
+def test_gpu_benchmark_says_what_it_needs():
+    done = _gpu_benchmark()
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpu.py: expected a CUDA GPU")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @needs_triton
