@@ -25,7 +25,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# About fifteen minutes on two cores, which should have nothing else to do.
+# About twenty minutes on two cores, which should have nothing else to do.
 bench: setup
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/block.py

@@ -27,7 +27,9 @@ from typing import Any, TypeVar
 import torch
 
 FOLDER = Path(__file__).parent
-_M_MMAP_THRESHOLD = -3  # of glibc's mallopt
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+
+_RECORDED = ("rounds", "visit_ms", "keep_freed", "smoke")  # of a program's options
 
 Call = Callable[[], object]
 Key = TypeVar("Key", bound=Hashable)
@@ -214,9 +216,7 @@ def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> di
     isas = available_isas()
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "chonn_ops", "benchmarks")
     return {
-        "rounds": options.rounds,
-        "visit_ms": options.visit_ms,
-        "smoke": options.smoke,
+        **{name: value for name, value in vars(options).items() if name in _RECORDED},
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "processor": _processor(),
@@ -234,10 +234,25 @@ def arguments(description: str, results: str) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--visit-ms", type=float, default=100.0, help="of a contender in a round")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--keep-freed",
+        action="store_true",
+        help="glibc only: keep freed memory instead of returning tensors above 32 MiB to the "
+        "system, whose next use then costs a page fault every 4 KiB",
+    )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     output = FOLDER / "results" / f"{results}.json"
     parser.add_argument("--output", type=Path, default=output)
     return parser
+
+
+def start(options: argparse.Namespace) -> None:
+    """Apply the options that hold for the whole process."""
+    torch.set_num_threads(options.threads)
+    if options.keep_freed:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -30,6 +30,7 @@ from _harness import (
     fill,
     fresh_peak,
     profile,
+    start,
     table,
     write_result,
 )
@@ -149,7 +150,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--resolution", type=int, default=128)
     parser.add_argument("--order", type=int, action="append", help="repeatable; default 2")
     options = parser.parse_args(given)
-    torch.set_num_threads(options.threads)
+    start(options)
     batch, points = (2, 16) if options.smoke else (options.batch, options.resolution)
     # A step is long enough to be timed singly.
     turns = Turns(options.rounds, options.visit_ms, least=1)

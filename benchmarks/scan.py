@@ -40,6 +40,7 @@ from _harness import (
     environment,
     fill,
     fresh_peak,
+    start,
     table,
     write_result,
 )
@@ -175,7 +176,7 @@ def _options(given: list[str] | None) -> argparse.Namespace:
 
 def main(given: list[str] | None = None) -> None:
     options = _options(given)
-    torch.set_num_threads(options.threads)
+    start(options)
     shapes = options.shape or (SMOKE_SHAPES if options.smoke else SHAPES)
     turns = Turns(options.rounds, options.visit_ms)
     notes = [] if options.compile else ["compiled loop left out: --no-compile or --smoke"]
