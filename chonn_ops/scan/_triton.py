@@ -1,10 +1,22 @@
 """The scan on CUDA by Triton: which programs run, over which segments, in which order.
 
 A program walks its steps one after another with the states of a block of channels in registers:
-each step costs one exponential and about fifteen other instructions a state, and nothing but the
-streams passes through memory. Batches, lines and blocks of channels run side by side; where those
-are fewer than `_programs_wanted`, lines are cut into segments (see `_triton_forward`), which walks
-everything twice. Compiled on first use for each (N, dtypes, walk nested or not).
+a step is a chain of one multiply-add a state, where a scan over a tile of steps would combine each
+pair in every one of its rounds. Batches, lines and blocks of channels run side by side; where
+those are fewer than `_programs_wanted`, lines are cut into segments (see `_triton_forward`), which
+takes a second walk. Compiled on first use for each (N, dtypes, walk nested or not).
+
+What limits it is the issue of instructions: one a clock and scheduler. For (8, 4096, 1536, 16) in
+bfloat16 on an H200 (4.8 TB/s, 528 schedulers at 1.98 GHz), counted in the compiled code, not
+measured:
+
+=====================  ==========  =====================  =============================
+pass                   bytes       exponentials           instructions a step and state
+=====================  ==========  =====================  =============================
+forward                63 us       193 us                 30: 710 us
+backward, `walk`       105 us      386 us (193 us once)   82: 1980 us
+backward, `sweep`      42 us       193 us                 18: 440 us
+=====================  ==========  =====================  =============================
 
 Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
 """
@@ -29,6 +41,8 @@ sweep_adjoint: Any = _triton_backward.sweep_adjoint
 walk_backward: Any = _triton_backward.walk_backward
 
 _WARPS_A_PROCESSOR = 8  # two a scheduler, with four or eight independent states a thread each
+_EVEN = 3  # times as many programs, once lines are cut: their last round leaves less idle
+_CHANNELS = 2  # a thread, at the most: sums over them are the backward's cheapest
 _GROUP = 4  # steps whose rows are loaded together
 _ROUNDS = 8  # at most so many programs a place in the backward, each with its own scratch
 
@@ -68,6 +82,7 @@ class _Scan:
     share: int  # walks that a position's output is the mean of
     real: torch.dtype = field(init=False)
     every: int = field(init=False)  # steps between checkpoints
+    wide: bool = field(init=False)  # one batch element's rows pass 2**31 elements
 
     def __post_init__(self) -> None:
         tensors = (self.u, self.delta, self.decay, self.b, self.c, self.d)
@@ -77,26 +92,31 @@ class _Scan:
         self.decay = self.decay.contiguous()
         self.d = None if self.d is None else self.d.contiguous()
         self.every = CHUNK * spacing(self.decay.shape[1])
+        rows = (self.u, self.delta, self.b, self.c)
+        longest = max(tensor.stride(1) for tensor in rows)
+        self.wide = self.u.shape[1] * max(longest, self.u.shape[2]) >= 2**31
 
     def empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.real, device=self.u.device)
 
-    def tile(self, walk: Walk, widest: int) -> _Tile:
-        """`widest` channels a thread where that leaves enough programs, else fewer."""
+    def tile(self, walk: Walk, narrow: bool) -> _Tile:
+        """Channels a thread, and segments a line. `narrow`: rather fewer channels than segments."""
         B, _, D = self.u.shape
         states = _power_of_two(self.decay.shape[1])
         across = min(states, 4)
         width = 32 // across
+        lines = max(1, B * walk.line_count)
         wanted = _programs_wanted(self.u.device)
-        per_thread = max(1, min(widest, 8 * across // states))
+        per_thread = max(1, min(_CHANNELS, 8 * across // states))
         while per_thread > 1 and (
             width * per_thread // 2 >= D
-            or B * walk.line_count * -(-D // (width * per_thread)) < wanted
+            or (narrow and lines * -(-D // (width * per_thread)) < wanted)
         ):
             per_thread //= 2
         blocks = -(-D // (width * per_thread))
-        # Cut lines into as few segments as fill the card, of two chunks of steps or more.
-        segments = -(-wanted // max(1, B * walk.line_count * blocks))
+        segments = 1
+        if lines * blocks < wanted:  # as many as even out over the card, of two chunks or more
+            segments = -(-_EVEN * wanted // (lines * blocks))
         chunks = max(2, -(-walk.length // (segments * self.every)))
         segments = -(-walk.length // (chunks * self.every))
         return _Tile(per_thread, states, width, blocks, segments, chunks * self.every)
@@ -106,6 +126,7 @@ class _Scan:
             "SHARE": self.share,
             "REVERSE": walk.reverse,
             "NESTED": len(walk.steps) == 2,
+            "WIDE": self.wide,
             "J": tile.per_thread,
             "N": tile.states,
             "W": tile.width,
@@ -166,7 +187,7 @@ def _forward_one(
     B, P, D = scan.u.shape
     N = scan.decay.shape[1]
     lines = B * walk.line_count
-    tile = scan.tile(walk, 2)
+    tile = scan.tile(walk, narrow=True)
     grid = (lines * tile.segments * tile.blocks,)
     inputs = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
     places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
@@ -257,7 +278,8 @@ def _backward_one(
     B, P, D = scan.u.shape
     N = scan.decay.shape[1]
     lines = B * walk.line_count
-    tile = scan.tile(walk, 2)
+    # Not narrow: a block's share of grad_b and grad_c is as large for few channels as for many.
+    tile = scan.tile(walk, narrow=False)
     constants = scan.constants(walk, tile)
     places = (tile.segments, tile.segment_steps)
     entry = grad_state

@@ -70,6 +70,7 @@ def sweep_adjoint(
     SHARE: tl.constexpr,
     REVERSE: tl.constexpr,
     NESTED: tl.constexpr,
+    WIDE: tl.constexpr,
     J: tl.constexpr,
     N: tl.constexpr,
     W: tl.constexpr,
@@ -96,16 +97,16 @@ def sweep_adjoint(
     carried = tl.zeros((J, N, W), REAL)
     total = tl.zeros((J, W), REAL)
     last = first + (end - first - 1) // GROUP * GROUP
-    gs = load_rows(grad_y, grad_y_row, channel, D, last, end, path, REVERSE, NESTED, GROUP)
-    ds = load_rows(delta, delta_row, channel, D, last, end, path, REVERSE, NESTED, GROUP)
-    cs = load_rows(c, c_row, state, n_states, last, end, path, REVERSE, NESTED, GROUP)
+    gs = load_rows(grad_y, grad_y_row, channel, D, last, end, path, REVERSE, NESTED, WIDE, GROUP)
+    ds = load_rows(delta, delta_row, channel, D, last, end, path, REVERSE, NESTED, WIDE, GROUP)
+    cs = load_rows(c, c_row, state, n_states, last, end, path, REVERSE, NESTED, WIDE, GROUP)
     for back in range(first, end, GROUP):
         g_now, d_now, c_now = gs, ds, cs
         # The group before; on the first group its own, unused.
         n = tl.maximum(last - (back - first) - GROUP, first)
-        gs = load_rows(grad_y, grad_y_row, channel, D, n, end, path, REVERSE, NESTED, GROUP)
-        ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, GROUP)
-        cs = load_rows(c, c_row, state, n_states, n, end, path, REVERSE, NESTED, GROUP)
+        gs = load_rows(grad_y, grad_y_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
+        ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
+        cs = load_rows(c, c_row, state, n_states, n, end, path, REVERSE, NESTED, WIDE, GROUP)
         for j in tl.static_range(GROUP - 1, -1, -1):
             g_j, d_j = g_now[j].to(REAL) / SHARE, d_now[j].to(REAL)
             g = carried + c_now[j].to(REAL)[None, :, None] * g_j[:, None, :]
@@ -167,6 +168,7 @@ def walk_backward(
     SHARE: tl.constexpr,
     REVERSE: tl.constexpr,
     NESTED: tl.constexpr,
+    WIDE: tl.constexpr,
     J: tl.constexpr,
     N: tl.constexpr,
     W: tl.constexpr,
@@ -208,8 +210,10 @@ def walk_backward(
         b_line, c_line = b + batch * b_batch, c + batch * c_batch
         grad_y_line = grad_y + batch * grad_y_batch
         batch_at = batch * positions
-        # Where row 0 of this block's share of grad_b and grad_c lies; 1 share is as long as all.
-        share_at = block.to(tl.int64) * (all_lines // lines) * positions + batch_at
+        grad_u_line, grad_delta_line = grad_u + batch_at * D, grad_delta + batch_at * D
+        # This block's share of grad_b and grad_c; one share is as large as the whole.
+        share_at = (block.to(tl.int64) * (all_lines // lines) * positions + batch_at) * n_states
+        grad_b_line, grad_c_line = grad_b + share_at, grad_c + share_at
         carried = tl.zeros((J, N, W), REAL)
         if entry is not None:
             entered = entry + (line * segments + segment) * D * n_states
@@ -224,11 +228,15 @@ def walk_backward(
             for k in range(groups - 1):
                 store_tile(notes + k * note_size, v, noted, state, J * W, n_states)
                 t = chunk + k * GROUP
-                us = load_rows(u_line, u_row, channel, D, t, end, path, REVERSE, NESTED, GROUP)
-                ds = load_rows(
-                    delta_line, delta_row, channel, D, t, end, path, REVERSE, NESTED, GROUP
+                us = load_rows(
+                    u_line, u_row, channel, D, t, end, path, REVERSE, NESTED, WIDE, GROUP
                 )
-                bs = load_rows(b_line, b_row, state, n_states, t, end, path, REVERSE, NESTED, GROUP)
+                ds = load_rows(
+                    delta_line, delta_row, channel, D, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
+                bs = load_rows(
+                    b_line, b_row, state, n_states, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
                 for j in tl.static_range(GROUP):
                     inflow = us[j].to(REAL)[:, None, :] * per_rate * bs[j].to(REAL)[None, :, None]
                     v += loss_of(ds[j].to(REAL)[:, None, :], rate) * (inflow - v)
@@ -236,12 +244,18 @@ def walk_backward(
             tl.debug_barrier()  # a note may be read by another thread than wrote it
             for k in range(groups):
                 t = chunk + (groups - 1 - k) * GROUP
-                us = load_rows(u_line, u_row, channel, D, t, end, path, REVERSE, NESTED, GROUP)
-                ds = load_rows(
-                    delta_line, delta_row, channel, D, t, end, path, REVERSE, NESTED, GROUP
+                us = load_rows(
+                    u_line, u_row, channel, D, t, end, path, REVERSE, NESTED, WIDE, GROUP
                 )
-                bs = load_rows(b_line, b_row, state, n_states, t, end, path, REVERSE, NESTED, GROUP)
-                cs = load_rows(c_line, c_row, state, n_states, t, end, path, REVERSE, NESTED, GROUP)
+                ds = load_rows(
+                    delta_line, delta_row, channel, D, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
+                bs = load_rows(
+                    b_line, b_row, state, n_states, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
+                cs = load_rows(
+                    c_line, c_row, state, n_states, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
                 gs = load_rows(
                     grad_y_line,
                     grad_y_row,
@@ -252,6 +266,7 @@ def walk_backward(
                     path,
                     REVERSE,
                     NESTED,
+                    WIDE,
                     GROUP,
                 )
                 note = notes + (groups - 1 - k) * note_size
@@ -267,7 +282,7 @@ def walk_backward(
                     u_j, d_j, g_y = us[j].to(REAL), ds[j].to(REAL), gs[j].to(REAL)
                     b_j, c_j = bs[j].to(REAL)[None, :, None], cs[j].to(REAL)[None, :, None]
                     g_j = (g_y / SHARE)[:, None, :]
-                    at = position(t + j, path, REVERSE, NESTED)
+                    at = position(t + j, path, REVERSE, NESTED, WIDE)
                     inside = channel < alive_count(t + j, end, D)
                     alive = state < alive_count(t + j, end, n_states)
 
@@ -285,15 +300,17 @@ def walk_backward(
                     if d is not None:
                         to_u += skip * g_y
                         d_sum += g_y * u_j
-                    field_at = (batch_at + at) * D + channel
+                    field_at = at * D + channel
                     if prior_u is not None:
-                        to_u += tl.load(prior_u + field_at, mask=inside, other=0.0)
-                        to_delta += tl.load(prior_delta + field_at, mask=inside, other=0.0)
-                    tl.store(grad_u + field_at, to_u, mask=inside)
-                    tl.store(grad_delta + field_at, to_delta, mask=inside)
-                    share_row = (share_at + at) * n_states + state
-                    tl.store(grad_b + share_row, b_share, mask=alive)
-                    tl.store(grad_c + share_row, c_share, mask=alive)
+                        to_u += tl.load(prior_u + batch_at * D + field_at, mask=inside, other=0.0)
+                        to_delta += tl.load(
+                            prior_delta + batch_at * D + field_at, mask=inside, other=0.0
+                        )
+                    tl.store(grad_u_line + field_at, to_u, mask=inside)
+                    tl.store(grad_delta_line + field_at, to_delta, mask=inside)
+                    share_row = at * n_states + state
+                    tl.store(grad_b_line + share_row, b_share, mask=alive)
+                    tl.store(grad_c_line + share_row, c_share, mask=alive)
             tl.debug_barrier()  # the next chunk overwrites the notes
         if grad_start is not None and segment == 0:
             store_tile(grad_start + line * D * n_states, carried, channel, state, D, n_states)

@@ -71,6 +71,7 @@ def walk_forward(
     SHARE: tl.constexpr,
     REVERSE: tl.constexpr,
     NESTED: tl.constexpr,
+    WIDE: tl.constexpr,
     J: tl.constexpr,
     N: tl.constexpr,
     W: tl.constexpr,
@@ -114,40 +115,38 @@ def walk_forward(
         if d is not None:
             skip = tl.load(d + channel, mask=is_channel, other=0.0).to(REAL)
 
-    # Rows are asked for a group of steps before they are needed.
-    us = load_rows(u, u_row, channel, D, first, end, path, REVERSE, NESTED, GROUP)
-    ds = load_rows(delta, delta_row, channel, D, first, end, path, REVERSE, NESTED, GROUP)
-    bs = load_rows(b, b_row, state, n_states, first, end, path, REVERSE, NESTED, GROUP)
-    cs = bs
-    if y is not None:
-        cs = load_rows(c, c_row, state, n_states, first, end, path, REVERSE, NESTED, GROUP)
+    # Rows of u and delta are asked for a group of steps before they are needed. Those of b and c,
+    # which all blocks of channels share and so find in cache, are not: kept over an iteration they
+    # would change registers through shared memory.
+    us = load_rows(u, u_row, channel, D, first, end, path, REVERSE, NESTED, WIDE, GROUP)
+    ds = load_rows(delta, delta_row, channel, D, first, end, path, REVERSE, NESTED, WIDE, GROUP)
     for chunk in range(first, end, every):
         if checkpoints is not None:
             kept = checkpoints + (line * tl.cdiv(length, every) + chunk // every) * D * n_states
             store_tile(kept, v, channel, state, D, n_states)
         for t in range(chunk, tl.minimum(chunk + every, end), GROUP):
-            u_now, d_now, b_now, c_now = us, ds, bs, cs
-            n = t + GROUP
-            us = load_rows(u, u_row, channel, D, n, end, path, REVERSE, NESTED, GROUP)
-            ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, GROUP)
-            bs = load_rows(b, b_row, state, n_states, n, end, path, REVERSE, NESTED, GROUP)
-            cs = bs
+            u_now, d_now, n = us, ds, t + GROUP
+            bs = load_rows(b, b_row, state, n_states, t, end, path, REVERSE, NESTED, WIDE, GROUP)
             if y is not None:
-                cs = load_rows(c, c_row, state, n_states, n, end, path, REVERSE, NESTED, GROUP)
+                cs = load_rows(
+                    c, c_row, state, n_states, t, end, path, REVERSE, NESTED, WIDE, GROUP
+                )
+            us = load_rows(u, u_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
+            ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
             for j in tl.static_range(GROUP):
                 u_j, d_j = u_now[j].to(REAL), d_now[j].to(REAL)
-                b_j = b_now[j].to(REAL)[None, :, None]
+                b_j = bs[j].to(REAL)[None, :, None]
                 loss = loss_of(d_j[:, None, :], rate)
                 v += loss * (b_j * (u_j[:, None, :] * per_rate) - v)
                 if y is None:
                     total += d_j
                 else:
-                    out = tl.sum(c_now[j].to(REAL)[None, :, None] * v, axis=1)
+                    out = tl.sum(cs[j].to(REAL)[None, :, None] * v, axis=1)
                     if SHARE > 1:
                         out = out / SHARE
                     if d is not None:
                         out += skip * u_j
-                    at = position(t + j, path, REVERSE, NESTED) * D + channel
+                    at = position(t + j, path, REVERSE, NESTED, WIDE) * D + channel
                     inside = channel < alive_count(t + j, end, D)
                     if prior is not None:
                         out += tl.load(prior + at, mask=inside, other=0.0)

@@ -44,14 +44,14 @@ def line_origin(line, inner, inner_stride, outer_stride):
 
 
 @triton.jit
-def position(step, path, REVERSE: tl.constexpr, NESTED: tl.constexpr):
-    """Position of a step in scan order; int64, because times a row stride it may pass 2**31."""
+def position(step, path, REVERSE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr):
+    """Position of a step in scan order; int64 if WIDE: times a row stride it may pass 2**31."""
     index = path[1] - 1 - step if REVERSE else step
     if NESTED:
         at = path[0] + (index // path[2]) * path[4] + (index % path[2]) * path[3]
     else:
         at = path[0] + index * path[3]
-    return at.to(tl.int64)
+    return at.to(tl.int64) if WIDE else at
 
 
 @triton.jit
@@ -71,6 +71,7 @@ def load_rows(
     path,
     REVERSE: tl.constexpr,
     NESTED: tl.constexpr,
+    WIDE: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """The rows of steps first .. first + GROUP - 1 as a tuple, with zeros from `end` on.
@@ -79,7 +80,7 @@ def load_rows(
     """
     rows = ()
     for j in tl.static_range(GROUP):
-        at = base + position(first + j, path, REVERSE, NESTED) * row + offset
+        at = base + (position(first + j, path, REVERSE, NESTED, WIDE) * row + offset)
         inside = offset < alive_count(first + j, end, count)
         rows = rows + (tl.load(at, mask=inside, other=0.0),)  # noqa: RUF005
     return rows

@@ -190,6 +190,20 @@ def test_coefficients(interpreted):
     interpreted(check_coefficients)
 
 
+@needs_triton
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
+@pytest.mark.parametrize("kernel", ["walk_forward", "walk_backward", "sweep_adjoint", "join"])
+def test_kernels_compile_for_hopper(kernel):
+    """What the interpreter lets pass and the compiler does not; needs no GPU. The tile of the
+    forward must not change registers through shared memory, which would cost a barrier a step."""
+    from triton_compile import compile_for_hopper
+
+    compiled = compile_for_hopper(kernel)
+    assert compiled.asm["cubin"]
+    if kernel == "walk_forward":
+        assert compiled.metadata.shared == 0
+
+
 def test_importing_the_package_leaves_triton_alone():
     command = "import sys, chonn_ops; assert 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
