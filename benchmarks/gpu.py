@@ -52,7 +52,11 @@ FIELDS = (("cross", "matched"), ("axial", "matched"), ("axial", "ring"), ("axial
 FIELD = (4, (128, 128), 64, 16)
 CHECKS = (((2, 200, 20, 16), ()), ((1, 1000, 16, 16), ()), ((2, 2700, 20, 16), (9, 300)))
 TINY_CHECKS = (((1, 5, 3, 2), ()), ((1, 6, 2, 2), (2, 3)))
-FIELD_CHECKS = (("cross", "matched"), ("axial", "ring"), ("bidirectional", "open"))
+FIELD_CHECKS: tuple[dict[str, str], ...] = (
+    {"directions": "cross", "termination": "matched"},
+    {"directions": "axial", "termination": "ring"},
+    {"directions": "bidirectional", "termination": "open"},
+)
 # As in tests/scan/scan_cases.py.
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 LONGEST_FOR_TORCH = 20_000
@@ -83,10 +87,7 @@ def results(scan: Scan, inputs: list[Tensor]) -> list[Tensor]:
 def check(device: str, cases: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     """The largest RMS ratio of each case, and whether it is within the tolerance."""
     for shape, grid in cases:
-        for modes in [
-            dict(zip(("directions", "termination"), m, strict=True)) for m in FIELD_CHECKS
-        ]:
-            modes = modes if grid else {}
+        for modes in FIELD_CHECKS[: 1 if device == "cpu" else None] if grid else ({},):
             for dtype, tolerance in TOLERANCE.items():
                 inputs = leaves(make_inputs(shape, dtype, grid), device)
                 actual = results(ours("triton", **modes), inputs)
@@ -96,8 +97,6 @@ def check(device: str, cases: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
                 ratio = max((a.double() - t).norm().item() / t.norm().item() for a, t in pairs)
                 row = {"shape": [*shape], "grid": [*grid], **modes, "dtype": str(dtype)[6:]}
                 yield row | {"rms_ratio": ratio, "passed": ratio <= tolerance}
-            if not grid:
-                break
 
 
 def mamba_scan(inputs: list[Tensor]) -> tuple[Scan, list[Tensor]] | None:

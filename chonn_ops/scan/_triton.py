@@ -3,8 +3,9 @@
 A program walks its steps one after another with the states of a block of channels in registers:
 a step is a chain of one multiply-add a state, where a scan over a tile of steps would combine each
 pair in every one of its rounds. Batches, lines and blocks of channels run side by side; where
-those are fewer than `_programs_wanted`, lines are cut into segments (see `_triton_forward`), which
-takes a second walk. Compiled on first use for each (N, dtypes, walk nested or not).
+those are fewer than `_triton_plan.programs_wanted`, lines are cut into segments (see
+`_triton_forward`), which takes a second walk. Compiled on first use for each (N, dtypes, walk
+nested or not).
 
 What limits it is the issue of instructions: one a clock and scheduler. For (8, 4096, 1536, 16) in
 bfloat16 on an H200 (4.8 TB/s, 528 schedulers at 1.98 GHz), counted in the compiled code, not
@@ -23,159 +24,51 @@ Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton.language as tl
 from torch import Tensor
 
-from chonn_ops.scan import _triton_backward, _triton_forward
-from chonn_ops.scan._checkpoints import CHUNK, spacing
-from chonn_ops.scan._walks import Loops, Walk, split_checkpoints
+from chonn_ops.scan import _triton_backward, _triton_forward, _triton_plan, _triton_sweep
+from chonn_ops.scan._triton_plan import (
+    GROUP,
+    ROUNDS,
+    Scan,
+    Tile,
+    path,
+    row_strides,
+    streamable,
+)
+from chonn_ops.scan._walks import Walk, split_checkpoints
 
 # Kernels take what no Python type says.
 walk_forward: Any = _triton_forward.walk_forward
 join_segments: Any = _triton_forward.join_segments
-sweep_adjoint: Any = _triton_backward.sweep_adjoint
+sweep_adjoint: Any = _triton_sweep.sweep_adjoint
 walk_backward: Any = _triton_backward.walk_backward
 
-_WARPS_A_PROCESSOR = 8  # two a scheduler, with four or eight independent states a thread each
-_EVEN = 3  # times as many programs, once lines are cut: their last round leaves less idle
-_CHANNELS = 2  # a thread, at the most: sums over them are the backward's cheapest
-_GROUP = 4  # steps whose rows are loaded together
-_ROUNDS = 8  # at most so many programs a place in the backward, each with its own scratch
 
-
-def _programs_wanted(device: torch.device) -> int:
-    """From how many programs on the card is full."""
-    if device.type != "cuda":
-        return 1
-    return _WARPS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _streamable(tensor: Tensor) -> Tensor:
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
-
-
-def _nest(loops: Loops) -> tuple[int, int, int]:
-    """Inner size, inner stride and outer stride of at most two loops."""
-    assert len(loops) <= 2, "walks of up to three axes merge into two loops at most"
-    nest = list(loops)
-    return (*nest[-1], nest[0][1] if len(nest) == 2 else 0)
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()
-
-
-@dataclass
-class _Scan:
-    """Inputs as the kernels take them, and how they are tiled."""
-
-    u: Tensor
-    delta: Tensor
-    decay: Tensor
-    b: Tensor
-    c: Tensor
-    d: Tensor | None
-    share: int  # walks that a position's output is the mean of
-    real: torch.dtype = field(init=False)
-    every: int = field(init=False)  # steps between checkpoints
-    wide: bool = field(init=False)  # one batch element's rows pass 2**31 elements
-
-    def __post_init__(self) -> None:
-        tensors = (self.u, self.delta, self.decay, self.b, self.c, self.d)
-        wide = any(t is not None and t.dtype == torch.float64 for t in tensors)
-        self.real = torch.float64 if wide else torch.float32
-        self.u, self.delta, self.b, self.c = map(_streamable, (self.u, self.delta, self.b, self.c))
-        self.decay = self.decay.contiguous()
-        self.d = None if self.d is None else self.d.contiguous()
-        self.every = CHUNK * spacing(self.decay.shape[1])
-        rows = (self.u, self.delta, self.b, self.c)
-        longest = max(tensor.stride(1) for tensor in rows)
-        self.wide = self.u.shape[1] * max(longest, self.u.shape[2]) >= 2**31
-
-    def empty(self, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=self.real, device=self.u.device)
-
-    def tile(self, walk: Walk, narrow: bool) -> _Tile:
-        """Channels a thread, and segments a line. `narrow`: rather fewer channels than segments."""
-        B, _, D = self.u.shape
-        states = _power_of_two(self.decay.shape[1])
-        across = min(states, 4)
-        width = 32 // across
-        lines = max(1, B * walk.line_count)
-        wanted = _programs_wanted(self.u.device)
-        per_thread = max(1, min(_CHANNELS, 8 * across // states))
-        while per_thread > 1 and (
-            width * per_thread // 2 >= D
-            or (narrow and lines * -(-D // (width * per_thread)) < wanted)
-        ):
-            per_thread //= 2
-        blocks = -(-D // (width * per_thread))
-        segments = 1
-        if lines * blocks < wanted:  # as many as even out over the card, of two chunks or more
-            segments = -(-_EVEN * wanted // (lines * blocks))
-        chunks = max(2, -(-walk.length // (segments * self.every)))
-        segments = -(-walk.length // (chunks * self.every))
-        return _Tile(per_thread, states, width, blocks, segments, chunks * self.every)
-
-    def constants(self, walk: Walk, tile: _Tile) -> dict[str, Any]:
-        return {
-            "SHARE": self.share,
-            "REVERSE": walk.reverse,
-            "NESTED": len(walk.steps) == 2,
-            "WIDE": self.wide,
-            "J": tile.per_thread,
-            "N": tile.states,
-            "W": tile.width,
-            "GROUP": _GROUP,
-            "REAL": tl.float64 if self.real == torch.float64 else tl.float32,
-            **_options(tile.states),
-        }
-
-    def join(
-        self, tile: _Tile, ends: Tensor, sums: Tensor, start: Tensor | None, **modes: bool
-    ) -> Tensor:
-        """The state, or with BACKWARD the adjoint, that enters each segment of each line."""
-        entry = torch.empty_like(ends)
-        lines, segments, D, N = ends.shape
-        join_segments[(lines * D,)](
-            *(ends, sums, self.decay, start, entry, segments, D, N),
-            **modes,
-            K=16 if segments <= 16 else 128,
-            N=tile.states,
-            REAL=tl.float64 if self.real == torch.float64 else tl.float32,
-            num_warps=4,
-        )
-        return entry
-
-
-@dataclass(frozen=True)
-class _Tile:
-    per_thread: int
-    states: int
-    width: int
-    blocks: int
-    segments: int
-    segment_steps: int
-
-
-def _options(states: int) -> dict[str, Any]:
-    return {"num_warps": max(1, states // 32), "enable_fp_fusion": True}
-
-
-def _rows(*tensors: Tensor) -> list[int]:
-    return [stride for tensor in tensors for stride in tensor.stride()[:2]]
-
-
-def _path(walk: Walk) -> tuple[int, ...]:
-    return (walk.line_count, *_nest(walk.lines), walk.length, *_nest(walk.steps))
+def _join(
+    scan: Scan, tile: Tile, ends: Tensor, sums: Tensor, start: Tensor | None, **modes: bool
+) -> Tensor:
+    """The state, or with BACKWARD the adjoint, that enters each segment of each line."""
+    entry = torch.empty_like(ends)
+    lines, segments, D, N = ends.shape
+    join_segments[(lines * D,)](
+        *(ends, sums, scan.decay, start, entry, segments, D, N),
+        **modes,
+        K=16 if segments <= 16 else 128,
+        N=tile.states,
+        REAL=tl.float64 if scan.real == torch.float64 else tl.float32,
+        num_warps=4,
+    )
+    return entry
 
 
 def _forward_one(
-    scan: _Scan,
+    scan: Scan,
     walk: Walk,
     start: Tensor | None,
     ring: bool,
@@ -191,14 +84,14 @@ def _forward_one(
     grid = (lines * tile.segments * tile.blocks,)
     inputs = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
     places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
-    sizes = (*_rows(scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk), *places)
+    sizes = (*row_strides(scan.u, scan.delta, scan.b, scan.c), D, N, *path(walk), *places)
     constants = scan.constants(walk, tile)
     entry = start
     if ring or tile.segments > 1:
         ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
         nothing = (None, None, None, None, ends, sums, None)
         walk_forward[grid](*inputs, *nothing, *sizes, **constants)
-        entry = scan.join(tile, ends, sums, start, RING=ring, BACKWARD=False)
+        entry = _join(scan, tile, ends, sums, start, RING=ring, BACKWARD=False)
     state = scan.empty(lines, D, N)
     skip = scan.d if prior is None else None
     walk_forward[grid](
@@ -224,7 +117,7 @@ def forward(
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
-    scan = _Scan(u, delta, decay, b, c, d, len(walks))
+    scan = Scan(u, delta, decay, b, c, d, len(walks))
     B, _, D = u.shape
     N = decay.shape[1]
     y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
@@ -264,7 +157,7 @@ class _Gradients:
 
 
 def _backward_one(
-    scan: _Scan,
+    scan: Scan,
     walk: Walk,
     grad_y: Tensor,
     grad_state: Tensor | None,
@@ -287,14 +180,14 @@ def _backward_one(
         ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
         sweep_adjoint[(lines * tile.segments * tile.blocks,)](
             *(grad_y, scan.delta, scan.decay, scan.c, ends, sums),
-            *(*_rows(grad_y, scan.delta, scan.c), D, N, *_path(walk), *places, tile.blocks),
+            *(*row_strides(grad_y, scan.delta, scan.c), D, N, *path(walk), *places, tile.blocks),
             **constants,
         )
-        entry = scan.join(tile, ends, sums, grad_state, RING=ring, BACKWARD=True)
-    places_wanted = _ROUNDS * _programs_wanted(scan.u.device)
+        entry = _join(scan, tile, ends, sums, grad_state, RING=ring, BACKWARD=True)
+    places_wanted = ROUNDS * _triton_plan.programs_wanted(scan.u.device)
     lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
     runs = -(-lines // lines_each) * tile.segments
-    notes = (scan.every // _GROUP, tile.per_thread * tile.width, N)
+    notes = (scan.every // GROUP, tile.per_thread * tile.width, N)
     scratch = scan.empty(runs * tile.blocks, *notes)
     grad_decay = scan.empty(runs, D, N)
     grad_b, grad_c = scan.empty(tile.blocks, B, P, N), scan.empty(tile.blocks, B, P, N)
@@ -306,7 +199,7 @@ def _backward_one(
         *(grad_y, scan.u, scan.delta, scan.decay, scan.b, scan.c, skip),
         *(entry, checkpoints, scratch, *prior, *outputs),
         *(grad_decay, grad_b, grad_c, grad_d, grad_start),
-        *(*_rows(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk)),
+        *(*row_strides(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *path(walk)),
         *(P, *places, scan.every, tile.blocks, lines, lines_each),
         **constants,
     )
@@ -333,7 +226,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
     dtype of the states."""
-    scan = _Scan(u, delta, decay, b, c, d, len(walks))
+    scan = Scan(u, delta, decay, b, c, d, len(walks))
     kept = split_checkpoints(checkpoints, u.shape[0], walks, u.shape[2], decay.shape[1])
     final = (
         torch.empty(u.shape, dtype=u.dtype, device=u.device),
@@ -345,7 +238,7 @@ def backward(
         nothing = [torch.zeros_like(tensor) for tensor in (decay, b, c)]
         no_d = None if d is None else torch.zeros_like(d)
         return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
-    grad_y, start = _streamable(grad_y), _contiguous(grad_state)
+    grad_y, start = streamable(grad_y), _contiguous(grad_state)
     paired = termination in ("open", "short")
     # Of a pair, the reverse walk's adjoint comes first: it leaves into the forward walk.
     order = [i ^ 1 for i in range(len(walks))] if paired else list(range(len(walks)))

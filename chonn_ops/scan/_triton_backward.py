@@ -13,7 +13,7 @@ registers, then back with the adjoint ``g``,
 
 so it costs two evaluations of the coefficients a step and keeps nothing of size (B, L, D, N).
 Sums over channels leave a program as its block's share, (blocks, B, P, N): no atomics, so that
-results repeat to the bit. Segments are joined as in the forward, from `sweep_adjoint`.
+results repeat to the bit. Segments are joined as in the forward, from `_triton_sweep`.
 """
 
 from __future__ import annotations
@@ -38,83 +38,6 @@ from chonn_ops.scan._triton_zoh import loss_keep_bend, loss_of
 def _pass_back(g, loss, keep):
     """``exp(-z) g``: by the loss where little is lost, so that nothing drifts."""
     return tl.where(keep > 0.5, g - g * loss, keep * g)
-
-
-@triton.jit(do_not_specialize=GEOMETRY)
-def sweep_adjoint(
-    grad_y,
-    delta,
-    decay,
-    c,
-    ends,
-    sums,
-    grad_y_batch,
-    grad_y_row,
-    delta_batch,
-    delta_row,
-    c_batch,
-    c_row,
-    D,
-    n_states,
-    lines,
-    line_inner,
-    line_inner_stride,
-    line_outer_stride,
-    length,
-    step_inner,
-    step_inner_stride,
-    step_outer_stride,
-    segments,
-    segment_steps,
-    blocks,
-    SHARE: tl.constexpr,
-    REVERSE: tl.constexpr,
-    NESTED: tl.constexpr,
-    WIDE: tl.constexpr,
-    J: tl.constexpr,
-    N: tl.constexpr,
-    W: tl.constexpr,
-    GROUP: tl.constexpr,
-    REAL: tl.constexpr,
-):
-    """The adjoint that leaves each segment if none enters it, `ends` (lines, segments, D, N), and
-    the sum of the segment's deltas, `sums` (lines, segments, D)."""
-    program = tl.program_id(0)
-    block, run = program % blocks, program // blocks
-    segment, line = run % segments, (run // segments).to(tl.int64)
-    batch, within = line // lines, (line % lines).to(tl.int32)
-    origin = line_origin(within, line_inner, line_inner_stride, line_outer_stride)
-    path = (origin, length, step_inner, step_inner_stride, step_outer_stride)
-    channel, state = block_channels(block, J, W), tl.arange(0, N)
-    is_channel = channel < D
-    first = segment * segment_steps
-    end = tl.minimum(first + segment_steps, length)
-    grad_y += batch * grad_y_batch
-    delta += batch * delta_batch
-    c += batch * c_batch
-    rate = load_tile(decay, channel, state, D, n_states, 1.0).to(REAL)
-
-    carried = tl.zeros((J, N, W), REAL)
-    total = tl.zeros((J, W), REAL)
-    last = first + (end - first - 1) // GROUP * GROUP
-    gs = load_rows(grad_y, grad_y_row, channel, D, last, end, path, REVERSE, NESTED, WIDE, GROUP)
-    ds = load_rows(delta, delta_row, channel, D, last, end, path, REVERSE, NESTED, WIDE, GROUP)
-    cs = load_rows(c, c_row, state, n_states, last, end, path, REVERSE, NESTED, WIDE, GROUP)
-    for back in range(first, end, GROUP):
-        g_now, d_now, c_now = gs, ds, cs
-        # The group before; on the first group its own, unused.
-        n = tl.maximum(last - (back - first) - GROUP, first)
-        gs = load_rows(grad_y, grad_y_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
-        ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
-        cs = load_rows(c, c_row, state, n_states, n, end, path, REVERSE, NESTED, WIDE, GROUP)
-        for j in tl.static_range(GROUP - 1, -1, -1):
-            g_j, d_j = g_now[j].to(REAL) / SHARE, d_now[j].to(REAL)
-            g = carried + c_now[j].to(REAL)[None, :, None] * g_j[:, None, :]
-            carried = g - g * loss_of(d_j[:, None, :], rate)
-            total += d_j
-    run_at = line * segments + segment
-    store_tile(ends + run_at * D * n_states, carried, channel, state, D, n_states)
-    tl.store(sums + run_at * D + channel, total, mask=is_channel)
 
 
 @triton.jit(do_not_specialize=(*GEOMETRY, "groups", "lines_each"))

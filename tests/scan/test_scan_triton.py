@@ -43,7 +43,7 @@ def interpreted():
 
 
 def _programs(wanted: int):
-    return mock.patch("chonn_ops.scan._triton._programs_wanted", return_value=wanted)
+    return mock.patch("chonn_ops.scan._triton_plan.programs_wanted", return_value=wanted)
 
 
 def check_line(sizes, dtype=torch.float32, wanted=1, scale=1.0, spread=0.0, **options):
@@ -108,9 +108,8 @@ def test_lines(interpreted, sizes):
 
 
 @needs_triton
-@pytest.mark.parametrize("reverse", [False, True])
-def test_a_line_cut_into_segments(interpreted, reverse):
-    interpreted(check_line, (1, 130, 5, 3), torch.float64, wanted=16, reverse=reverse)
+def test_a_line_cut_into_segments(interpreted):
+    interpreted(check_line, (1, 130, 5, 3), torch.float64, wanted=16, reverse=True)
 
 
 @needs_triton
@@ -220,7 +219,7 @@ def _gpu_benchmark(*arguments):
 def test_gpu_benchmark_checks_without_a_gpu():
     done = _gpu_benchmark("--interpret")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("'passed': True") == 8
+    assert done.stdout.count("'passed': True") == 4
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")

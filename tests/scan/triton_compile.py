@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chonn_ops.scan import _triton_backward, _triton_forward
+from chonn_ops.scan import _triton_backward, _triton_forward, _triton_sweep
 
 STREAMS = ("u", "delta", "b", "c", "y", "grad_y", "grad_u", "grad_delta")
 FLOATS = (
@@ -21,7 +21,7 @@ CONSTANTS = {**TILE, "GROUP": 4, "RING": True, "BACKWARD": True, "K": 128, "REAL
 KERNELS = {
     "walk_forward": (_triton_forward.walk_forward, {"prior": None, "entry": None, "sums": None}, 1),
     "walk_backward": (_triton_backward.walk_backward, {"entry": None}, 1),
-    "sweep_adjoint": (_triton_backward.sweep_adjoint, {}, 1),
+    "sweep_adjoint": (_triton_sweep.sweep_adjoint, {}, 1),
     "join": (_triton_forward.join_segments, {}, 4),
 }
 
