@@ -63,6 +63,7 @@ def _join(
         N=tile.states,
         REAL=tl.float64 if scan.real == torch.float64 else tl.float32,
         num_warps=4,
+        enable_fp_fusion=True,
     )
     return entry
 
