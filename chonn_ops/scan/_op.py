@@ -14,6 +14,7 @@ results go out in any. `initial_state` and `grad_state` come with one-walk plans
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import math
 import os
 from collections.abc import Sequence
@@ -32,8 +33,11 @@ from chonn_ops.scan._walks import checkpoint_numel, plan
 _BACKENDS: dict[str, Any] = {
     "reference": OverLines(reference, truth=True),
     "torch": OverLines(_chunked),
-    "cpu": OverLines(_cpu),
+    "cpu": _cpu,
 }
+
+# The kernels return tuples from helpers; older releases were not tried.
+_TRITON = (3, 9)
 
 _INPUTS = (
     "Tensor u, Tensor delta, Tensor decay, Tensor b, Tensor c, Tensor? d, Tensor? initial_state, "
@@ -43,10 +47,11 @@ _INPUTS = (
 
 @cache
 def _triton() -> Any:
-    """The Triton backend, or None without Triton; imported when first asked for."""
-    if find_spec("triton") is None or find_spec("chonn_ops.scan._triton") is None:
+    """The Triton backend, or None without a Triton that has what it needs; imported when asked."""
+    if find_spec("triton") is None:
         return None
-    return importlib.import_module("chonn_ops.scan._triton")
+    version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
+    return importlib.import_module("chonn_ops.scan._triton") if version >= _TRITON else None
 
 
 def _interprets_triton() -> bool:

@@ -2,5 +2,5 @@
 
 #define KERNEL chonn_scan_avx512
 #define VECTOR_BYTES 64
-#define X86_MIN(type) _mm512_min_##type
+#define X86
 #include "kernel.h"

@@ -35,9 +35,9 @@ EXPORT int32_t chonn_scan_lanes(int32_t isa, int32_t is_double) {
     return k ? k->lanes : 0;
 }
 
-/* Elements of workspace one thread's backward needs. */
-EXPORT int64_t chonn_scan_workspace(int32_t isa, int32_t is_double, int64_t spacing) {
-    return spacing * SLICE * chonn_scan_lanes(isa, is_double);
+/* Elements of workspace one thread needs for a call. */
+EXPORT int64_t chonn_scan_workspace(int32_t isa, int32_t is_double, const struct scan_args *a) {
+    return kernel(isa, is_double)->workspace(a);
 }
 
 EXPORT void chonn_scan_forward(int32_t isa, int32_t is_double, const struct scan_args *a) {

@@ -1,4 +1,5 @@
-/* The whole kernel for one instruction set: the including file defines KERNEL and VECTOR_BYTES. */
+/* The whole kernel for one instruction set: the including file defines KERNEL and VECTOR_BYTES, and
+ * X86 for its intrinsics. */
 
 #include <string.h>
 
@@ -11,60 +12,81 @@ static inline int thread_number(void) { return omp_get_thread_num(); }
 static inline int thread_number(void) { return 0; }
 #endif
 
-#define LN2 0.69314718055994531
-#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
-#define VEC NAME(vec)
-#define IVEC NAME(ivec)
+#include "walk.h"
 
-/* Q of zoh.h. Float: minimax, relative error of 2^-f - 1 below 3e-8. */
+/* Inner loops live on it: a call would send every vector register through memory. */
+#define INLINE static inline __attribute__((always_inline))
+
+#define LN2 0.69314718055994531
+#define LANES (VECTOR_BYTES / REAL_BYTES)
+
+/* Q of zoh.h. Float: minimax, relative error of 2^-f - 1 below 3e-8. FORGOTTEN and TINY, see
+ * forward_block.h and backward_block.h: a share below the rounding of what it would add to, and
+ * the halvings below which a difference would lose digits. */
 #define REAL float
+#define REAL_BYTES 4
 #define INTEGER int32_t
 #define NAME(x) x##_float
+#define FULL(x) x##_float_full
+#ifdef X86
+#define X86_TYPE ps
+#define HALF(x) x##_float_half
+#endif
 #define HALVINGS_MAX 125.5
 #define ROUNDER 12582912.0
 #define MANTISSA_BITS 23
 #define EXPONENT_ONE (127 << 23)
-#ifdef X86_MIN
-#define LEAST X86_MIN(ps)
-#endif
+#define FORGOTTEN 1e-9
+#define TINY 0.4
+#define RHO(h) ((REAL)0.34657359027997264 - h * ((REAL)0.040037751159850116 - h * h * (REAL)0.00032060430358761587))
 #define Q(f)                                                                                  \
     (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
                 f * (0.001338139834f - f * 0.0001544496633f))))
-#include "zoh.h"
-#include "forward.h"
-#include "backward.h"
+#include "real.h"
 #undef REAL
+#undef REAL_BYTES
 #undef INTEGER
 #undef NAME
+#undef FULL
+#undef HALF
+#undef X86_TYPE
 #undef HALVINGS_MAX
 #undef ROUNDER
 #undef MANTISSA_BITS
 #undef EXPONENT_ONE
+#undef FORGOTTEN
+#undef TINY
+#undef RHO
 #undef Q
-#undef LEAST
 
 /* Double: the Taylor series, truncated below 1e-16. */
 #define REAL double
+#define REAL_BYTES 8
 #define INTEGER int64_t
 #define NAME(x) x##_double
+#define FULL(x) x##_double_full
+#ifdef X86
+#define X86_TYPE pd
+#define HALF(x) x##_double_half
+#endif
 #define HALVINGS_MAX 1021.0
 #define ROUNDER 6755399441055744.0
 #define MANTISSA_BITS 52
 #define EXPONENT_ONE ((int64_t)1023 << 52)
-#ifdef X86_MIN
-#define LEAST X86_MIN(pd)
-#endif
+#define FORGOTTEN 1e-20
+#define TINY 0.4
+#define RHO(h)                                                                                \
+    (0.34657359027997264 - h * (0.040037751159850116 - h * h * (0.00032060430358761587 - h * h * (3.6675072365194303e-06 - h * h * (4.4051622633814354e-08 -    \
+     h * h * 5.344630015758425e-10)))))
 #define Q(f) \
     (0.24022650695910069 - f * (0.055504108664821576 - f * (0.0096181291076284769 - f * \
     (0.0013333558146428441 - f * (0.00015403530393381606 - f * (1.5252733804059838e-05 - \
     f * (1.3215486790144305e-06 - f * (1.0178086009239696e-07 - f * \
-    (7.0549116208011209e-09 - f * (4.4455382718708101e-10 - f * (2.5678435993488196e-11 \
+    (7.0549116008211009e-09 - f * (4.4455382718708101e-10 - f * (2.5678435993488196e-11 \
     - f * (1.3691488853904124e-12))))))))))))
-#include "zoh.h"
-#include "forward.h"
-#include "backward.h"
+#include "real.h"
 
 const struct scan_kernel KERNEL[2] = {
-    {forward_float, backward_float, VECTOR_BYTES / sizeof(float)},
-    {forward_double, backward_double, VECTOR_BYTES / sizeof(double)},
+    {forward_float, backward_float, workspace_float, VECTOR_BYTES / 4},
+    {forward_double, backward_double, workspace_double, VECTOR_BYTES / 8},
 };

@@ -4,27 +4,53 @@
 
 #include <stdint.h>
 
-/* Mirrored field by field in _cpu.py. Sizes and strides count elements. Tensors are contiguous but
- * for the streams that carry (batch, step) strides, whose last dimension is contiguous. NULL marks
- * an absent d, initial_state, grad_state and their gradients. The gradients of decay and d come
- * per batch; those of b and c per channel group. The caller sums them. */
+enum {
+    CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
+    PAIR = 2,   /* states in registers at a time: two chains hide each other's latency */
+};
+
+enum scan_type { SCAN_REAL, SCAN_BFLOAT16, SCAN_FLOAT16 };
+
+/* A tensor (batches, positions, channels or states), the last dimension contiguous; strides count
+ * elements. Outputs are of the kernel's precision. */
+struct scan_stream {
+    void *at;
+    int64_t batch, position;
+    int64_t type; /* enum scan_type */
+};
+
+/* Nested loops over positions, outermost first. */
+struct scan_loops {
+    int64_t size[2], stride[2];
+};
+
+/* Mirrored field by field in _cpu.py. One call is one walk: every line of every batch. Tensors
+ * without strides are contiguous; NULL marks an absent one. */
 struct scan_args {
-    int64_t batches, steps, channels, states;
-    int64_t groups; /* backward: channel groups, each with its own grad_b and grad_c */
-    int64_t spacing; /* chunks between two checkpoints */
-    int32_t reverse, threads;
-    int64_t u_stride[2], delta_stride[2], b_stride[2], c_stride[2], grad_y_stride[2];
-    const void *u, *delta, *decay, *b, *c, *d, *initial_state;
-    void *y, *state;
-    void *checkpoints; /* (batches, ceil(chunks / spacing), states, channels); forward: or NULL */
-    const void *grad_y, *grad_state;
-    void *grad_u, *grad_delta, *grad_decay, *grad_b, *grad_c, *grad_d, *grad_initial_state;
-    void *workspace; /* backward: threads * chonn_scan_workspace() elements */
+    int64_t batches, channels, states;
+    struct scan_loops lines, steps;
+    int64_t groups;   /* channel groups, each a job of its own, and its own grad_b and grad_c */
+    int64_t segments; /* pieces of a line, each a job of its own */
+    int64_t spacing;  /* chunks between two checkpoints */
+    int32_t reverse, accumulate, ring, threads;
+    struct scan_stream u, delta, b, c, grad_y, y, grad_u, grad_delta;
+    struct scan_stream grad_b, grad_c;  /* groups > 1: their batches follow each other */
+    const void *decay;                  /* (states, channels) */
+    const void *d, *initial_state;      /* (channels), (lines, channels, states) */
+    void *state, *checkpoints;          /* (lines, channels, states), (lines, kept, states, channels) */
+    const void *grad_state;             /* like state */
+    void *grad_initial_state;           /* like state */
+    void *grad_decay, *grad_d;          /* (threads, blocks, states, lanes), (threads, blocks, lanes) */
+    void *table;                        /* (blocks, states, 3, lanes): decay, its inverse, rate */
+    void *ends, *turns;                 /* segments > 1: (lines, segments, blocks, states, lanes),
+                                           (lines, segments, blocks, lanes) */
+    void *workspace;                    /* (threads, elements that chonn_scan_workspace returns) */
 };
 
 struct scan_kernel {
     void (*forward)(const struct scan_args *);
     void (*backward)(const struct scan_args *);
+    int64_t (*workspace)(const struct scan_args *);
     int lanes;
 };
 
@@ -32,11 +58,5 @@ struct scan_kernel {
 extern const struct scan_kernel chonn_scan_generic[2];
 extern const struct scan_kernel chonn_scan_avx2[2];
 extern const struct scan_kernel chonn_scan_avx512[2];
-
-enum {
-    CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
-    SLICE = 16, /* states that are walked together, sharing rows and workspace */
-    PAIR = 2,   /* states in registers at a time: two chains hide each other's latency */
-};
 
 #endif

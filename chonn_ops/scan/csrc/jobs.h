@@ -1,0 +1,84 @@
+/* The jobs: a job is one group of channel blocks in one segment of one line. Included once per
+ * precision. */
+
+/* Narrow blocks run on narrow vectors. */
+#ifdef HALF
+#define EACH_WIDTH(call, ...) \
+    (width <= LANES / 2 ? HALF(call)(__VA_ARGS__) : FULL(call)(__VA_ARGS__))
+#else
+#define EACH_WIDTH(call, ...) FULL(call)(__VA_ARGS__)
+#endif
+
+struct NAME(job) {
+    struct line line;
+    int64_t thread, group, segment;
+    int64_t first_block, end_block; /* channel blocks */
+    int64_t first, end;             /* steps, in scan order */
+};
+
+static inline int64_t NAME(blocks)(const struct scan_args *a) {
+    return (a->channels + LANES - 1) / LANES;
+}
+
+static inline int NAME(width)(const struct scan_args *a, int64_t block) {
+    const int64_t left = a->channels - block * LANES;
+    return left < LANES ? (int)left : LANES;
+}
+
+static inline struct NAME(job) NAME(job_at)(const struct scan_args *a, int64_t index) {
+    const int64_t blocks = NAME(blocks)(a), steps = segment_steps(a), all = length(a);
+    struct NAME(job) job = {.segment = index % a->segments, .thread = thread_number()};
+    index /= a->segments;
+    job.group = index % a->groups;
+    job.line = line_at(a, index / a->groups);
+    job.first_block = job.group * blocks / a->groups;
+    job.end_block = (job.group + 1) * blocks / a->groups;
+    job.first = job.segment * steps < all ? job.segment * steps : all;
+    job.end = job.first + steps < all ? job.first + steps : all;
+    return job;
+}
+
+#define BLOCK_STATES (a->states * LANES)
+#define TABLE(block) ((const REAL *)a->table + (block) * 3 * BLOCK_STATES)
+
+/* Blocks that go through a chunk together: their states stay in the L2 cache. */
+static inline int64_t NAME(tile)(const struct scan_args *a) {
+    const int64_t tile = (1 << 15) / (BLOCK_STATES * (2 + a->spacing));
+    const int64_t blocks = NAME(blocks)(a);
+    return tile < 1 ? 1 : tile < blocks ? tile : blocks;
+}
+
+/* Elements a thread needs: packed b and c and their gradients; states of a tile at every chunk
+ * between two checkpoints, its adjoint, and three blocks of states. */
+static int64_t NAME(workspace)(const struct scan_args *a) {
+    return 4 * CHUNK * a->states + ((1 + a->spacing) * NAME(tile)(a) + 3) * BLOCK_STATES;
+}
+
+static inline REAL *NAME(own_workspace)(const struct scan_args *a, const struct NAME(job) *job) {
+    return (REAL *)a->workspace + job->thread * NAME(workspace)(a);
+}
+
+/* Its last three blocks of states. */
+static inline REAL *NAME(spare)(const struct scan_args *a, const struct NAME(job) *job) {
+    return NAME(own_workspace)(a, job) + NAME(workspace)(a) - 3 * BLOCK_STATES;
+}
+
+static void NAME(fill_table)(const struct scan_args *a) {
+    REAL *to = (REAL *)a->table;
+    for (int64_t block = 0; block < NAME(blocks)(a); block++)
+        for (int64_t n = 0; n < a->states; n++, to += 3 * LANES)
+            for (int lane = 0; lane < LANES; lane++) {
+                const int64_t channel = block * LANES + lane;
+                const REAL decay =
+                    channel < a->channels ? ((const REAL *)a->decay)[n * a->channels + channel] : 1;
+                to[lane] = decay;
+                to[LANES + lane] = 1 / decay;
+                to[2 * LANES + lane] = decay * (REAL)(1 / LN2);
+            }
+}
+
+/* A block's d; zeros where there is none, or another walk has added it. */
+static inline void NAME(skip_of)(const struct scan_args *a, int64_t block, int width, REAL *skip) {
+    for (int lane = 0; lane < LANES; lane++)
+        skip[lane] = a->d && lane < width ? ((const REAL *)a->d)[block * LANES + lane] : 0;
+}

@@ -1,0 +1,78 @@
+"""What only the compiled kernel does: lines split over threads, narrow blocks, widening reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scan_cases import TOLERANCE, assert_close, make_case, run, truth
+
+from chonn_ops.scan import available_backends
+from chonn_ops.scan._cpu import available_isas
+
+pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
+FOUR_THREADS = pytest.mark.usefixtures("four_threads")
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def _slow(case):
+    """Steps so short that what enters a piece of the line still matters at its end."""
+    return case | {"delta": case["delta"] * 1e-4}
+
+
+@FOUR_THREADS
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
+@pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
+def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale):
+    """One line of few channels: pieces of it are the only work to share."""
+    monkeypatch.setenv("CHONN_SCAN_ISA", isa)
+    case = scale(make_case(1, 9000, 2, 2, torch.float64))
+    actual = run(case, backend="cpu", reverse=reverse)
+    torch.set_num_threads(1)
+    whole = run(case, backend="cpu", reverse=reverse)
+    assert_close(actual, whole, 1e-11)
+    assert_close(whole, run(case, backend="torch", reverse=reverse), 1e-11)
+
+
+@FOUR_THREADS
+@pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
+def test_a_ring_split_over_threads(scale):
+    case = scale(make_case(1, 9000, 2, 40, torch.float64))
+    del case["initial_state"]
+    split = run(case, backend="cpu", termination="ring")
+    torch.set_num_threads(1)
+    whole = run(case, backend="cpu", termination="ring")
+    assert_close(split, whole, 1e-10)
+    assert_close(whole, run(case, backend="torch", termination="ring"), 1e-10)
+
+
+@FOUR_THREADS
+def test_channel_groups_add_up():
+    """Fewer lines than threads: each thread sums b and c gradients of its own channels."""
+    case = make_case(1, 300, 70, 5)
+    assert_close(run(case, backend="cpu"), truth(case), TOLERANCE[torch.float32])
+
+
+@FOUR_THREADS
+def test_repeats_to_the_bit():
+    case = make_case(3, 200, 37, 5)
+    first, second = run(case, backend="cpu"), run(case, backend="cpu")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_narrow_streams_beside_wide_ones():
+    """Autocast hands over bfloat16 projections beside float32 parameters."""
+    case = make_case(2, 65, 20, 3)
+    for name in ("delta", "b", "c"):
+        case[name] = case[name].bfloat16()
+    actual, expected = run(case, backend="cpu"), truth(case)
+    for name in ("grad_delta", "grad_b", "grad_c"):
+        expected[name] = expected[name].bfloat16()
+    assert_close(actual, expected, TOLERANCE[torch.float32])
