@@ -2,18 +2,22 @@
 
 Both floors of a shape are measured in the same rounds as the contenders. The larger is the floor.
 
-bytes           A copy that reads and writes as many bytes in all as the operator has to, with the
-                same threads, warm, so on the same level of cache.
+bytes           As many bytes in all as the operator has to read and write, moved by the faster of
+                a copy (writes half of them) and a sum of two tensors (a third, as the scan
+                itself: 20 to 40 %; writes cost more than reads), with the same threads, warm, so
+                on the same level of cache.
 exponentials    B L D N of them forward; twice that for forward and backward, because a backward
                 that stores no states has to form them again. The rate is the better of
                 `torch.exp` and ``exp_rate.c``, both in cache, on all threads. (`torch.exp` alone
-                is no floor: it takes more care of special values than a scan needs.)
+                is no floor: it takes more care of special values than a scan needs.) A call of
+                ``exp_rate.c`` lasts milliseconds: waking the threads must not lower the rate.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import shutil
 import statistics
@@ -28,8 +32,10 @@ import torch
 from _harness import FOLDER
 from torch import Tensor
 
-IN_CACHE = 8192  # elements a thread: with the results 64 KiB
-REPEATS = 500
+IN_CACHE = 2048  # elements a thread: with the results 16 KiB, half of a small L1 cache
+REPEATS = 20_000
+GRAIN = 32768  # elements a thread of `torch.exp`: one chunk of at::parallel_for
+MOVERS = {"copy": 2, "add": 3}  # tensors of which one is written
 PASSES = {"forward": 1, "both": 2}
 
 
@@ -83,12 +89,11 @@ def floor_calls(shape: tuple[int, ...]) -> dict[tuple[str, str], Callable[[], ob
     """Calls to time in turns with the contenders, for `floors`."""
     calls: dict[tuple[str, str], Callable[[], object]] = {}
     for column, count in unavoidable_bytes(shape).items():
-        source = torch.ones(count // 8)  # half of the bytes are read, half are written
-        target = torch.empty_like(source)
-        calls["copy", column] = lambda target=target, source=source: target.copy_(source)
-    threads = torch.get_num_threads()
-    # One chunk of at::parallel_for a thread.
-    x = -10 * torch.rand(max(IN_CACHE, 32768) * threads)
+        source, target = torch.ones(2, count // 4 // MOVERS["copy"])
+        calls["copy", column] = functools.partial(target.copy_, source)
+        left, right, total = torch.ones(3, count // 4 // MOVERS["add"])
+        calls["add", column] = functools.partial(torch.add, left, right, out=total)
+    x = -10 * torch.rand(GRAIN * torch.get_num_threads())
     y = torch.empty_like(x)
     calls["exp", "torch"] = lambda: torch.exp(x, out=y)
     with contextlib.suppress(OSError):  # no compiler: `torch.exp` has to do
@@ -99,7 +104,7 @@ def floor_calls(shape: tuple[int, ...]) -> dict[tuple[str, str], Callable[[], ob
 def floors(shape: tuple[int, ...], times: Mapping[tuple[str, str], list[float]]) -> dict[str, Any]:
     """Both floors of a shape in milliseconds from the times of `floor_calls`."""
     threads = torch.get_num_threads()
-    counts = {"torch": max(IN_CACHE, 32768) * threads, "exp_rate.c": IN_CACHE * REPEATS * threads}
+    counts = {"torch": GRAIN * threads, "exp_rate.c": IN_CACHE * REPEATS * threads}
     rates = {
         name: count / statistics.median(times["exp", name]) * 1e3
         for name, count in counts.items()
@@ -107,16 +112,19 @@ def floors(shape: tuple[int, ...], times: Mapping[tuple[str, str], list[float]])
     }
     result: dict[str, Any] = {"shape": list(shape), "exponentials_per_second": rates}
     for column, count in unavoidable_bytes(shape).items():
-        copy_ms = statistics.median(times["copy", column])
+        moves = {name: statistics.median(times[name, column]) for name in MOVERS}
+        mover = min(moves, key=lambda name: moves[name])
+        bytes_ms = moves[mover]
         exponentials = PASSES[column] * math.prod(shape)
         exponentials_ms = exponentials / max(rates.values()) * 1e3
         result[column] = {
             "bytes": count,
-            "bytes_per_second": count / copy_ms * 1e3,
-            "bytes_ms": copy_ms,
+            "bytes_by": mover,
+            "bytes_per_second": count / bytes_ms * 1e3,
+            "bytes_ms": bytes_ms,
             "exponentials": exponentials,
             "exponentials_ms": exponentials_ms,
-            "floor_ms": max(copy_ms, exponentials_ms),
-            "larger": "bytes" if copy_ms > exponentials_ms else "exponentials",
+            "floor_ms": max(bytes_ms, exponentials_ms),
+            "larger": "bytes" if bytes_ms > exponentials_ms else "exponentials",
         }
     return result

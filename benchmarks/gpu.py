@@ -18,8 +18,10 @@ Contenders
 Columns
     forward, both   milliseconds, medians of CUDA events; without autograd, and with gradients of
                     all inputs
-    x floor         over the larger of two times: the tensors that must move over the copy rate,
-                    and one exponential a state and pass over the rate of 2^x, both of this run
+    x floor         over the larger of two times, by rates of this run: the tensors that must move
+                    over the rate of a copy in the card's memory (no floor for tensors that stay in
+                    its cache), and one exponential a state, axis and pass (both ways of a line
+                    could share it) over the rate of 2^x
     peak            MiB on the card during forward and backward, above those before
 """
 
@@ -127,7 +129,7 @@ def measure(
     shape: tuple[int, ...],
     found: dict[str, tuple[Scan, list[Tensor]]],
     rates: dict[str, float],
-    walks: int,
+    axes: int,
     rounds: int,
 ) -> dict[str, Any]:
     """Times, peaks and ratios of one shape's contenders."""
@@ -153,7 +155,7 @@ def measure(
     for (name, column), times in milliseconds(calls, rounds).items():
         rows[name][f"{column}_ms"] = statistics.median(times)
     itemsize = found["chonn-ops"][1][0].element_size()
-    states = math.prod(shape) * walks
+    states = math.prod(shape) * axes
     floors: dict[str, float] = {}
     for column, passes in (("forward", 1), ("both", 2)):
         moved = unavoidable_bytes(shape, itemsize)[column] / rates["bytes_per_s"] * 1e3
@@ -182,7 +184,7 @@ def measure_all(rates: dict[str, float], rounds: int) -> Iterator[dict[str, Any]
         if directions == "cross":
             del found["torch"]  # as with long lines
         label = {"shape": [batch, *grid, channels, states], "dtype": "float32", **modes}
-        yield measure(label, shape, found, rates, 4, rounds)
+        yield measure(label, shape, found, rates, len(grid), rounds)
 
 
 def show(section: dict[str, Any]) -> str:
