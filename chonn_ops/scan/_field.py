@@ -39,7 +39,7 @@ def scan_field(
 
     The result is the mean over the scans, so its scale does not depend on the mode, plus one skip.
     All scans share one set of coefficients: an isotropic prior, with 2 n times fewer projections.
-    No mode transposes or flips a tensor: backends walk strides.
+    The compiled backends ("cpu", "triton") walk strides: no mode transposes or flips a tensor.
 
     ===========  =======================================================  ====================
     termination  what a line does at its ends                             domain
