@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CHUNK = 32  # steps; as in csrc/scan.h
+LINE = 512  # steps, likewise: what the compiled kernel walks without checkpoints
 
 
 def spacing(states: int) -> int:

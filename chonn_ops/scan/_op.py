@@ -28,7 +28,7 @@ from torch import Tensor
 from chonn_ops.scan import _chunked, _cpu, reference
 from chonn_ops.scan._checks import check_decay, compute_dtype
 from chonn_ops.scan._lines import OverLines
-from chonn_ops.scan._walks import checkpoint_numel, plan
+from chonn_ops.scan._walks import checkpoint_numel, plan, walks_whole_lines
 
 _BACKENDS: dict[str, Any] = {
     "reference": OverLines(reference, truth=True),
@@ -97,6 +97,17 @@ def _plan(u: Tensor, grid: Sequence[int], directions: str, reverse: bool) -> tup
     return plan(tuple(grid), directions, reverse)
 
 
+def _kept(u: Tensor, decay: Tensor, grid: Sequence[int], directions: str) -> int:
+    """Elements of the checkpoints: by device, not by backend, which is chosen only at run time.
+
+    The compiled kernel has no use for those of short lines; on the CPU, other backends make their
+    own when the backward comes.
+    """
+    if u.device.type == "cpu" and walks_whole_lines(grid, directions):
+        return 0
+    return checkpoint_numel(u.shape[0], grid, directions, *decay.shape)
+
+
 @torch.library.custom_op(
     "chonn_ops::kirchhoff_scan",
     mutates_args=(),
@@ -127,11 +138,10 @@ def scan(
     walks = _plan(u, grid, directions, reverse)
     inputs = (u, delta, decay, b, c, d, initial_state)
     dtype = compute_dtype(*inputs)
-    size = checkpoint_numel(u.shape[0], grid, directions, *decay.shape) if keep else 0
-    checkpoints = u.new_empty(size, dtype=dtype)
+    checkpoints = u.new_empty(_kept(u, decay, grid, directions) if keep else 0, dtype=dtype)
     with torch.autocast(u.device.type, enabled=False):
         y, state = _backend(backend, u.device).forward(
-            *inputs, walks, termination, checkpoints if keep else None
+            *inputs, walks, termination, checkpoints if checkpoints.numel() else None
         )
     if directions != "raster":
         state = u.new_empty(0)
@@ -156,7 +166,7 @@ def _(
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
-    size = checkpoint_numel(u.shape[0], grid, directions, *decay.shape) if keep else 0
+    size = _kept(u, decay, grid, directions) if keep else 0
     return (
         u.new_empty(u.shape),
         u.new_empty((u.shape[0], *decay.shape) if directions == "raster" else (0,), dtype=dtype),
@@ -192,8 +202,13 @@ def scan_backward(
     inputs = (u, delta, decay, b, c, d, initial_state)
     if directions != "raster":  # the state that went out was empty
         grad_state = None
+    implementation = _backend(backend, u.device)
     with torch.autocast(u.device.type, enabled=False):
-        grads = _backend(backend, u.device).backward(
+        if not checkpoints.numel() and implementation is not _cpu:
+            size = checkpoint_numel(u.shape[0], grid, directions, *decay.shape)
+            checkpoints = checkpoints.new_empty(size)
+            implementation.forward(*inputs, walks, termination, checkpoints)
+        grads = implementation.backward(
             grad_y, grad_state, *inputs, walks, termination, checkpoints
         )
     return tuple(

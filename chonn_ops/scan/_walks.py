@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from chonn_ops.scan._checkpoints import CHUNK, spacing
+from chonn_ops.scan._checkpoints import CHUNK, LINE, spacing
 
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 
@@ -120,6 +120,13 @@ def checkpoint_shapes(
     """For each walk (B * lines, S, N, D): the states before step 0, ``32 * spacing``, ..."""
     every = CHUNK * spacing(states)
     return [(batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks]
+
+
+def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
+    """Whether the compiled kernel takes both ways of each line at once, and walks up to its
+    backward from the line's start: two-way modes of lines of at most `LINE` steps."""
+    longest = max(grid) if directions == "axial" else math.prod(grid)
+    return directions != "raster" and longest <= LINE
 
 
 def checkpoint_numel(

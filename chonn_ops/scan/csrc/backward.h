@@ -1,14 +1,14 @@
 /* The adjoint of one walk: every gradient, from the forward's checkpoints. Included once per
  * precision. */
 
-/* The sums of one chunk onto their positions. */
+/* The (states, step) sums of one chunk onto their positions. */
 static inline void NAME(put_states)(const struct scan_args *a, const struct scan_stream *s,
                                     const struct NAME(job) *job, const struct chunk *chunk,
-                                    const REAL *sums, int add) {
+                                    const REAL *sums, int step, int add) {
     REAL *to = (REAL *)s->at + (job->group * a->batches + job->line.batch) * s->batch;
     for (int t = 0; t < chunk->rows; t++) {
         REAL *row = to + chunk->position[t] * s->position;
-        for (int64_t n = 0; n < a->states; n++) row[n] = (add ? row[n] : 0) + sums[n * CHUNK + t];
+        for (int64_t n = 0; n < a->states; n++) row[n] = (add ? row[n] : 0) + sums[n * step + t];
     }
 }
 
@@ -26,7 +26,8 @@ static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job
             NAME(copy)(entry + n * LANES, kept + n * a->channels, width);
     }
     for (int64_t at = first; at < chunk; at++, entries += row) {
-        const struct chunk rows = chunk_at(&job->line, at * CHUNK, job->end);
+        struct chunk rows;
+        chunk_at(&rows, &job->line, at * CHUNK, job->end, CHUNK);
         const struct NAME(rows) b = NAME(states_at)(&a->b, &job->line, &rows, b_packed);
         for (int64_t block = first_block; block < end_block; block++) {
             const int width = NAME(width)(a, block);
@@ -55,7 +56,8 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
                     adjoints + (block - first_block) * BLOCK_STATES);
     for (int64_t chunks = (job->end + CHUNK - 1) / CHUNK, i = chunks - 1; i >= job->first / CHUNK;
          i--) {
-        const struct chunk chunk = chunk_at(&job->line, i * CHUNK, job->end);
+        struct chunk chunk;
+        chunk_at(&chunk, &job->line, i * CHUNK, job->end, CHUNK);
         const int64_t since = i % a->spacing;
         if (i == chunks - 1 || since == a->spacing - 1)
             NAME(restore)(a, job, i, first_block, end_block, b_packed, entries);
@@ -82,8 +84,8 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
             NAME(unpack)(&a->grad_delta, job->line.batch, channel, width, &chunk, grad_delta,
                          packed[4]);
         }
-        NAME(put_states)(a, &a->grad_b, job, &chunk, grad_b, add_states);
-        NAME(put_states)(a, &a->grad_c, job, &chunk, grad_c, add_states);
+        NAME(put_states)(a, &a->grad_b, job, &chunk, grad_b, CHUNK, add_states);
+        NAME(put_states)(a, &a->grad_c, job, &chunk, grad_c, CHUNK, add_states);
     }
     if (job->first == 0)
         for (int64_t block = first_block; block < end_block; block++)

@@ -16,8 +16,8 @@ struct WIDE(step) {
 };
 
 struct WIDE(tape) {
-    struct WIDE(step) steps[CHUNK][PAIR];
-    VEC grad_b[PAIR][CHUNK], grad_c[PAIR][CHUNK];
+    struct WIDE(step) steps[CHUNK][CHAINS];
+    VEC grad_b[CHAINS][CHUNK], grad_c[CHAINS][CHUNK];
 };
 
 INLINE void WIDE(record)(
@@ -25,7 +25,7 @@ INLINE void WIDE(record)(
     struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) grad_y,
     struct WIDE(tape) *tape) {
     const VEC one = (VEC){0} + (REAL)1;
-    VEC v[PAIR], inverse[PAIR], rate[PAIR];
+    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
         v[i] = WIDE(load)(entry + i * LANES);
         inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
@@ -59,7 +59,7 @@ INLINE void WIDE(retrace)(
     struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
     struct NAME(rows) grad_y, struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
     struct WIDE(tape) *tape) {
-    VEC carried[PAIR], decay[PAIR], inverse[PAIR], gain[PAIR], toll[PAIR];
+    VEC carried[CHAINS], decay[CHAINS], inverse[CHAINS], gain[CHAINS], toll[CHAINS];
     const VEC zero = {0};
     for (int i = 0; i < count; i++) {
         carried[i] = WIDE(load)(adjoint + i * LANES);
@@ -102,19 +102,13 @@ INLINE void WIDE(retrace)(
     }
 }
 
-/* `entry` holds the states before the chunk; `adjoint` and `grad_decay` go on, as grad_d does;
- * grad_b and grad_c are (states, CHUNK) sums over channels. grad_u and grad_delta are set, or added
- * to where `add`. All state arrays are (states, LANES). */
-static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, const REAL *entry,
-                                 REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
-                                 struct NAME(rows) u, struct NAME(rows) delta,
-                                 struct NAME(rows) b, struct NAME(rows) c,
-                                 struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c,
-                                 int add) {
+/* Before any state: grad_u = skip grad_y and grad_delta = 0, unless others are added to, and grad_d.
+ * Returns the shortest steps. */
+static VEC WIDE(begin)(int rows, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
+                       struct NAME(rows) delta, struct NAME(rows) grad_y,
+                       struct NAME(rows) grad_u, struct NAME(rows) grad_delta, int add) {
     const VEC zero = {0}, weight = WIDE(load)(skip);
     VEC shortest = zero + (REAL)1, to_d = zero;
-    struct WIDE(tape) tape;
     for (int t = 0; t < rows; t++) {
         const VEC step = WIDE(load)(delta.at + t * delta.step);
         shortest = WIDE(select)(step < shortest, step, shortest);
@@ -125,27 +119,47 @@ static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, co
         WIDE(store)(grad_delta.at + t * grad_delta.step, zero);
     }
     WIDE(store)(grad_d, WIDE(load)(grad_d) + to_d);
-    for (int64_t n = 0; n < states; n += PAIR) {
+    return shortest;
+}
+
+/* Whether any lane of any of `count` states may see a tiny z. */
+INLINE int WIDE(is_tiny)(int count, VEC shortest, const REAL *table) {
+    IVEC tiny = (IVEC)(VEC){0};
+    for (int i = 0; i < count; i++)
+        tiny |= shortest * WIDE(load)(table + (3 * i + 2) * LANES) < (REAL)TINY;
+    return WIDE(any)(tiny);
+}
+
+/* `entry` holds the states before the chunk; `adjoint` and `grad_decay` go on, as grad_d does;
+ * grad_b and grad_c are (states, CHUNK) sums over channels. grad_u and grad_delta are set, or added
+ * to where `add`. All state arrays are (states, LANES). */
+static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, const REAL *entry,
+                                 REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
+                                 struct NAME(rows) u, struct NAME(rows) delta,
+                                 struct NAME(rows) b, struct NAME(rows) c,
+                                 struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c,
+                                 int add) {
+    const VEC shortest =
+        WIDE(begin)(rows, skip, grad_d, u, delta, grad_y, grad_u, grad_delta, add);
+    struct WIDE(tape) tape;
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         const REAL *coefficients = table + 3 * n * LANES;
 #define WALK(count, tiny)                                                                     \
     WIDE(record)(rows, count, tiny, coefficients, entry + n * LANES, u, delta, b, grad_y, &tape); \
     WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES,   \
                   u, delta, b, c, grad_y, grad_u, grad_delta, &tape);
-        const int count = states - n < PAIR ? 1 : PAIR;
-        IVEC tiny = (IVEC)zero;
-        for (int i = 0; i < count; i++)
-            tiny |= shortest * WIDE(load)(coefficients + (3 * i + 2) * LANES) < (REAL)TINY;
+        count = states - n < CHAINS ? 1 : CHAINS;
+        const int tiny = WIDE(is_tiny)(count, shortest, coefficients);
         if (count == 1) {
-            if (WIDE(any)(tiny)) { WALK(1, 1) } else { WALK(1, 0) }
+            if (tiny) { WALK(1, 1) } else { WALK(1, 0) }
         } else {
-            if (WIDE(any)(tiny)) { WALK(PAIR, 1) } else { WALK(PAIR, 0) }
+            if (tiny) { WALK(CHAINS, 1) } else { WALK(CHAINS, 0) }
         }
 #undef WALK
         for (int i = 0; i < count; i++) {
             WIDE(fold)(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);
             WIDE(fold)(tape.grad_c[i], rows, grad_c + (n + i) * CHUNK);
         }
-        b.at += PAIR;
-        c.at += PAIR;
     }
 }

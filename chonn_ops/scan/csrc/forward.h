@@ -9,7 +9,8 @@ static void NAME(forward_tile)(const struct scan_args *a, const struct NAME(job)
         NAME(entry)(a, job, block, a->initial_state, 0, b_packed,
                     states + (block - first_block) * BLOCK_STATES);
     for (int64_t t = job->first; t < job->end; t += CHUNK) {
-        const struct chunk chunk = chunk_at(&job->line, t, job->end);
+        struct chunk chunk;
+        chunk_at(&chunk, &job->line, t, job->end, CHUNK);
         const struct NAME(rows) b = NAME(states_at)(&a->b, &job->line, &chunk, b_packed);
         const struct NAME(rows) c = NAME(states_at)(&a->c, &job->line, &chunk, c_packed);
         const int keep = a->checkpoints && t / CHUNK % a->spacing == 0;

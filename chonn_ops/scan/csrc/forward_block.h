@@ -13,7 +13,7 @@ INLINE void WIDE(read_out)(
     int rows, int count, const REAL *table, REAL *state, VEC skip, struct NAME(rows) u,
     struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
     int first) {
-    VEC v[PAIR], inverse[PAIR], rate[PAIR];
+    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
         v[i] = WIDE(load)(state + i * LANES);
         inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
@@ -42,19 +42,18 @@ static void WIDE(forward_block)(int rows, int64_t states, const REAL *table, REA
                                 struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
                                 int add) {
     const VEC weight = WIDE(load)(skip);
-    for (int64_t n = 0; n < states; n += PAIR) {
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+        count = states - n < CHAINS ? 1 : CHAINS;
 #define READ_OUT(count, first)                                                                \
     WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, u, delta, b, c, \
                    y, first)
         const int first = n == 0 && !add;
-        if (n + 1 == states) {
+        if (count == 1) {
             if (first) READ_OUT(1, 1); else READ_OUT(1, 0);
         } else {
-            if (first) READ_OUT(PAIR, 1); else READ_OUT(PAIR, 0);
+            if (first) READ_OUT(CHAINS, 1); else READ_OUT(CHAINS, 0);
         }
 #undef READ_OUT
-        b.at += PAIR;
-        c.at += PAIR;
     }
 }
 
@@ -79,7 +78,7 @@ static void WIDE(advance_block)(int rows, int64_t states, const REAL *table, con
  * with P the share that gets out. x is u or grad_y, w is b or c. */
 INLINE void WIDE(leave)(int rows, int count, int adjoint, const REAL *table, REAL *share, REAL *out,
                         struct NAME(rows) x, struct NAME(rows) delta, struct NAME(rows) w) {
-    VEC left[PAIR], sum[PAIR], inverse[PAIR], rate[PAIR];
+    VEC left[CHAINS], sum[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
         left[i] = WIDE(load)(share + i * LANES);
         sum[i] = WIDE(load)(out + i * LANES);
@@ -118,11 +117,11 @@ static int WIDE(leave_block)(int rows, int64_t states, int adjoint, const REAL *
     int done = 1;
     for (int t = 0; t < rows; t++) sum += WIDE(load)(delta.at + t * delta.step);
     WIDE(store)(turn, sum);
-    for (int64_t n = 0; n < states; n += PAIR, w.at += PAIR) {
-        const int count = states - n < PAIR ? 1 : PAIR;
+    for (int64_t n = 0, count; n < states; n += count, w.at += count) {
+        count = states - n < CHAINS ? 1 : CHAINS;
         REAL *left = share + n * LANES;
         IVEC felt = WIDE(load)(left) > forgotten;
-        if (count == PAIR) felt |= WIDE(load)(left + (PAIR - 1) * LANES) > forgotten;
+        for (int i = 1; i < count; i++) felt |= WIDE(load)(left + i * LANES) > forgotten;
         if (!WIDE(any)(felt)) continue;
         done = 0;
 #define LEAVE(count, adjoint)                                                                 \
@@ -130,7 +129,7 @@ static int WIDE(leave_block)(int rows, int64_t states, int adjoint, const REAL *
         if (count == 1) {
             if (adjoint) LEAVE(1, 1); else LEAVE(1, 0);
         } else {
-            if (adjoint) LEAVE(PAIR, 1); else LEAVE(PAIR, 0);
+            if (adjoint) LEAVE(CHAINS, 1); else LEAVE(CHAINS, 0);
         }
 #undef LEAVE
     }

@@ -87,6 +87,6 @@ static inline int thread_number(void) { return 0; }
 #include "real.h"
 
 const struct scan_kernel KERNEL[2] = {
-    {forward_float, backward_float, workspace_float, VECTOR_BYTES / 4},
-    {forward_double, backward_double, workspace_double, VECTOR_BYTES / 8},
+    {run_forward_float, run_backward_float, run_workspace_float, VECTOR_BYTES / 4},
+    {run_forward_double, run_backward_double, run_workspace_double, VECTOR_BYTES / 8},
 };

@@ -19,3 +19,4 @@
 #include "turns.h"
 #include "forward.h"
 #include "backward.h"
+#include "lines.h"

@@ -6,6 +6,11 @@ struct NAME(rows) {
     int64_t step;
 };
 
+static inline struct NAME(rows) NAME(from_row)(struct NAME(rows) rows, int t) {
+    rows.at += t * rows.step;
+    return rows;
+}
+
 static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
 #ifdef __FLT16_MAX__
     if (type == SCAN_FLOAT16) {
@@ -81,7 +86,7 @@ static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
     const int close = step <= NAME(near) && step >= -NAME(near);
     if (width == LANES && s->type == SCAN_REAL && chunk->evenly &&
-        (close || line->args->states <= PAIR)) {
+        (close || line->args->states <= 2)) {
         REAL *first = (REAL *)s->at + line->batch * s->batch + channel;
         return (struct NAME(rows)){first + position[0] * s->position, step};
     }

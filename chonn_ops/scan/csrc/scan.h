@@ -6,7 +6,7 @@
 
 enum {
     CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
-    PAIR = 2,   /* states in registers at a time: two chains hide each other's latency */
+    LINE = 512, /* steps: both ways of a line up to here go in one pass, within the L2 cache */
 };
 
 enum scan_type { SCAN_REAL, SCAN_BFLOAT16, SCAN_FLOAT16 };
@@ -33,6 +33,8 @@ struct scan_args {
     int64_t segments; /* pieces of a line, each a job of its own */
     int64_t spacing;  /* chunks between two checkpoints */
     int32_t reverse, accumulate, ring, threads;
+    int32_t both;   /* one pass for both ways of lines of at most LINE steps, without checkpoints */
+    int32_t mirror; /* both: +1 (open) or -1 (short) times the first way's end starts the other */
     struct scan_stream u, delta, b, c, grad_y, y, grad_u, grad_delta;
     struct scan_stream grad_b, grad_c;  /* groups > 1: their batches follow each other */
     const void *decay;                  /* (states, channels) */

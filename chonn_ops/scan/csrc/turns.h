@@ -25,7 +25,8 @@ static void NAME(leave)(const struct scan_args *a, const struct NAME(job) *job, 
     for (int lane = 0; lane < LANES; lane++) turn[lane] = lane < width ? 0 : 1;
     for (int64_t i = 0, done = 0; i < chunks && !done; i++) {
         const int64_t t = job->first + (adjoint ? i : chunks - 1 - i) * CHUNK;
-        const struct chunk chunk = chunk_at(&job->line, t, job->end);
+        struct chunk chunk;
+        chunk_at(&chunk, &job->line, t, job->end, CHUNK);
         const struct NAME(rows) x = NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel,
                                                   width, &chunk, rows[0], 1);
         const struct NAME(rows) delta =

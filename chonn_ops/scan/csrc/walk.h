@@ -4,7 +4,7 @@
 struct chunk {
     int rows;
     int evenly; /* spaced */
-    int64_t position[CHUNK];
+    int64_t position[LINE];
 };
 
 struct line {
@@ -32,24 +32,25 @@ static inline struct line line_at(const struct scan_args *a, int64_t index) {
     return line;
 }
 
-static inline struct chunk chunk_at(const struct line *line, int64_t first,
-                                                int64_t end) {
+/* The steps from `first` on, at most `most` of them, to before `end`. */
+static inline void chunk_at(struct chunk *chunk, const struct line *line, int64_t first,
+                            int64_t end, int most) {
     const struct scan_args *a = line->args;
     const int64_t last = length(a) - 1, inner = a->steps.size[1];
     const int64_t start = a->reverse ? last - first : first, way = a->reverse ? -1 : 1;
-    struct chunk chunk = {.rows = end - first < CHUNK ? (int)(end - first) : CHUNK};
     int64_t outer_step = start / inner, inner_step = start % inner;
-    chunk.evenly = a->reverse ? inner_step >= chunk.rows - 1 : inner_step + chunk.rows <= inner;
-    for (int t = 0; t < chunk.rows; t++) {
-        chunk.position[t] = line->origin + outer_step * a->steps.stride[0] +
-                            inner_step * a->steps.stride[1];
+    chunk->rows = end - first < most ? (int)(end - first) : most;
+    chunk->evenly =
+        a->reverse ? inner_step >= chunk->rows - 1 : inner_step + chunk->rows <= inner;
+    for (int t = 0; t < chunk->rows; t++) {
+        chunk->position[t] = line->origin + outer_step * a->steps.stride[0] +
+                             inner_step * a->steps.stride[1];
         inner_step += way;
         if (inner_step < 0 || inner_step == inner) {
             outer_step += way;
             inner_step = way > 0 ? 0 : inner - 1;
         }
     }
-    return chunk;
 }
 
 static inline int64_t jobs(const struct scan_args *a) {

@@ -1,5 +1,12 @@
 /* Everything of one width of vectors, WIDTH elements of REAL; WIDE(x) names it. */
 
+/* States in registers at a time: their chains hide each other's latency. Half of an AVX-512 vector
+ * takes half the time of a whole one, so it takes twice the chains. */
+#if WIDTH * REAL_BYTES == 32 && VECTOR_BYTES == 64
+#define CHAINS 4
+#else
+#define CHAINS 2
+#endif
 #define VEC WIDE(vec)
 #define IVEC WIDE(ivec)
 #define PASTE(a, b) a##b
@@ -17,7 +24,9 @@
 #include "fold.h"
 #include "forward_block.h"
 #include "backward_block.h"
+#include "line_block.h"
 #undef LEAST
+#undef CHAINS
 #undef PASTED
 #undef PASTE
 #undef VEC
