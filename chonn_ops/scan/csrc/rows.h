@@ -12,16 +12,17 @@ static inline struct NAME(rows) NAME(from_row)(struct NAME(rows) rows, int t) {
 }
 
 static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
-#ifdef __FLT16_MAX__
-    if (type == SCAN_FLOAT16) {
-        _Float16 half;
-        memcpy(&half, &bits, sizeof half);
-        return (REAL)half;
-    }
-#endif
-    (void)type;
-    const uint32_t word = (uint32_t)bits << 16;
+    uint32_t word = (uint32_t)bits << 16;
     float wide;
+    if (type == SCAN_FLOAT16) { /* not every compiler has _Float16 */
+        const uint32_t sign = word & 0x80000000u, magnitude = bits & 0x7fffu;
+        word = magnitude << 13;
+        memcpy(&wide, &word, sizeof wide);
+        wide *= 0x1p112f; /* the exponents' biases differ by 112; subnormals become normal */
+        memcpy(&word, &wide, sizeof word);
+        if (magnitude >= 0x7c00u) word |= 0x7f800000u; /* infinities and NaN */
+        word |= sign;
+    }
     memcpy(&wide, &word, sizeof wide);
     return (REAL)wide;
 }
