@@ -181,9 +181,12 @@ def test_signal_leaves_no_file_and_no_traceback(folder, workers, sent, code, mes
     pytest.importorskip("pooch")
     command = [sys.executable, "-m", "chonn_ops.cli", "data", "generate", "darcy"]
     command += ["--n", "100000", "--workers", str(workers), "--output", str(folder / "x.hdf5")]
+    # Background jobs of a shell ignore Ctrl-C, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
     )
+    signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while not list(folder.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
