@@ -49,7 +49,6 @@ def forward(
     (B, _, D), N = u.shape, decay.shape[1]
     y = call.empty(*u.shape)
     call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), y=y)
-    call.set(d=d)
     if _pairs(walks):
         for i, walk in enumerate(walks[::2]):
             call.set(d=None if i else d)
