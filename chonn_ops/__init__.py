@@ -17,6 +17,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan
+from chonn_plugins import autoload as _autoload
 
 __version__ = "0.1.0"
 
@@ -33,3 +34,6 @@ __all__ = [
     "kirchhoff_scan",
     "metrics",
 ]
+
+# Last: an integration may import any public name.
+_autoload.arm()
