@@ -15,7 +15,7 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
 )
-from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell
+from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
 
@@ -30,6 +30,7 @@ __all__ = [
     "CHONNUNet2d",
     "CHONNUNet3d",
     "CKBOptions",
+    "FixedGridCKB",
     "KirchhoffCell",
     "kirchhoff_scan",
     "metrics",

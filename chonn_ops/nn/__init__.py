@@ -2,7 +2,8 @@
 
 from chonn_ops.nn.block import CKB
 from chonn_ops.nn.cell import KirchhoffCell
+from chonn_ops.nn.fixed_grid import FixedGridCKB
 from chonn_ops.nn.options import CKBOptions
 from chonn_ops.scan import DIRECTIONS, scan_field
 
-__all__ = ["CKB", "DIRECTIONS", "CKBOptions", "KirchhoffCell", "scan_field"]
+__all__ = ["CKB", "DIRECTIONS", "CKBOptions", "FixedGridCKB", "KirchhoffCell", "scan_field"]

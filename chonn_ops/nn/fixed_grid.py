@@ -1,0 +1,118 @@
+"""A block that always runs on one grid, so that a trained network may be asked at another one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class FixedGridCKB(nn.Module):
+    """A CKB that evolves on the grid it was trained on, whatever grid its input has::
+
+        Y = X + up(CKB(down X) - down X)
+
+    A scan takes one step a grid point and a depthwise convolution reaches to the next one, so the
+    operator that a block has learned belongs to a spacing; on a finer grid it would act on a
+    shorter range. Here the evolution sees the spacing it knows, as a spectral convolution sees the
+    modes it knows, and the residual path keeps the input's resolution. On the training grid this is
+    the block itself.
+
+    Fields are taken as samples at ``i / n``, ``i = 0..n-1``, of a unit interval an axis (the grid
+    of neuraloperator's positional embedding): a grid of 2n points contains the grid of n points,
+    and `down` then picks those points. Elsewhere both ways interpolate by cubic convolution
+    (Keys, "Cubic convolution interpolation for digital image processing", 1981), with the last
+    value repeated outside. On Darcy flow, trained at 16 x 16 and asked at 32 x 32, this beat steps
+    scaled by the spacing and scans of every other point.
+
+    Parameters
+    ----------
+    ckb : CKB
+        Block for channels-first fields of `ckb.spatial_dims` axes.
+    grid : tuple of int, optional
+        The grid to evolve on. Default: that of the first pass in training mode, which is kept in
+        the state dict; until then, every input's own.
+
+    Raises
+    ------
+    ValueError
+        For a block of sequences, or a grid of another number of axes or with less than one point.
+    """
+
+    def __init__(self, ckb: nn.Module, grid: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        if ckb.spatial_dims is None:
+            raise ValueError("ckb: expected a block with spatial_dims, got one for sequences")
+        self.ckb = ckb
+        self.grid = None if grid is None else self._checked(grid)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, dim, \\*grid)
+
+        Returns
+        -------
+        Tensor, shape of `x`
+        """
+        grid = tuple(x.shape[2:])
+        if self.training and self.grid is None:
+            self.grid = grid
+        if self.grid in (None, grid) or len(grid) != self.ckb.spatial_dims:
+            return self.ckb(x)  # which also refuses fields of another number of axes
+        coarse = resample(x, self.grid)
+        return x + resample(self.ckb(coarse) - coarse, grid)
+
+    def get_extra_state(self) -> Tensor:
+        """The grid, for the state dict; empty while unknown."""
+        return torch.tensor(self.grid or (), dtype=torch.long)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.grid = self._checked(state.tolist()) if len(state) else None
+
+    def extra_repr(self) -> str:
+        return f"grid={self.grid}"
+
+    def _checked(self, grid: tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        if len(grid) != self.ckb.spatial_dims or any(n < 1 for n in grid):
+            raise ValueError(
+                f"grid: expected {self.ckb.spatial_dims} positive sizes, got {tuple(grid)}"
+            )
+        return tuple(int(n) for n in grid)
+
+
+def resample(x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """Fields (B, C, \\*old) at the points of another grid, by cubic convolution along each axis.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, C, \\*old)
+        Samples at ``i / n`` along each axis.
+    grid : tuple of int
+        Points along each axis of the result.
+
+    Returns
+    -------
+    Tensor, shape (B, C, \\*grid)
+    """
+    for axis, points in enumerate(grid, start=2):
+        if x.shape[axis] != points:
+            weights = _cubic(x.shape[axis], points, x)
+            x = (x.movedim(axis, -1) @ weights).movedim(-1, axis)
+    return x
+
+
+def _cubic(old: int, new: int, like: Tensor) -> Tensor:
+    """Interpolation weights (old, new) between the grids i / old and j / new."""
+    position = torch.arange(new, device=like.device, dtype=torch.float64) * old / new
+    base = position.floor()
+    weights = torch.zeros(old, new, device=like.device, dtype=torch.float64)
+    for tap in range(-1, 3):
+        distance = (position - base - tap).abs()
+        near = (1.5 * distance - 2.5) * distance**2 + 1
+        far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+        weight = torch.where(distance <= 1, near, far)
+        index = (base.long() + tap).clamp(0, old - 1)
+        weights.scatter_add_(0, index[None], weight[None])
+    return weights.to(like.dtype)
