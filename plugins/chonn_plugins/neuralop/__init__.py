@@ -1,0 +1,38 @@
+"""neuraloperator's FNO, TFNO, SFNO and UNO take mixers beside or instead of their pointwise skips.
+
+``FNO((16, 16), 1, 1, 32, spectral_mixer="ckb")`` puts a Cascaded Kirchhoff Block where the first
+layer's pointwise skip was. The keywords, all optional and keyword-only:
+
+- ``spectral_mixer``: a name of the entry-point group ``neuralop.spectral_mixers``;
+- ``spectral_mixer_layers=(0,)``: the layers that get one; negative indices count from the end;
+- ``spectral_mixer_mode="replace"``: the mixer takes the place of the layer's skip;
+  ``"alongside"``: it is added to the skip;
+- ``spectral_mixer_kwargs=None``: options of the mixer; for "ckb" the fields of `CKBOptions`.
+
+Models that ask for no mixer are what they were: same weights for the same seed, same checkpoints.
+Weights outside the mixers are those of the plain model, too.
+
+Without touching neuraloperator's classes: ``FNO(..., conv_module=CKBSpectralConv)``.
+
+Other packages register mixers of their own: see `SpectralMixer`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chonn_plugins.neuralop.contract import SpectralMixer
+
+if TYPE_CHECKING:
+    from chonn_plugins.neuralop.conv import CKBSpectralConv
+
+__all__ = ["CKBSpectralConv", "SpectralMixer"]
+
+
+def __getattr__(name: str) -> object:
+    # Imported when first used: it needs neuralop and chonn_ops, the hook of a plain model neither.
+    if name == "CKBSpectralConv":
+        from chonn_plugins.neuralop.conv import CKBSpectralConv
+
+        return CKBSpectralConv
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,209 @@
+"""The ``spectral_mixer*`` keywords of a model: checked, and carried out on its layers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuralop.layers.complex import ComplexValued
+from neuralop.layers.skip_connections import skip_connection
+from torch import nn
+
+from chonn_plugins.neuralop import registry
+from chonn_plugins.neuralop.contract import SpectralMixer
+from chonn_plugins.neuralop.skips import MixedSkip, NoSkip, ProjectedMixer
+
+MODES = ("replace", "alongside")
+KEYWORDS: Mapping[str, Any] = {
+    "spectral_mixer": None,
+    "spectral_mixer_layers": (0,),
+    "spectral_mixer_mode": "replace",
+    "spectral_mixer_kwargs": None,
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a model: its `FNOBlocks` and its index in there."""
+
+    blocks: Any
+    index: int
+
+    @property
+    def n_modes(self) -> tuple[int, ...]:
+        return tuple(self.blocks.n_modes)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which mixer goes where.
+
+    Parameters
+    ----------
+    name : str
+        Entry point of the mixer.
+    mixer : SpectralMixer
+        What it loads.
+    layers : tuple of int
+        Indices of layers, all different; negative ones count from the end.
+    mode : {"replace", "alongside"}
+        Whether mixers take the places of the layers' skips or are added to them.
+    options : mapping
+        All options of the mixer, defaults included where it tells them.
+    """
+
+    name: str
+    mixer: SpectralMixer
+    layers: tuple[int, ...]
+    mode: str
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Placement | None:
+        """Read a model's ``spectral_mixer*`` keywords; None if they ask for no mixer.
+
+        Raises
+        ------
+        ValueError
+            For an unknown mixer, mode or option, layers that are no integers, or settings of a
+            mixer without a mixer.
+        """
+        values = {**KEYWORDS, **given}
+        name = values["spectral_mixer"]
+        layers = _indices(values["spectral_mixer_layers"])
+        mode = values["spectral_mixer_mode"]
+        if mode not in MODES:
+            raise ValueError(f"spectral_mixer_mode: expected one of {MODES}, got {mode!r}")
+        options = values["spectral_mixer_kwargs"]
+        options = {} if options is None else options
+        if not isinstance(options, Mapping):
+            raise ValueError(f"spectral_mixer_kwargs: expected a mapping, got {options!r}")
+        if name is None:
+            settings = {
+                "spectral_mixer_layers": (layers, KEYWORDS["spectral_mixer_layers"]),
+                "spectral_mixer_mode": (mode, KEYWORDS["spectral_mixer_mode"]),
+                "spectral_mixer_kwargs": (options, {}),
+            }
+            for setting, (value, default) in settings.items():
+                if value != default:
+                    raise ValueError(
+                        f"{setting}: expected spectral_mixer to be set as well, one of "
+                        f"{registry.known_names()}; got {setting}={value!r} alone"
+                    )
+            return None
+        mixer = registry.load(name)
+        defaults = getattr(mixer, "defaults", None)
+        unknown = sorted(set(options) - set(options if defaults is None else defaults))
+        if unknown:
+            raise ValueError(
+                f"spectral_mixer_kwargs: expected options of {name!r}, out of "
+                f"{sorted(defaults or ())}, got {', '.join(map(repr, unknown))}"
+            )
+        return cls(name, mixer, layers, mode, {**(defaults or {}), **options})
+
+    def keywords(self) -> dict[str, Any]:
+        """The model's keywords that ask for this placement, whatever the defaults."""
+        return {
+            "spectral_mixer": self.name,
+            "spectral_mixer_layers": self.layers,
+            "spectral_mixer_mode": self.mode,
+            "spectral_mixer_kwargs": dict(self.options),
+        }
+
+    def insert(self, layers: Sequence[Layer]) -> None:
+        """Put mixers into the chosen ones of a model's layers.
+
+        The parameters of mixers are drawn here, after those of the model. A layer whose input and
+        output channels differ (UNO) gets the mixer for its input channels and a linear map of its
+        own to the output channels.
+
+        Raises
+        ------
+        ValueError
+            For a layer that does not exist, or a mixer that does not fit or refuses its options.
+        """
+        for layer in self._chosen(layers):
+            blocks, index = layer.blocks, layer.index
+            if blocks.fno_skips is None:
+                blocks.fno_skips = nn.ModuleList(
+                    NoSkip(blocks.out_channels) for _ in range(blocks.n_layers)
+                )
+            skip = blocks.fno_skips[index]
+            branch = self._branch(layer)
+            lone = self.mode == "replace" or isinstance(skip, NoSkip)
+            blocks.fno_skips[index] = branch if lone else MixedSkip(skip, branch)
+
+    def _chosen(self, layers: Sequence[Layer]) -> list[Layer]:
+        count = len(layers)
+        wrong = [index for index in self.layers if not -count <= index < count]
+        if wrong:
+            raise ValueError(
+                f"spectral_mixer_layers: expected indices from {-count} to {count - 1} for a "
+                f"model of {count} layers, got {wrong[0]}"
+            )
+        positions = [index % count for index in self.layers]
+        if len(set(positions)) < len(positions):
+            raise ValueError(
+                f"spectral_mixer_layers: expected every layer once, got {self.layers} for a model "
+                f"of {count} layers"
+            )
+        chosen = [layers[position] for position in positions]
+        for layer in chosen:
+            self._check_fit(layer)
+        return chosen
+
+    def _check_fit(self, layer: Layer) -> None:
+        n_dim = len(layer.n_modes)
+        n_dims = getattr(self.mixer, "n_dims", (n_dim,))
+        if n_dim not in n_dims:
+            raise ValueError(
+                f"spectral_mixer: {self.name!r} expects a model of {_list(n_dims)} dimensions, "
+                f"got {n_dim}"
+            )
+        if layer.blocks.complex_data and not getattr(self.mixer, "complex_data", True):
+            raise ValueError(
+                f"spectral_mixer: {self.name!r} expects real fields, got complex_data=True"
+            )
+
+    def _branch(self, layer: Layer) -> nn.Module:
+        blocks, n_modes = layer.blocks, layer.n_modes
+        channels, out_channels = blocks.in_channels, blocks.out_channels
+        try:
+            branch = self.mixer(channels, n_modes, **self.options)
+        except (TypeError, ValueError, KeyError) as error:
+            # KeyError would reach users of `get_model` as an unknown model.
+            raise ValueError(
+                f"spectral_mixer_kwargs: {self.name!r} cannot be built for {channels} channels: "
+                f"{error}"
+            ) from error
+        if not isinstance(branch, nn.Module):
+            raise ValueError(
+                f"spectral_mixer: expected {self.name!r} to build a torch.nn.Module, "
+                f"got {type(branch).__name__}"
+            )
+        if channels != out_channels:
+            projection = skip_connection(
+                channels, out_channels, n_dim=len(n_modes), skip_type="linear"
+            )
+            branch = ProjectedMixer(branch, projection)
+        return ComplexValued(branch) if blocks.complex_data else branch
+
+
+def _indices(layers: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(layers, str) or any(isinstance(index, bool) for index in layers):
+            raise TypeError
+        indices = tuple(operator.index(index) for index in layers)
+    except TypeError:
+        indices = ()
+    if not indices:
+        raise ValueError(
+            f"spectral_mixer_layers: expected a sequence of layer indices, got {layers!r}"
+        )
+    return indices
+
+
+def _list(n_dims: Sequence[int]) -> str:
+    return ", ".join(map(str, n_dims))
