@@ -53,7 +53,7 @@ class CKBSpectralConv(SpectralConv, metaclass=_ConvType):
 
     @classmethod
     def with_options(cls, **options: Any) -> type[CKBSpectralConv]:
-        """A subclass whose blocks have these options, see `CKBOptions`.
+        """A subclass whose blocks have these options, see `chonn_plugins.neuralop.mixers.CKBMixer`.
 
         The same options give the same class; models with it can be pickled and saved.
 
@@ -69,7 +69,10 @@ class CKBSpectralConv(SpectralConv, metaclass=_ConvType):
                 f"got {', '.join(map(repr, unknown))}"
             )
         merged = {**ckb.defaults, **cls._options, **options}
-        ckb(1, (1,), **merged)  # checks the values, before a model is built
+        if isinstance(merged["grid"], list):  # a key of the cache below
+            merged["grid"] = tuple(merged["grid"])
+        axes = 1 if isinstance(merged["grid"], str) else len(merged["grid"])
+        ckb(1, (1,) * axes, **merged)  # checks the values, before a model is built
         return _subclass(cls, tuple(sorted(merged.items())))
 
     def __init__(

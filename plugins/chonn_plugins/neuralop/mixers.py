@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chonn_ops import CKB, CKBOptions
+from torch import nn
+
+from chonn_ops import CKB, CKBOptions, FixedGridCKB
 
 
 class CKBMixer:
     """``spectral_mixer="ckb"``: a Cascaded Kirchhoff Block of the layer's channels.
 
-    Options are the fields of `CKBOptions`; the order is at least 1.
+    Options are the fields of `CKBOptions` (the order is at least 1) and ``grid``:
+
+    - ``"training"``: the block evolves on the grid of the first training pass whatever grid a
+      field has, see `chonn_ops.FixedGridCKB`; the default, since FNOs are asked at resolutions
+      they were not trained on;
+    - ``"input"``: on the grid of the input;
+    - a sequence of sizes: on that grid.
     """
 
     n_dims = (1, 2, 3)
     complex_data = True
-    # What FNOs want otherwise than other hosts goes here; `conv.CKBSpectralConv` shares it.
-    defaults: Mapping[str, Any] = dataclasses.asdict(CKBOptions())
+    # What FNOs want otherwise than other hosts; `conv.CKBSpectralConv` shares it.
+    defaults: Mapping[str, Any] = {**dataclasses.asdict(CKBOptions()), "grid": "training"}
 
-    def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> CKB:
-        return CKB(channels, len(n_modes), **{**self.defaults, **options})
+    def __call__(
+        self,
+        channels: int,
+        n_modes: tuple[int, ...],
+        *,
+        grid: str | Sequence[int] = "training",
+        **options: Any,
+    ) -> nn.Module:
+        block = CKB(channels, len(n_modes), **options)
+        if grid == "input":
+            return block
+        if grid == "training":
+            return FixedGridCKB(block)
+        if isinstance(grid, str) or not isinstance(grid, Sequence):
+            raise ValueError(f"grid: expected 'training', 'input' or sizes, got {grid!r}")
+        return FixedGridCKB(block, tuple(grid))
 
 
 ckb = CKBMixer()
