@@ -36,15 +36,9 @@ References
    NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
-import contextlib
-import itertools
-import multiprocessing
 import os
-import signal
-import threading
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +47,7 @@ from tqdm import tqdm
 from chonn_ops import __version__
 from chonn_ops.problems._darcy_solver import NU_HIGH, NU_LOW, solve_samples
 from chonn_ops.problems._download import download
+from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.hdf5 import create_darcy_file
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
@@ -210,71 +205,8 @@ def _solved_tasks(
     """(M, R, R) phases and solutions, in the order of the samples."""
     tasks = _tasks(n_samples, resolution, seed)
     workers = min(workers, -(-n_samples // SAMPLES_PER_TASK))
-    if workers == 1:
-        for is_high in tasks:
-            yield is_high, solve_samples(is_high, beta)
-        return
-    # Spawned, not forked: torch's threads are running in the parent.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    pending: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()
-    try:
-        # Enough to keep every worker busy, few enough to hold in memory.
-        first = list(itertools.islice(tasks, 4 * workers))
-        with _worker_environment():
-            pending.extend(
-                (is_high, pool.submit(solve_samples, is_high, beta)) for is_high in first
-            )
-        while pending:
-            is_high, future = pending.popleft()
-            u = future.result()
-            if (following := next(tasks, None)) is not None:
-                pending.append((following, pool.submit(solve_samples, following, beta)))
-            yield is_high, u
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    return ordered_map(partial(_solve_task, beta=beta), tasks, workers)
 
 
-@contextlib.contextmanager
-def _worker_environment() -> Iterator[None]:
-    """Processes started inside use one BLAS thread each and leave Ctrl-C to their parent."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    earlier = {name: os.environ.get(name) for name in names}
-    has_masks = hasattr(signal, "pthread_sigmask")  # Not on Windows.
-    with _deferred_signals():
-        # A new program inherits the mask of the thread that starts it.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_masks else set()
-        os.environ.update(dict.fromkeys(names, "1"))
-        try:
-            yield
-        finally:
-            for name, value in earlier.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-            if has_masks:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@contextlib.contextmanager
-def _deferred_signals() -> Iterator[None]:
-    """Raise what Ctrl-C and SIGTERM raise only after the block.
-
-    An exception half-way through the start of a process would leave a broken one behind. Blocking
-    the signals is not enough: they reach Python through any other thread.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number in received:
-        signal.raise_signal(number)
+def _solve_task(is_high: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    return is_high, solve_samples(is_high, beta)

@@ -1,0 +1,99 @@
+"""A function over many tasks in several processes, results in the order of the tasks."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def ordered_map(
+    function: Callable[[Task], Result], tasks: Iterator[Task], workers: int
+) -> Iterator[Result]:
+    """Results of ``function`` over ``tasks``, in their order.
+
+    Parameters
+    ----------
+    function : callable
+        With more than one worker it must be importable by name, or a partial of such a function.
+    tasks : iterator
+        Taken only a few ahead of the results.
+    workers : int
+        Processes; 1 runs everything in this one.
+
+    Yields
+    ------
+    Result
+        Whatever `function` returns. Its exceptions are raised here, and no process outlives the
+        generator.
+    """
+    if workers == 1:
+        yield from map(function, tasks)
+        return
+    # Spawned, not forked: torch's threads are running in the parent.
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        # Enough to keep every worker busy, few enough to hold in memory.
+        first = list(itertools.islice(tasks, 4 * workers))
+        with _worker_environment():
+            pending: deque[Future[Result]] = deque(pool.submit(function, task) for task in first)
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(function, task) for task in itertools.islice(tasks, 1))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _worker_environment() -> Iterator[None]:
+    """Processes started inside use one BLAS thread each and leave Ctrl-C to their parent."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    earlier = {name: os.environ.get(name) for name in names}
+    has_masks = hasattr(signal, "pthread_sigmask")  # Not on Windows.
+    with _deferred_signals():
+        # A new program inherits the mask of the thread that starts it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_masks else set()
+        os.environ.update(dict.fromkeys(names, "1"))
+        try:
+            yield
+        finally:
+            for name, value in earlier.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+            if has_masks:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Raise what Ctrl-C and SIGTERM raise only after the block.
+
+    An exception half-way through the start of a process would leave a broken one behind. Blocking
+    the signals is not enough: they reach Python through any other thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
