@@ -1,10 +1,11 @@
-"""PDEBench's HDF5 layout for Darcy flow.
+"""HDF5 files: reading with clear errors, and PDEBench's layout for Darcy flow.
 
-``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and ``y-coordinate`` (R,), all float32;
-attribute ``beta``.
+The layout: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and ``y-coordinate`` (R,),
+all float32; attribute ``beta``.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,3 +51,32 @@ def create_darcy_file(
         file.attrs["beta"] = float(beta)
         file.attrs["source"] = source
         yield nu, tensor
+
+
+@contextlib.contextmanager
+def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
+    """An HDF5 file to read, with one clear error if it is damaged or holds something else.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no HDF5 file, is truncated, or lacks what the block reads from it.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, KeyError, RuntimeError) as error:
+        # h5py raises any of these for a truncated file, a wrong name or a damaged block.
+        raise ValueError(f"{path}: damaged, or not the expected HDF5 file ({error})") from error
+
+
+def dataset(file: "h5py.File | h5py.Group", name: str) -> h5py.Dataset:
+    """The data set ``name``; KeyError if it is missing or a group."""
+    found = file[name]
+    if not isinstance(found, h5py.Dataset):
+        raise KeyError(f"{name} is no data set")
+    return found
