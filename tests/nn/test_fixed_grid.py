@@ -87,6 +87,11 @@ def test_resampling_keeps_constants_and_common_points(old, new):
     torch.testing.assert_close(resample(resample(x, (3 * old,)), (old,)), x)
 
 
+def test_resampling_keeps_straight_lines_up_to_the_ends():
+    line = torch.arange(7.0).view(1, 1, 7) / 7
+    torch.testing.assert_close(resample(line, (21,)), torch.arange(21.0).view(1, 1, 21) / 21)
+
+
 def test_resampling_converges_with_third_order_inside():
     errors = []
     for n in (16, 32, 64):
