@@ -76,7 +76,8 @@ def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
 
 def dataset(file: "h5py.File | h5py.Group", name: str) -> h5py.Dataset:
     """The data set ``name``; KeyError if it is missing or a group."""
-    found = file[name]
+    # h5py's own message does not name what is missing.
+    found = file.get(name)
     if not isinstance(found, h5py.Dataset):
-        raise KeyError(f"{name} is no data set")
+        raise KeyError(f"no data set {name}")
     return found

@@ -1,0 +1,289 @@
+"""Poisson's equation with sine-series sources: data set card, generator, download and reader.
+
+========== =====================================================================================
+Equation   ``-laplace u = f``; learn ``f -> u``
+Domain     unit square, R x R nodes ``x_p = p / (R - 1)`` with the boundary among them,
+           dimensionless. Axis 0 is x, axis 1 is y
+Boundary   ``u = 0``; f vanishes there too
+Input      ``f = pi / K^2 sum_{i,j=1..K} a_ij (i^2 + j^2)^(-r) sin(pi i x) sin(pi j y)`` with
+           ``r = -0.5`` and ``a_ij ~ U[-1, 1]``
+Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact
+Parameters K = 16, out of distribution K = 20; R = 64
+Splits     of the file IN: samples 0-1023 train, 1024-1151 validation, 1152-1407 test; of the file
+           OUT (K = 20): 0-255
+Seeds      IN draws from child 0 and OUT from child 1 of ``numpy.random.SeedSequence(seed)``, sample
+           after sample: sample i is the same for every number of samples and on every grid
+Generator  the two sums in float64, stored as float32
+Cost       1 s for both files on one core, 60 MB
+Layout     that of CNO: HDF5, groups ``Sample_{i}`` with ``input`` and ``output`` (R, R). IN also
+           has the scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the
+           training samples; every split is normalised with them. Ours also have the attribute
+           ``source``
+Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
+           Zenodo record 10406879; `fetch` gets them. We know no published checksum: `fetch` asks
+           the record itself for the archive's md5, and the zip has a CRC of each file
+========== =====================================================================================
+
+Neither the CNO paper nor its code says where the nodes of the published files lie. Nodes on the
+boundary agree with the coordinates that CNO's code hands its models, ``linspace(0, 1, 64)``.
+
+References
+----------
+.. [1] B. Raonic et al., "Convolutional Neural Operators for robust and accurate learning of PDEs",
+   NeurIPS 2023. Data: https://zenodo.org/records/10406879
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+from chonn_ops import __version__
+from chonn_ops.problems._archive import fetch_members
+from chonn_ops.problems._files import refuse_existing, whole_file
+from chonn_ops.problems.hdf5 import dataset, open_hdf5
+
+R_EXPONENT = -0.5
+K_IN, K_OUT = 16, 20
+RESOLUTION = 64
+N_IN, N_OUT = 1408, 256
+N_TRAIN = 1024
+SPLITS = MappingProxyType(
+    {
+        "train": ("IN", range(1024)),
+        "validation": ("IN", range(1024, 1152)),
+        "test": ("IN", range(1152, 1408)),
+        "out_of_distribution": ("OUT", range(256)),
+    }
+)
+ARCHIVE_DOI, ARCHIVE_NAME = "10.5281/zenodo.10406879", "data.zip"
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Ranges of the training samples; `input` and `output` map them to [0, 1].
+
+    Parameters
+    ----------
+    min_inp, max_inp, min_out, max_out : float
+        As in the file IN.
+    """
+
+    min_inp: float
+    max_inp: float
+    min_out: float
+    max_out: float
+
+    def input(self, f: np.ndarray) -> np.ndarray:
+        """Normalised source."""
+        return (f - self.min_inp) / (self.max_inp - self.min_inp)
+
+    def output(self, u: np.ndarray) -> np.ndarray:
+        """Normalised solution."""
+        return (u - self.min_out) / (self.max_out - self.min_out)
+
+    def physical_output(self, u: np.ndarray) -> np.ndarray:
+        """Solution from a normalised one."""
+        return u * (self.max_out - self.min_out) + self.min_out
+
+
+def file_name(kind: str, resolution: int = RESOLUTION) -> str:
+    """CNO's file name; `kind` is "IN" or "OUT"."""
+    return f"PoissonData_{resolution}x{resolution}_{kind}.h5"
+
+
+def fields(a: np.ndarray, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
+    """Source and exact solution of coefficients.
+
+    Parameters
+    ----------
+    a : ndarray
+        (..., K, K).
+    resolution : int
+        Nodes R along an axis.
+
+    Returns
+    -------
+    f, u : ndarray
+        (..., R, R), float64.
+    """
+    k = a.shape[-1]
+    number = np.arange(1, k + 1)
+    sine = np.sin(np.pi * number[:, None] * np.linspace(0, 1, resolution))
+    # sin(pi i) is not quite 0 in floating point, and the boundary value is.
+    sine[:, -1] = 0
+    squares = (number**2)[:, None] + number**2
+    weighted = np.pi / k**2 * a * squares**-R_EXPONENT
+    f = sine.T @ weighted @ sine
+    u = sine.T @ (weighted / (np.pi**2 * squares)) @ sine
+    return f, u
+
+
+def generate(
+    folder: "str | os.PathLike[str]" = ".",
+    n_in: int = N_IN,
+    n_out: int = N_OUT,
+    resolution: int = RESOLUTION,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool = True,
+) -> tuple[Path, Path]:
+    """Generate both files in CNO's layout.
+
+    Parameters
+    ----------
+    folder : path
+        Existing folder for the files, each of which appears when it is complete.
+    n_in, n_out : int
+        Samples with K = 16 and with K = 20. With fewer than 1024 of the first, the ranges are
+        those of all of them.
+    resolution, seed : int
+        R and the seed.
+    force : bool
+        Replace existing files.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    tuple of Path
+        The files IN and OUT.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    FileExistsError
+        If a file exists and `force` is not set.
+    """
+    for name, value, least in (
+        ("n_in", n_in, 1),
+        ("n_out", n_out, 1),
+        ("resolution", resolution, 3),
+        ("seed", seed, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    paths = Path(folder) / file_name("IN", resolution), Path(folder) / file_name("OUT", resolution)
+    for path in paths:
+        refuse_existing(path, force)
+    children = np.random.SeedSequence(seed).spawn(2)
+    with tqdm(total=n_in + n_out, unit="sample", disable=not progress) as bar:
+        for path, child, k, n_samples in zip(
+            paths, children, (K_IN, K_OUT), (n_in, n_out), strict=True
+        ):
+            with whole_file(path, force) as staged, h5py.File(staged, "x") as file:
+                file.attrs["source"] = f"chonn-ops {__version__} Poisson generator, seed {seed}"
+                samples = _samples(child, n_samples, k, resolution)
+                ranges = _write(file, samples, bar)
+                if path == paths[0]:
+                    for name, value in zip(_RANGES, ranges, strict=True):
+                        file[name] = value
+    return paths
+
+
+def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
+    """Download CNO's archive (2.4 GB) and keep its two Poisson files.
+
+    Parameters
+    ----------
+    folder : path
+        Existing folder for the files and, until they are taken out of it, for the archive. An
+        interrupted download is taken up again.
+    force : bool
+        Download again and replace existing files.
+
+    Returns
+    -------
+    bool
+        False if both files were there already. They are not compared with anything.
+
+    Raises
+    ------
+    ConnectionError
+        If the download fails; what has arrived is kept for the next call.
+    ValueError
+        If the archive is damaged or does not hold the files.
+    """
+    paths = [Path(folder) / file_name(kind) for kind in ("IN", "OUT")]
+    if not force and all(path.is_file() for path in paths):
+        return False
+    fetch_members(ARCHIVE_DOI, ARCHIVE_NAME, paths, force)
+    return True
+
+
+def read_normalization(folder: "str | os.PathLike[str]") -> Normalization:
+    """Ranges of the training samples, from the file IN."""
+    with open_hdf5(Path(folder) / file_name("IN")) as file:
+        return Normalization(*(float(dataset(file, name)[()]) for name in _RANGES))
+
+
+def read(
+    folder: "str | os.PathLike[str]", split: str, n_samples: "int | None" = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised inputs and outputs of one split, from generated or published files.
+
+    Parameters
+    ----------
+    folder : path
+        Holds the files IN and OUT.
+    split : str
+        "train", "validation", "test" or "out_of_distribution".
+    n_samples : int, optional
+        Only the first ones.
+
+    Returns
+    -------
+    f, u : ndarray
+        (N, R, R), float32, normalised with the training ranges: `read_normalization`.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If a file is missing or damaged, or holds fewer samples; if the split is unknown.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"expected a split of {list(SPLITS)}, got {split!r}")
+    normalization = read_normalization(folder)
+    kind, samples = SPLITS[split]
+    if n_samples is not None and not 1 <= n_samples <= len(samples):
+        raise ValueError(f"n_samples must be 1 to {len(samples)} for {split}, got {n_samples}")
+    with open_hdf5(Path(folder) / file_name(kind)) as file:
+        pairs = [
+            (dataset(file, f"Sample_{i}/input")[...], dataset(file, f"Sample_{i}/output")[...])
+            for i in samples[:n_samples]
+        ]
+    f = normalization.input(np.stack([pair[0] for pair in pairs]))
+    u = normalization.output(np.stack([pair[1] for pair in pairs]))
+    return f.astype(np.float32), u.astype(np.float32)
+
+
+_RANGES = ("min_inp", "max_inp", "min_out", "max_out")
+
+
+def _samples(
+    seed: np.random.SeedSequence, n_samples: int, k: int, resolution: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    for _ in range(n_samples):
+        yield fields(rng.uniform(-1, 1, (k, k)), resolution)
+
+
+def _write(
+    file: h5py.File, samples: Iterator[tuple[np.ndarray, np.ndarray]], bar: tqdm
+) -> tuple[float, float, float, float]:
+    """Write samples; the ranges of the training samples among them."""
+    low, high = np.full(2, np.inf), np.full(2, -np.inf)
+    for index, pair in enumerate(samples):
+        for name, field in zip(("input", "output"), pair, strict=True):
+            file[f"Sample_{index}/{name}"] = field.astype("f4")
+        if index < N_TRAIN:
+            low = np.minimum(low, [field.min() for field in pair])
+            high = np.maximum(high, [field.max() for field in pair])
+        bar.update()
+    return low[0], high[0], low[1], high[1]
