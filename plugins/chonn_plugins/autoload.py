@@ -25,13 +25,15 @@ from types import ModuleType
 from typing import Any
 
 # Host module -> our "module" to import once it is loaded, or "module:function" to call.
-# Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us.
+# Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us. Ours run
+# before the host is an attribute of its parent: `from neuralop.models import fno` works there.
 HOSTS = {
     "timm.models": "chonn_ops.models.chonn",
     "neuralop.models.fno": "chonn_plugins.neuralop.fno:install",
     "neuralop.models.uno": "chonn_plugins.neuralop.uno:install",
 }
 
+_tried: set[str] = set()
 _warned: set[str] = set()
 
 
@@ -46,7 +48,7 @@ def arm() -> None:
     try:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
-        _finder.waiting.update(host for host in HOSTS if host in sys.modules)
+        _finder.waiting.update(host for host in HOSTS.keys() - _tried if host in sys.modules)
         _finder.integrate_waiting()
     except Exception as error:
         _disable("its hosts", error)
@@ -128,17 +130,24 @@ class _HostLoader(Loader):
 
 
 def _is_loading(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return getattr(spec, "_initializing", False) is True
+    try:
+        return getattr(sys.modules[name].__spec__, "_initializing", False) is True
+    except Exception:  # not there, or a stand-in
+        return False
 
 
 def _integrate(host: str) -> None:
+    _tried.add(host)
     try:
         name, _, function = HOSTS[host].partition(":")
         module = import_module(name)
         if function:
             getattr(module, function)()
     except Exception as error:
+        if type(error).__name__ == "_DeadlockError":
+            # Another thread is importing our side, which waits for the host that we are loading.
+            _finder.waiting.add(host)
+            return
         package = host.partition(".")[0]
         lacking = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
         if lacking.partition(".")[0] != package:
