@@ -197,12 +197,23 @@ def _info(_arguments: argparse.Namespace) -> None:
     print(", ".join(f"{name} {_version_of(name)}" for name in INFO_PACKAGES))
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(f"torch threads: {torch.get_num_threads()}; CUDA device: {cuda}")
+    print(f"timm and neuraloperator know chonn-ops after `import torch`: {_autoload_state()}")
     backends = scan.available_backends()
     print(f"scan backends: {', '.join(backends)}")
     if "cpu" in backends:
         print("C kernel: built")
     else:
         print("C kernel: not built, CPU scans use the slower torch backend")
+
+
+def _autoload_state() -> str:
+    """Whether `import torch` arms the integrations, and if not, why."""
+    for switch in ("CHONN_AUTOLOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
+        if os.environ.get(switch) == "0":
+            return f"no, {switch}=0; after `import chonn_ops`, yes"
+    if not importlib.metadata.entry_points(group="torch.backends", name="chonn_ops"):
+        return "no, installed before it could: install chonn-ops again"
+    return "yes"
 
 
 def _version_of(package: str) -> str:

@@ -53,6 +53,33 @@ def test_info_asks_the_real_scan_package(capsys):
     assert "scan backends: reference, torch" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("environment", "points", "state"),
+    [
+        ({}, [1], "yes"),
+        ({"CHONN_AUTOLOAD": "0"}, [1], "no, CHONN_AUTOLOAD=0; after `import chonn_ops`, yes"),
+        (
+            {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            [1],
+            "no, TORCH_DEVICE_BACKEND_AUTOLOAD=0; after `import chonn_ops`, yes",
+        ),
+        ({}, [], "no, installed before it could: install chonn-ops again"),
+    ],
+    ids=["on", "ours-off", "torchs-off", "old-installation"],
+)
+def test_info_says_whether_import_torch_arms_the_integrations(
+    capsys, monkeypatch, environment, points, state
+):
+    for switch in ("CHONN_AUTOLOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
+        monkeypatch.delenv(switch, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: points)
+    assert cli.main(["info"]) == 0
+    line = f"timm and neuraloperator know chonn-ops after `import torch`: {state}\n"
+    assert line in capsys.readouterr().out
+
+
 def test_generate(folder, capsys):
     h5py = pytest.importorskip("h5py")
     pytest.importorskip("pooch")
