@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -18,11 +19,17 @@ class PositionLinear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            return F.linear(input, self.weight, self.bias)
+        else:
+            return self._forward(input)
+
+    def _forward(self, input: Tensor) -> Tensor:
         if input.dim() < 3 or input.device.type != "cpu" or torch.compiler.is_compiling():
-            return super().forward(input)
+            return F.linear(input, self.weight, self.bias)
         positions = math.prod(input.shape[1:-1])
         if self.weight.numel() > positions * sum(self.weight.shape):
-            return super().forward(input)
+            return F.linear(input, self.weight, self.bias)
         lines = input.flatten(1, -2)
         weights = self.weight.mT.expand(input.shape[0], *self.weight.mT.shape)
         if self.bias is None:

@@ -93,6 +93,8 @@ class CKB(nn.Module):
         if spatial_dims not in (None, 1, 2, 3):
             raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
         self.dim, self.spatial_dims = dim, spatial_dims
+        # Beside the options, which TorchScript cannot read.
+        self._parallel, self._inject = topology == "parallel", stage_input == "inject"
         inner = expand * dim
         factory = {"device": device, "dtype": dtype}
         self.norm = _NORMS[norm](dim, **factory)
@@ -143,23 +145,40 @@ class CKB(nn.Module):
         -------
         Tensor, shape of `x`
         """
-        self._check(x)
-        field = x if self.spatial_dims is None else x.movedim(1, -1)
+        if not torch.jit.is_scripting():
+            self._check(x)
+        if self.spatial_dims is None:
+            return x + self.branch(x)
+        return x + self.branch(x.movedim(1, -1)).movedim(-1, 1)
+
+    def branch(self, field: Tensor) -> Tensor:
+        """What the block adds to its input, for backbones with residuals of their own.
+
+        Parameters
+        ----------
+        field : Tensor, shape (B, \\*grid, dim)
+            Channels-last whatever `spatial_dims`, which is the number of grid axes.
+
+        Returns
+        -------
+        Tensor, shape of `field`
+        """
         u, gate = self.in_proj(self.norm(field)).chunk(2, dim=-1)
         u = self.depthwise(u.movedim(-1, 1)).movedim(1, -1)
         u = F.silu(self.pointwise(u))
-        y = self.out_proj(self.cascade(u) * F.silu(gate))
-        return x + (y if self.spatial_dims is None else y.movedim(-1, 1))
+        return self.out_proj(self.cascade(u) * F.silu(gate))
 
     def cascade(self, u: Tensor) -> Tensor:
         """Sum of all stage outputs for a driving signal of shape (B, \\*grid, expand * dim)."""
-        parallel = self.options.topology == "parallel"
-        inject = self.options.stage_input == "inject"
-        y = total = self.cells[0](u)
-        for cell in self.cells[1:]:
-            stage_input = u if parallel else u + y if inject else y
-            y = cell(stage_input)
-            total = total + y
+        y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
+        for stage, cell in enumerate(self.cells):
+            if stage == 0 or self._parallel:
+                y = cell(u)
+            elif self._inject:
+                y = cell(u + y)
+            else:
+                y = cell(y)
+            total = y if stage == 0 else total + y
         return total
 
     def _check(self, x: Tensor) -> None:
@@ -178,7 +197,8 @@ class _FieldNorm(nn.GroupNorm):
         super().__init__(1, dim, device=device, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input.movedim(-1, 1)).movedim(1, -1)
+        field = input.movedim(-1, 1)
+        return F.group_norm(field, 1, self.weight, self.bias, self.eps).movedim(1, -1)
 
 
 # "open": the scan's mirror image repeats the last point (its way back starts there), as "replicate"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.scan import kirchhoff_scan, scan_field
 from chonn_ops.scan._checks import check_modes
+from chonn_ops.scan._field import scan_checked_field
 
 
 class KirchhoffCell(nn.Module):
@@ -135,45 +136,37 @@ class KirchhoffCell(nn.Module):
         b, c : Tensor, shape (..., N)
         """
         low_rank, b, c = self.selective_proj(u).split(
-            (self.dt_rank, self.d_state, self.d_state), dim=-1
+            [self.dt_rank, self.d_state, self.d_state], dim=-1
         )
         raw = self.dt_proj(low_rank)
         delta = F.softplus(raw.to(_at_least_float32(raw.dtype))).to(raw.dtype)
         return delta, b, c
 
-    def forward(
-        self,
-        u: Tensor,
-        *,
-        initial_state: Tensor | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, u: Tensor) -> Tensor:
         """Scan a sequence or a channels-last field.
 
         Parameters
         ----------
         u : Tensor, shape (B, L, D) or (B, \\*grid, D)
-        initial_state : Tensor, shape (B, D, N), optional
-            State before the first position; raster only.
-        return_state : bool
-            Also return the state after the last position; raster only.
 
         Returns
         -------
-        y : Tensor, shape of `u`
-        state : Tensor, shape (B, D, N)
-            Only if `return_state`.
+        Tensor, shape of `u`
 
         Raises
         ------
         ValueError
-            If the channels differ from `dim`, or states are asked for in a mode without one.
+            If the channels differ from `dim`.
         """
-        if u.ndim < 3 or u.shape[-1] != self.dim:
-            raise ValueError(f"u: expected shape (B, *grid, {self.dim}), got {tuple(u.shape)}")
+        if not torch.jit.is_scripting():
+            self._check(u)
         delta, b, c = self.coefficients(u)
         u = u.to(delta.dtype)  # autocast casts the projections, not their input
-        if initial_state is None and not return_state:
+        modes = (self.directions, self.termination, self.constrained)
+        if torch.jit.is_scripting():
+            return scan_checked_field(u, delta, self.decay, b, c, self.skip, *modes, None)
+        else:
+            directions, termination, passive = modes
             return scan_field(
                 u,
                 delta,
@@ -181,30 +174,55 @@ class KirchhoffCell(nn.Module):
                 b,
                 c,
                 self.skip,
-                directions=self.directions,
-                termination=self.termination,
-                passive=self.constrained,
+                directions=directions,
+                termination=termination,
+                passive=passive,
             )
+
+    def _check(self, u: Tensor) -> None:
+        if u.dim() < 3 or u.shape[-1] != self.dim:
+            raise ValueError(f"u: expected shape (B, *grid, {self.dim}), got {tuple(u.shape)}")
+
+    def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scan a part of a sequence from the state that the part before it left; raster only.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, L, D)
+        state : Tensor, shape (B, D, N), optional
+            State before the first position; rest if absent.
+
+        Returns
+        -------
+        y : Tensor, shape (B, L, D)
+        state : Tensor, shape (B, D, N)
+            State after the last position.
+
+        Raises
+        ------
+        ValueError
+            If the shape does not fit, or `directions` has no state to hand on.
+        """
         if self.directions != "raster":
             raise ValueError(
-                "initial_state and return_state: expected directions='raster' "
-                f"(one line, one way), got {self.directions!r}"
+                "a state to hand on: expected directions='raster' (one line, one way), "
+                f"got {self.directions!r}"
             )
-        u_line, delta_line, b_line, c_line = (t.flatten(1, -2) for t in (u, delta, b, c))
-        y, state = kirchhoff_scan(
-            u_line,
-            delta_line,
+        if u.dim() != 3 or u.shape[-1] != self.dim:
+            raise ValueError(f"u: expected shape (B, L, {self.dim}), got {tuple(u.shape)}")
+        delta, b, c = self.coefficients(u)
+        return kirchhoff_scan(
+            u.to(delta.dtype),
+            delta,
             self.decay,
-            b_line,
-            c_line,
+            b,
+            c,
             self.skip,
-            initial_state=initial_state,
+            initial_state=state,
             return_state=True,
             termination=self.termination,
             passive=self.constrained,
         )
-        y = y.reshape(u.shape)
-        return (y, state) if return_state else y
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One position of a raster scan, for streaming.
@@ -220,7 +238,7 @@ class KirchhoffCell(nn.Module):
         y : Tensor, shape (B, D)
         state : Tensor, shape (B, D, N)
         """
-        y, state = self.forward(u.unsqueeze(1), initial_state=state, return_state=True)
+        y, state = self.advance(u.unsqueeze(1), state)
         return y.squeeze(1), state
 
     def extra_repr(self) -> str:

@@ -94,11 +94,32 @@ def scan_field(
     and the terminations other than "matched" are this package's own.
     """
     check_arguments(u, delta, decay, b, c, d, None, termination, directions, axes="*grid")
+    return scan_checked_field(u, delta, decay, b, c, d, directions, termination, passive, backend)
+
+
+def scan_checked_field(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    directions: str,
+    termination: str,
+    passive: bool,
+    backend: str | None,
+) -> Tensor:
+    """`scan_field` without its checks and keywords, neither of which TorchScript knows."""
     # Views where the grid has one stride, as it has in a slice of channels: else copies.
-    lines = [field.flatten(1, -2) for field in (u, delta, b, c)]
     y, _ = call(
-        *(lines[0], lines[1], decay, lines[2], lines[3], d, None),
-        grid=u.shape[1:-1],
+        u.flatten(1, -2),
+        delta.flatten(1, -2),
+        decay,
+        b.flatten(1, -2),
+        c.flatten(1, -2),
+        d,
+        None,
+        grid=list(u.shape[1:-1]),
         directions=directions,
         reverse=False,
         termination=termination,

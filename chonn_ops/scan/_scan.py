@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from chonn_ops.scan import _op
+from chonn_ops.scan import _op  # noqa: F401 - registers the operator
 from chonn_ops.scan._checks import check_arguments
 
 
@@ -18,7 +17,7 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
 
 def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
     """Steps within which no state grows by more than e^80; float32 ends at e^88."""
-    fastest = (-decay).amax(1).clamp_min(torch.finfo(torch.float32).tiny)
+    fastest = (-decay).amax(1).clamp_min(1e-37)  # near the least float32 that is not denormal
     return torch.minimum(delta, (80 / fastest).to(delta.dtype))
 
 
@@ -31,19 +30,39 @@ def call(
     d: Tensor | None,
     initial_state: Tensor | None,
     *,
-    grid: Sequence[int],
+    grid: list[int],
     directions: str,
     reverse: bool,
     termination: str,
     backend: str | None,
     passive: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The operator on checked (B, P, C) fields: output and final state (empty but for "raster")."""
+    """The operator on checked (B, P, C) fields: output and final state (empty but for "raster").
+
+    By the dispatcher's name, which TorchScript knows too; so no argument is unpacked here.
+    """
     if not passive:
         delta = _limit_growth(delta, decay)
-    inputs = (u, delta, decay, b, c, d, initial_state)
-    modes = (grid, directions, reverse, termination, backend or "", passive)
-    y, state, _ = _op.scan(*inputs, *modes, _needs_gradient(*inputs))
+    keep = torch.is_grad_enabled()
+    if not torch.jit.is_scripting():
+        keep = _needs_gradient(u, delta, decay, b, c, d, initial_state)
+    forced = "" if backend is None else backend
+    y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
+        u,
+        delta,
+        decay,
+        b,
+        c,
+        d,
+        initial_state,
+        grid,
+        directions,
+        reverse,
+        termination,
+        forced,
+        passive,
+        keep,
+    )
     return y, state
 
 

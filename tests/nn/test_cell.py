@@ -28,9 +28,10 @@ def test_step_equals_forward():
 def test_split_sequence_equals_whole():
     cell = make_cell()
     u = torch.randn(2, 19, 6, dtype=torch.float64)
-    whole, final = cell(u, return_state=True)
-    head, state = cell(u[:, :8], return_state=True)
-    tail, state = cell(u[:, 8:], initial_state=state, return_state=True)
+    whole, final = cell.advance(u)
+    head, state = cell.advance(u[:, :8])
+    tail, state = cell.advance(u[:, 8:], state)
+    torch.testing.assert_close(whole, cell(u))
     torch.testing.assert_close(torch.cat((head, tail), 1), whole)
     torch.testing.assert_close(state, final)
 
@@ -166,6 +167,7 @@ def test_module_in_low_precision_stays_close(dtype):
             lambda: KirchhoffCell(4, directions="cross").step(torch.zeros(1, 4)),
             "expected directions='raster'.*got 'cross'",
         ),
+        (lambda: KirchhoffCell(4).advance(torch.zeros(1, 5, 3)), r"\(B, L, 4\), got \(1, 5, 3\)"),
         (lambda: KirchhoffCell(4, termination="short"), "'cross' or 'axial'.*got 'short'"),
         (lambda: KirchhoffCell(4, termination="closed"), "expected one of .*got 'closed'"),
         (lambda: KirchhoffCell(4, directions="up"), "expected one of .*got 'up'"),
