@@ -1,4 +1,4 @@
-# Targets: setup, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-pyclaw, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.chonn-setup
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml constraints.txt hatch_build.py $(wildcard chonn_ops/scan/csrc/*)
 
-.PHONY: setup demo test bench lint tables
+.PHONY: setup setup-pyclaw demo test bench lint tables
 
 setup: $(STAMP)
 
@@ -18,6 +18,11 @@ $(STAMP): $(INPUTS)
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python pdebench==0.1.0
 	$(BIN)/chonn info
 	@touch $@
+
+# The solver behind shallow-water data, built from source in about two minutes.
+setup-pyclaw: setup
+	command -v gfortran || apt-get install -y --no-install-recommends gfortran
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt clawpack
 
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
