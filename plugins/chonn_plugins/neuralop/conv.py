@@ -71,7 +71,7 @@ class CKBSpectralConv(SpectralConv, metaclass=_ConvType):
         merged = {**ckb.defaults, **cls._options, **options}
         if isinstance(merged["grid"], list):  # a key of the cache below
             merged["grid"] = tuple(merged["grid"])
-        axes = 1 if isinstance(merged["grid"], str) else len(merged["grid"])
+        axes = len(merged["grid"]) if isinstance(merged["grid"], tuple) else 1
         ckb(1, (1,) * axes, **merged)  # checks the values, before a model is built
         return _subclass(cls, tuple(sorted(merged.items())))
 
