@@ -1,0 +1,82 @@
+"""neuraloperator with our keywords, small models with mixers, and stand-ins for entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+
+pytest.importorskip("neuralop")
+
+from neuralop.models import FNO, UNO
+
+import chonn_plugins.neuralop.fno
+import chonn_plugins.neuralop.uno
+from chonn_plugins.neuralop import registry
+
+chonn_plugins.neuralop.fno.install()
+chonn_plugins.neuralop.uno.install()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads cost these sizes ten times more than they save where others use the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def fno():
+    """Build an FNO with a mixer in its first layer; same seed, same weights."""
+
+    def build(n_dim: int = 2, *, model=FNO, **keywords):
+        torch.manual_seed(0)
+        small = {"n_modes": (4,) * n_dim, "in_channels": 2, "out_channels": 1, "n_layers": 3}
+        return model(**{**small, "hidden_channels": 6, "spectral_mixer": "ckb", **keywords})
+
+    return build
+
+
+@pytest.fixture
+def uno():
+    """Build a UNO; its layers have 6 -> 6, 6 -> 8, 8 -> 8 and 8 + 6 -> 6 channels."""
+
+    def build(**keywords):
+        torch.manual_seed(0)
+        layers = {
+            "n_layers": 4,
+            "uno_out_channels": [6, 8, 8, 6],
+            "uno_n_modes": [[6, 6], [4, 4], [4, 4], [6, 4]],
+            "uno_scalings": [[1, 1], [0.5, 0.5], [1, 1], [2, 2]],
+            "horizontal_skips_map": {3: 0},
+            "channel_mlp_skip": "linear",
+        }
+        width = {"hidden_channels": 6, "lifting_channels": 8, "projection_channels": 8}
+        return UNO(2, 1, **{**layers, **width, "spectral_mixer": "ckb", **keywords})
+
+    return build
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Let mixers be found by name: pairs of a name and a target."""
+
+    def add(*pairs: tuple[str, str]) -> None:
+        points = [EntryPoint(name, value, registry.GROUP) for name, value in pairs]
+        monkeypatch.setattr(
+            registry, "entry_points", lambda group: points if group == registry.GROUP else []
+        )
+
+    return add
+
+
+def without_gradient(model: torch.nn.Module) -> list[str]:
+    """Parameters that the last backward pass left without a gradient, or with a useless one."""
+
+    def useful(gradient):
+        return gradient is not None and gradient.isfinite().all() and gradient.any()
+
+    return [name for name, value in model.named_parameters() if not useful(value.grad)]

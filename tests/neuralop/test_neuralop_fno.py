@@ -1,0 +1,213 @@
+"""FNO, TFNO and SFNO with mixers: every kind of model, at every resolution."""
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+from functools import partialmethod
+
+import pytest
+import torch
+from conftest import without_gradient
+from neuralop.layers.complex import ComplexValued
+from neuralop.models import FNO, TFNO, UQNO
+from neuralop.models.fno import partialclass
+
+from chonn_ops import CKB
+from chonn_plugins.neuralop import fno as fno_hook
+from chonn_plugins.neuralop.skips import MixedSkip, NoSkip
+
+MODES = ("replace", "alongside")
+
+
+def mixers(model):
+    return {name: m for name, m in model.named_modules() if isinstance(m, CKB)}
+
+
+def backward(out):
+    (out.abs() ** 2).sum().backward()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("n_dim", [1, 2, 3])
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {},
+        {"complex_data": True},
+        {"preactivation": True},
+        {"norm": "group_norm", "preactivation": True},
+        {"norm": "instance_norm", "stabilizer": "tanh"},
+        {"fno_skip": None},
+        {"fno_skip": None, "complex_data": True},
+        {"fno_skip": "identity", "channel_mlp_skip": None},
+        {"fno_skip": "soft-gating", "use_channel_mlp": False},
+        {"spectral_mixer_layers": (-1, 0)},
+        {"domain_padding": 0.25},
+        {"separable": True},
+        {"factorization": "tucker", "rank": 0.3},
+        {"spectral_mixer_kwargs": {"order": 3, "termination": "ring", "expand": 2}},
+    ],
+    ids=lambda keywords: "-".join(map(str, keywords.values())) or "plain",
+)
+def test_output_and_gradients(fno, n_dim, mode, keywords):
+    model = fno(n_dim, spectral_mixer_mode=mode, **keywords)
+    complex_data = keywords.get("complex_data", False)
+    count = len(keywords.get("spectral_mixer_layers", (0,))) * (1 + complex_data)
+    assert len(mixers(model)) == count
+    x = torch.randn(2, 2, *(8, 9, 7)[:n_dim], dtype=torch.cfloat if complex_data else None)
+    out = model(x)
+    assert out.shape == (2, 1, *x.shape[2:])
+    backward(out)
+    assert without_gradient(model) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_beside_mixers_are_those_of_the_plain_model(fno, mode):
+    plain = fno(spectral_mixer=None).state_dict()
+    mixed = fno(spectral_mixer_mode=mode, spectral_mixer_layers=(1,)).state_dict()
+    skip = "fno_blocks.fno_skips.1.conv.weight"
+    own = {"replace": None, "alongside": "fno_blocks.fno_skips.1.skip.conv.weight"}[mode]
+    for name, value in plain.items():
+        name = own if name == skip else name
+        if name not in (None, "_metadata"):
+            torch.testing.assert_close(mixed[name], value, rtol=0, atol=0)
+    added = set(mixed) - set(plain) - {own}
+    assert added
+    assert all(name.startswith("fno_blocks.fno_skips.1.") for name in added)
+
+
+def test_layers_add_up_as_asked(fno):
+    x = torch.randn(2, 6, 8, 8)
+    plain = fno(spectral_mixer=None).fno_blocks.fno_skips[0](x)
+    replaced = fno().fno_blocks.fno_skips[0]
+    mixed = fno(spectral_mixer_mode="alongside").fno_blocks.fno_skips[0]
+    torch.testing.assert_close(mixed(x), plain + replaced(x))
+
+
+def test_no_skip_stays_no_skip_where_no_mixer_was_asked_for(fno):
+    plain = fno(fno_skip=None, spectral_mixer=None)
+    model = fno(fno_skip=None, spectral_mixer_layers=(1,), spectral_mixer_mode="alongside")
+    skips = model.fno_blocks.fno_skips
+    assert [isinstance(skip, NoSkip) for skip in skips] == [True, False, True]
+    assert [len(mixers(skip)) for skip in skips] == [0, 1, 0]
+    x = torch.randn(2, 6, 8, 8)
+    torch.testing.assert_close(model.fno_blocks(x, 0), plain.fno_blocks(x, 0), rtol=0, atol=0)
+    assert not torch.equal(model.fno_blocks(x, 1), plain.fno_blocks(x, 1))
+
+
+def test_complex_fields_get_a_mixer_for_each_part(fno):
+    skip = fno(complex_data=True, spectral_mixer_mode="alongside").fno_blocks.fno_skips[0]
+    assert isinstance(skip, MixedSkip)
+    assert isinstance(skip.mixer, ComplexValued)
+    real, imaginary = torch.randn(2, 1, 6, 8, 8)
+    expected = torch.complex(
+        skip.mixer.fr(real) - skip.mixer.fi(imaginary),
+        skip.mixer.fr(imaginary) + skip.mixer.fi(real),
+    )
+    torch.testing.assert_close(skip.mixer(torch.complex(real, imaginary)), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_resolutions(fno, mode):
+    model = fno(spectral_mixer_mode=mode, resolution_scaling_factor=[2, 0.5, 1.5])
+    assert model(torch.randn(1, 2, 8, 8)).shape == (1, 1, 12, 12)
+    model = fno(spectral_mixer_mode=mode, spectral_mixer_layers=(0, -1))
+    for shape in ((16, 16), (32, 32), (17, 23)):
+        assert model(torch.randn(1, 2, *shape)).shape == (1, 1, *shape)
+    assert model(torch.randn(1, 2, 8, 8), output_shape=(11, 13)).shape == (1, 1, 11, 13)
+
+
+def test_modes_change_while_training(fno):
+    model = fno(n_modes=(4, 4), max_n_modes=(8, 8))
+    x = torch.randn(2, 2, 12, 12)
+    before = model(x)
+    model.n_modes = (6, 6)
+    assert model.fno_blocks.n_modes == (6, 6)
+    assert not torch.equal(model(x), before)
+    model.n_modes = (4, 4)
+    torch.testing.assert_close(model(x), before)
+
+
+def test_copies_compute_the_same(fno):
+    model, x = fno(spectral_mixer_mode="alongside"), torch.randn(1, 2, 8, 8)
+    other = fno(spectral_mixer_mode="alongside")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(2)
+    other.load_state_dict(model.state_dict())
+    for twin in (other, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(twin(x), model(x), rtol=0, atol=0)
+
+
+def test_uqno_copies_the_mixer(fno):
+    model = UQNO(fno())
+    solution, quantile = model(torch.randn(1, 2, 8, 8))
+    assert solution.shape == quantile.shape == (1, 1, 8, 8)
+    assert len(mixers(model)) == 2
+    backward(quantile)
+    assert without_gradient(model.residual_model) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tfno(fno, mode):
+    model = fno(model=TFNO, spectral_mixer_mode=mode)
+    assert model.fno_blocks.factorization == "Tucker"
+    assert len(mixers(model)) == 1
+    backward(model(torch.randn(2, 2, 8, 8)))
+    assert without_gradient(model) == []
+
+
+def test_partial_classes_take_mixers_whenever_they_were_made(fno, monkeypatch):
+    # As in a process that made its classes first, such as SFNO, and installed us later.
+    original = FNO.__init__.__wrapped__
+    monkeypatch.setattr(FNO, "__init__", original)
+    monkeypatch.delattr(FNO, "_takes_spectral_mixers")
+    early = partialclass("EarlyFNO", FNO, factorization="cp", rank=0.5)
+    nested = partialclass("NestedFNO", early, n_layers=2)
+    fno_hook.install()
+    late = partialclass("LateFNO", FNO, factorization="cp", rank=0.5)
+    for cls in (early, nested, late):
+        assert isinstance(vars(cls)["__init__"], partialmethod)
+        assert "spectral_mixer" in inspect.signature(cls).parameters
+        model = fno(model=cls)
+        assert model.fno_blocks.factorization == "cp"
+        assert [name.split(".")[:3] for name in mixers(model)] == [["fno_blocks", "fno_skips", "0"]]
+
+
+def test_sfno(fno):
+    pytest.importorskip("torch_harmonics")
+    from neuralop.models import SFNO
+
+    for mode in MODES:
+        model = fno(model=SFNO, n_modes=(4, 8), spectral_mixer_mode=mode)
+        assert list(mixers(model)) != []
+        backward(model(torch.randn(2, 2, 8, 16)))
+        assert without_gradient(model) == []
+
+
+def test_install_twice_changes_nothing():
+    before = FNO.__init__
+    fno_hook.install()
+    assert FNO.__init__ is before
+    assert not hasattr(before.__wrapped__, "__wrapped__")
+
+
+def test_signature_adds_keyword_only_parameters():
+    plain = inspect.signature(FNO.__init__.__wrapped__).parameters
+    ours = list(inspect.signature(FNO).parameters.values())[len(plain) - 1 :]
+    assert [(p.name, p.default) for p in ours] == [
+        ("spectral_mixer", None),
+        ("spectral_mixer_layers", (0,)),
+        ("spectral_mixer_mode", "replace"),
+        ("spectral_mixer_kwargs", None),
+    ]
+    assert {p.kind for p in ours} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("first", ["", "import neuralop.models, chonn_ops"])
+def test_nothing_else_to_import(first):
+    code = f"{first}\nfrom neuralop.models import FNO; FNO((8,8),1,1,16,spectral_mixer='ckb')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,56 @@
+"""UNO with mixers: layers are blocks of their own, with channels and modes of their own."""
+
+import pytest
+import torch
+from conftest import without_gradient
+from neuralop.models import UNO
+
+from chonn_ops import CKB
+from chonn_plugins.neuralop import uno as uno_hook
+from chonn_plugins.neuralop.skips import ProjectedMixer
+
+EVERY = (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("mode", ["replace", "alongside"])
+@pytest.mark.parametrize("fno_skip", ["linear", None])
+@pytest.mark.parametrize("layers", [(0,), (1, -1), EVERY])
+def test_output_and_gradients(uno, mode, fno_skip, layers):
+    model = uno(spectral_mixer_mode=mode, fno_skip=fno_skip, spectral_mixer_layers=layers)
+    x = torch.randn(2, 2, 16, 12)
+    out = model(x)
+    assert out.shape == (2, 1, 16, 12)
+    out.square().sum().backward()
+    plain = uno(spectral_mixer=None, fno_skip=fno_skip)
+    plain(x).square().sum().backward()
+    # UNO itself leaves some parameters unused.
+    assert set(without_gradient(model)) <= set(without_gradient(plain))
+    assert sum(isinstance(m, CKB) for m in model.modules()) == len(layers)
+
+
+def test_mixers_work_at_the_input_channels_of_their_layer(uno):
+    model = uno(spectral_mixer_layers=EVERY)
+    assert [m.dim for m in model.modules() if isinstance(m, CKB)] == [6, 6, 8, 14]
+    skips = [block.fno_skips[0] for block in model.fno_blocks]
+    projected = [isinstance(skip, ProjectedMixer) for skip in skips]
+    assert projected == [False, True, False, True]
+    x = torch.randn(1, 14, 8, 8)
+    skip = skips[3]
+    expected = torch.einsum("oi, bihw -> bohw", skip.projection.conv.weight[..., 0], skip.mixer(x))
+    torch.testing.assert_close(skip(x), expected)
+
+
+def test_weights_beside_mixers_are_those_of_the_plain_model(uno):
+    plain = uno(spectral_mixer=None).state_dict()
+    mixed = uno(spectral_mixer_layers=(0, 3)).state_dict()
+    gone = {f"fno_blocks.{i}.fno_skips.0.conv.weight" for i in (0, 3)}
+    for name in set(plain) - gone:
+        torch.testing.assert_close(mixed[name], plain[name], rtol=0, atol=0)
+
+
+def test_wrong_layer_and_install_twice(uno):
+    with pytest.raises(ValueError, match=r"from -4 to 3 for a model of 4 layers, got 4"):
+        uno(spectral_mixer_layers=(4,))
+    before = UNO.__init__
+    uno_hook.install()
+    assert UNO.__init__ is before
