@@ -1,0 +1,152 @@
+"""The chonn data commands of the problems beside Darcy flow, which tests/test_cli.py has."""
+# ruff: noqa: E402 - skipped before the imports where the extra is missing
+
+import sys
+
+import pytest
+
+h5py = pytest.importorskip("h5py")
+pytest.importorskip("pooch")
+pytest.importorskip("tqdm")
+
+from chonn_ops import cli
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_generate_order1d(folder, capsys):
+    sizes = ["--train", "3", "--validation", "2", "--test", "1"]
+    assert cli.main(["data", "generate", "order1d", *sizes, "--seed", "5"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "wrote order1d.hdf5: 6 samples\n"
+    assert "6/6" in captured.err
+    with h5py.File(folder / "order1d.hdf5") as file:
+        assert [file[f"{split}/x"].shape[0] for split in ("train", "validation", "test")] == [
+            3,
+            2,
+            1,
+        ]
+        assert file["train"].attrs["seed"] == 5
+    assert cli.main(["data", "generate", "order1d", *sizes]) == 1
+    assert "output file exists: order1d.hdf5" in capsys.readouterr().err
+    assert cli.main(["data", "generate", "order1d", *sizes, "--force"]) == 0
+
+
+def test_generate_poisson(folder, capsys):
+    (folder / "data").mkdir()
+    command = ["data", "generate", "poisson", "--n", "3", "--n-out", "2", "--output", "data"]
+    assert cli.main([*command, "--resolution", "8"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote data/PoissonData_8x8_IN.h5: 3 samples",
+        "wrote data/PoissonData_8x8_OUT.h5: 2 samples",
+    ]
+    with h5py.File(folder / "data" / "PoissonData_8x8_IN.h5") as file:
+        assert file["Sample_2/input"].shape == (8, 8)
+
+
+def test_generate_shallow_water(folder, capsys):
+    pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
+    command = ["data", "generate", "shallow_water", "--n", "2", "--resolution", "8"]
+    assert cli.main([*command, "--workers", "1"]) == 0
+    assert capsys.readouterr().out == "wrote 2D_rdb_NA_NA.h5: 2 samples\n"
+    assert [path.name for path in folder.iterdir()] == ["2D_rdb_NA_NA.h5"]
+    with h5py.File("2D_rdb_NA_NA.h5") as file:
+        assert file["0001/data"].shape == (101, 8, 8, 1)
+
+
+def test_shallow_water_without_pyclaw(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "clawpack", None)
+    assert cli.main(["data", "generate", "shallow_water"]) == 1
+    assert capsys.readouterr().err == (
+        "chonn: error: shallow-water data are computed by PyClaw, which is not installed: "
+        "`make setup-pyclaw`, or a Fortran compiler and `pip install --no-deps clawpack`\n"
+    )
+    assert list(folder.iterdir()) == []
+
+
+def test_generate_navier_stokes(folder, capsys):
+    command = ["data", "generate", "navier_stokes", "--n", "2", "--frames", "3"]
+    command += ["--resolution", "8", "--solver-resolution", "16", "--step", "0.1"]
+    assert cli.main([*command, "--field", "fno-code", "--device", "cpu"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "wrote ns_V1e-3_N2_T3.mat: 2 samples\n"
+    assert "6/6" in captured.err
+    with h5py.File(folder / "ns_V1e-3_N2_T3.mat") as file:
+        assert file["u"].shape == (3, 8, 8, 2)
+        assert "field fno-code, solver 16, step 0.1" in file.attrs["source"]
+    assert cli.main([*command, "--device", "nowhere"]) == 1
+    assert "chonn: error: device 'nowhere' cannot compute" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["order1d", "--train", "0"], "argument --train: must be at least 1, got 0"),
+        (["poisson", "--resolution", "2"], "must be at least 3, got 2"),
+        (["navier_stokes", "--step", "0"], "must be positive and finite, got 0"),
+        (["navier_stokes", "--field", "x"], "argument --field: invalid choice: 'x'"),
+        (["shallow_water", "--workers", "0"], "must be at least 1, got 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_usage(folder, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["data", "generate", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+
+
+def test_fetch_shallow_water(capsys, monkeypatch):
+    from chonn_ops.problems import shallow_water
+
+    calls = []
+
+    def fetch(output, force):
+        calls.append((output, force))
+        return len(calls) == 1
+
+    monkeypatch.setattr(shallow_water, "fetch", fetch)
+    assert cli.main(["data", "fetch", "shallow_water"]) == 0
+    assert cli.main(["data", "fetch", "shallow_water", "--output", "x.h5", "--force"]) == 0
+    assert calls == [("2D_rdb_NA_NA.h5", False), ("x.h5", True)]
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote 2D_rdb_NA_NA.h5: checksum verified",
+        "x.h5 is there already: checksum verified",
+    ]
+
+
+def test_fetch_poisson(capsys, monkeypatch):
+    from chonn_ops.problems import poisson
+
+    answers = iter([True, False])
+    monkeypatch.setattr(poisson, "fetch", lambda _folder, force: next(answers) or force)
+    assert cli.main(["data", "fetch", "poisson"]) == 0
+    assert cli.main(["data", "fetch", "poisson", "--output", "data"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("_OUT.h5: archive verified against the record's checksum")
+    assert second == (
+        "data/PoissonData_64x64_IN.h5 and data/PoissonData_64x64_OUT.h5 are there already: "
+        "not checked, no checksum of them is known"
+    )
+
+
+def test_navier_stokes_has_no_stable_address(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["data", "fetch", "navier_stokes"])
+    assert "invalid choice: 'navier_stokes'" in capsys.readouterr().err
+
+
+def test_help_needs_no_extra(monkeypatch):
+    for name in ("h5py", "scipy", "pooch", "tqdm"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in [n for n in sys.modules if n.startswith("chonn_ops.problems")]:
+        monkeypatch.delitem(sys.modules, name)
+    for problem in ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["data", "generate", problem, "--help"])
+        assert stop.value.code == 0
