@@ -92,6 +92,7 @@ def test_no_skip_stays_no_skip_where_no_mixer_was_asked_for(fno):
     skips = model.fno_blocks.fno_skips
     assert [isinstance(skip, NoSkip) for skip in skips] == [True, False, True]
     assert [len(mixers(skip)) for skip in skips] == [0, 1, 0]
+    assert not isinstance(skips[1], MixedSkip)  # there is no skip to be added to
     x = torch.randn(2, 6, 8, 8)
     torch.testing.assert_close(model.fno_blocks(x, 0), plain.fno_blocks(x, 0), rtol=0, atol=0)
     assert not torch.equal(model.fno_blocks(x, 1), plain.fno_blocks(x, 1))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import without_gradient
 from neuralop.models import UNO
+from torch import nn
 
 from chonn_ops import CKB
 from chonn_plugins.neuralop import uno as uno_hook
@@ -38,6 +39,31 @@ def test_mixers_work_at_the_input_channels_of_their_layer(uno):
     skip = skips[3]
     expected = torch.einsum("oi, bihw -> bohw", skip.projection.conv.weight[..., 0], skip.mixer(x))
     torch.testing.assert_close(skip(x), expected)
+
+
+def test_mixers_may_return_any_memory_layout(uno, register):
+    register(("swapped", f"{__name__}:Swapped"))
+    model = uno(spectral_mixer="swapped", spectral_mixer_layers=EVERY)
+    assert model(torch.randn(2, 2, 16, 12)).shape == (2, 1, 16, 12)
+
+
+class Swapped(nn.Identity):
+    """Returns its input with the grid's axes swapped in memory."""
+
+    def forward(self, input):
+        return input.mT.contiguous().mT
+
+
+class Skipless(nn.Module):
+    """Stands in for a layer of another kind than FNOBlocks."""
+
+    def __init__(self, **_):
+        super().__init__()
+
+
+def test_blocks_of_another_kind(uno):
+    with pytest.raises(ValueError, match=r"layers with skips, such as FNOBlocks, got Skipless"):
+        uno(operator_block=Skipless)
 
 
 def test_weights_beside_mixers_are_those_of_the_plain_model(uno):

@@ -155,6 +155,11 @@ class Placement:
         return chosen
 
     def _check_fit(self, layer: Layer) -> None:
+        if not hasattr(layer.blocks, "fno_skips"):
+            raise ValueError(
+                "spectral_mixer: expected layers with skips, such as FNOBlocks, "
+                f"got {type(layer.blocks).__name__}"
+            )
         n_dim = len(layer.n_modes)
         n_dims = getattr(self.mixer, "n_dims", (n_dim,))
         if n_dim not in n_dims:
