@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmark_tables import PERFORMANCE, README, load, markdown
+from host_tables import NEURALOPERATOR, VISION
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,7 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     pages: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {"darcy": darcy_table, **README},
+        "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": PERFORMANCE,
+        "docs/vision.md": VISION,
     }
     for name, tables in pages.items():
         path = ROOT / name

@@ -11,7 +11,7 @@ import benchmark_tables
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-PROGRAMS = ("scan", "block", "models")
+PROGRAMS = ("scan", "block", "models", "vision")
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,16 @@ def test_models_compares_with_the_plain_models(runs):
     assert ours["parameters"] > plain["parameters"]
     assert plain["scan_share"] == 0 < ours["scan_share"] < 1
     assert len(ours["ops"]) == 10
+
+
+def test_vision_compares_with_the_first_model(runs):
+    rows = {row["name"]: row for row in load(runs, "vision")["rows"]}
+    assert list(rows) == ["test_vit", "test_chonn"]
+    peer, ours = rows.values()
+    assert peer["step_speed"] == 1
+    assert ours["step_speed"] == peer["step_ms"] / ours["step_ms"]
+    assert ours["forward_images_per_second"] == 2e3 / ours["forward_ms"]
+    assert peer["scan_share"] == 0 < ours["scan_share"] < 1
 
 
 def test_figures_are_drawn_from_the_results(runs, tmp_path):

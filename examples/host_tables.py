@@ -1,0 +1,76 @@
+"""Markdown tables of docs/neuraloperator.md and docs/vision.md, from ``benchmarks/results/``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmark_tables import MISSING, load, markdown, mebibytes, number
+
+
+def spread(values: Sequence[float], form: str = "{:.4f}") -> str:
+    """Mean and standard deviation."""
+    text = form.format(statistics.fmean(values))
+    return f"{text} ± {form.format(statistics.stdev(values))}" if len(values) > 1 else text
+
+
+def by_model(name: str) -> dict[str, list[dict[str, Any]]]:
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for run in load(name).get("results", ()):
+        runs.setdefault(run["model"], []).append(run)
+    return runs
+
+
+def darcy_mixers() -> str:
+    lines = [
+        [
+            f"`{model}`",
+            f"{runs[0]['parameters']:,}",
+            *(spread([run["relative_l2"][points] for run in runs]) for points in ("16", "32")),
+            str(len(runs)),
+        ]
+        for model, runs in by_model("darcy_mixers").items()
+    ]
+    return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines) or MISSING
+
+
+def darcy_grids() -> str:
+    ways = {"32": "training grid", **{f"32 {w}": w for w in _WAYS}}
+    lines = [
+        [f"`{model}`", *(spread([run["relative_l2"][key] for run in runs]) for key in ways)]
+        for model, runs in by_model("darcy_mixers").items()
+        if "32 input grid" in runs[0]["relative_l2"]
+    ]
+    return markdown(["model", *ways.values()], lines)
+
+
+_WAYS = ("input grid", "scaled steps", "dilated")
+
+
+def vision() -> str:
+    rows = load("vision").get("rows")
+    if not rows:
+        return MISSING
+    lines = [
+        [
+            f"`{row['name']}`",
+            f"{row['parameters']:,}",
+            number(row, "forward_images_per_second", "{:.1f}"),
+            number(row, "forward_speed", "{:.2f}x"),
+            number(row, "step_images_per_second", "{:.2f}"),
+            number(row, "step_speed", "{:.2f}x"),
+            mebibytes(row),
+            number(row, "scan_share", "{:.0%}"),
+        ]
+        for row in rows
+    ]
+    header = ["model", "parameters", "inference", "x", "training step", "x", "peak MiB", "scan"]
+    return markdown(header, lines)
+
+
+NEURALOPERATOR: dict[str, Callable[[], str]] = {
+    "darcy mixers": darcy_mixers,
+    "darcy grids": darcy_grids,
+}
+VISION: dict[str, Callable[[], str]] = {"vision": vision}
