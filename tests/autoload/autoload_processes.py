@@ -1,0 +1,50 @@
+"""Processes with hosts, integrations and a table of them made for a test."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+HOST = """
+    class Model:
+        pass
+"""
+# What autoload imports once `host.models` is loaded; it must find the host complete.
+INTEGRATION = """
+    from host.models import Model
+    calls = []
+    def install():
+        from host.models import Model
+        calls.append(Model)
+"""
+FAKES = """
+    import sys, warnings
+    from chonn_plugins import autoload
+    autoload.HOSTS.clear()
+    autoload.HOSTS["host.models"] = "ours:install"
+"""
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+def python(folder, code, *options, **environment):
+    """Run code in a process of its own, with the files in `folder` importable."""
+    clean = {name: value for name, value in os.environ.items() if "AUTOLOAD" not in name}
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code)],
+        env={**clean, "PYTHONPATH": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def succeeds(folder, code, *options, **environment):
+    run = python(folder, code, *options, **environment)
+    assert run.returncode == 0, run.stderr
+    return run

@@ -1,0 +1,198 @@
+"""Hosts are integrated in every import order, and stay what they were."""
+
+import zipfile
+
+import pytest
+from autoload_processes import HOST, INTEGRATION, succeeds, write
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "autoload.autoload(); import host.models",
+        "autoload.autoload(); from host import models, other",
+        "import host.models; autoload.autoload()",
+        "import host.models; autoload.autoload(); autoload.arm(); import host.other",
+        "autoload.arm(); autoload.autoload(); import host.models",
+    ],
+)
+def test_a_host_is_integrated_once_whatever_comes_first(fakes, order):
+    run = succeeds(
+        fakes,
+        f"""
+        from fakes import *
+        {order}
+        import ours
+        assert ours.calls == [sys.modules["host.models"].Model], ours.calls
+        assert sum(finder is autoload._finder for finder in sys.meta_path) == 1
+        """,
+    )
+    assert run.stderr == ""
+
+
+def test_a_host_that_loads_torch_itself_is_integrated_by_the_next_import(fakes):
+    """`from neuralop.models import FNO`: its fno.py is half loaded when torch calls us."""
+    write(
+        fakes,
+        {
+            "host/models.py": """
+    from fakes import autoload
+    autoload.autoload()
+    class Model:
+        pass
+    """
+        },
+    )
+    write(fakes, {"host/__init__.py": "from host.models import Model\nimport host.other\n"})
+    write(fakes, {"host/other.py": "import sys\nassert 'ours' in sys.modules\n"})
+    run = succeeds(fakes, "import host, ours; assert ours.calls == [host.Model]")
+    assert run.stderr == ""
+
+
+def test_the_host_keeps_its_own_loader(fakes):
+    write(fakes, {"host/data.txt": "some data"})
+    run = succeeds(
+        fakes,
+        """
+        from fakes import *
+        import importlib.machinery, importlib.resources, importlib.util
+        import inspect, pickle, pkgutil, runpy
+        autoload.autoload()
+        spec = importlib.util.find_spec("host.models")
+        assert "class Model" in spec.loader.get_source("host.models")
+        assert not spec.loader.is_package("host.models")
+        assert not hasattr(spec.loader, "absent")
+        assert "Model" in runpy.run_module("host.models")
+        assert "ours" not in sys.modules
+        import host.models
+        for loader in (host.models.__loader__, host.models.__spec__.loader):
+            assert type(loader) is importlib.machinery.SourceFileLoader
+        assert host.models.__spec__.origin == host.models.__file__
+        assert inspect.getsource(host.models.Model).startswith("class Model")
+        assert isinstance(pickle.loads(pickle.dumps(host.models.Model())), host.models.Model)
+        assert pkgutil.get_data("host.models", "data.txt") == b"some data"
+        assert importlib.resources.files("host").joinpath("data.txt").read_text() == "some data"
+        """,
+    )
+    assert run.stderr == ""
+
+
+def test_a_reloaded_host_is_integrated_again(fakes):
+    succeeds(
+        fakes,
+        """
+        from fakes import *
+        import importlib
+        autoload.autoload()
+        import host.models, ours
+        first = host.models.Model
+        assert importlib.reload(host.models).Model is not first
+        assert ours.calls == [first, host.models.Model]
+        """,
+    )
+
+
+def test_a_zipped_host_is_integrated(fakes):
+    with zipfile.ZipFile(fakes / "hosts.zip", "w") as archive:
+        for name in ("__init__.py", "models.py", "other.py"):
+            archive.write(fakes / "host" / name, f"zipped/{name}")
+    write(fakes, {"ours.py": "import zipped.models"})
+    run = succeeds(
+        fakes,
+        """
+        from fakes import *
+        sys.path.append("hosts.zip")
+        autoload.HOSTS["zipped.models"] = "ours"
+        autoload.autoload()
+        import zipped.models, zipped.other
+        assert "ours" in sys.modules
+        assert type(zipped.models.__loader__).__name__ == "zipimporter"
+        """.replace("hosts.zip", str(fakes / "hosts.zip")),
+    )
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize("position", [0, 1, 99], ids=["front", "behind", "last"])
+def test_finders_that_ask_all_others_are_asked_too(fakes, position):
+    run = succeeds(
+        fakes,
+        f"""
+        from fakes import *
+        asked = []
+        class Curious:
+            def find_spec(self, name, path=None, target=None):
+                if name != "host.models" or len(asked) > 9:
+                    return None
+                asked.append(name)
+                if len(asked) == 1:
+                    for finder in sys.meta_path:
+                        spec = finder.find_spec(name, path, target)
+                        if spec is not None:
+                            return spec
+        class Old:
+            pass
+        autoload.autoload()
+        sys.meta_path.insert({position}, Curious())
+        import host.models, ours
+        assert len(asked) in (2, 0), asked
+        assert ours.calls == [host.models.Model]
+        """,
+    )
+    assert run.stderr == ""
+
+
+def test_threads_that_import_hosts_and_arm_at_once(fakes):
+    slow = "\n    import time; time.sleep(0.05)"
+    write(fakes, {"host/models.py": slow + HOST, "ours.py": slow + INTEGRATION})
+    run = succeeds(
+        fakes,
+        """
+        from fakes import *
+        import threading
+        start = threading.Barrier(12)
+        def work(index):
+            start.wait()
+            if index % 3 == 0:
+                autoload.arm()
+            elif index % 3 == 1:
+                import host.models
+            else:
+                import ours
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(12)]
+        [thread.start() for thread in threads]
+        [thread.join(30) for thread in threads]
+        assert not any(thread.is_alive() for thread in threads)
+        import host.other, ours
+        assert set(ours.calls) == {sys.modules["host.models"].Model}
+        """,
+    )
+    assert run.stderr == ""
+
+
+def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
+    """Each waits for the other's module: Python lets one of them go on, with an exception."""
+    write(fakes, {"shared.py": "from threading import Event\nhost, ours = Event(), Event()\n"})
+    body = """
+    import shared, time
+    shared.{mine}.set()
+    assert shared.{other}.wait(30)
+    time.sleep({pause})
+    """
+    host = body.format(mine="host", other="ours", pause=0.5) + HOST
+    ours = body.format(mine="ours", other="host", pause=0) + INTEGRATION
+    write(fakes, {"host/models.py": host, "ours.py": ours})
+    run = succeeds(
+        fakes,
+        """
+        from fakes import *
+        import threading
+        autoload.autoload()
+        thread = threading.Thread(target=__import__, args=["ours"])
+        thread.start()
+        import host.models
+        thread.join()
+        import host.other, ours
+        assert ours.calls == [host.models.Model]
+        """,
+    )
+    assert run.stderr == ""
