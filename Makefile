@@ -30,11 +30,13 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# About twenty minutes on two cores, which should have nothing else to do.
+# About half an hour on two cores, which should have nothing else to do.
 bench: setup
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/block.py
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/vision.py
+	$(BIN)/python benchmarks/vision_size.py
 	$(BIN)/python benchmarks/plots.py
 	$(BIN)/python examples/readme_tables.py
 

@@ -16,14 +16,8 @@ model. Finished runs are kept in the results file, so a stopped ablation goes on
 from __future__ import annotations
 
 import argparse
-import copy
-import json
-import os
-import platform
 import statistics
-import subprocess
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +25,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from digits_figure import draw
+from results_file import read_record, write_record
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
@@ -46,7 +41,11 @@ Split = dict[str, tuple[Tensor, Tensor]]
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
-    record = read_record(args)
+    keys = ("epochs", "batch_size", "learning_rate", "weight_decay", "smoke")
+    config = {"splits": SPLITS, "size": SIZE, **{key: getattr(args, key) for key in keys}}
+    config["routings"] = ROUTINGS
+    packages = ("chonn-ops", "scikit-learn", "timm", "torch")
+    record = read_record(args.output, "digits_ablation", config, packages, args.threads)
     done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(name, seed) for seed in args.seeds for name in ROUTINGS]
     runs = [run for run in wanted if run not in done]
@@ -57,7 +56,7 @@ def main() -> None:
         for name, seed in runs:
             progress.set_description(f"{name}, seed {seed}")
             record["results"].append(train(name, seed, images, args, progress))
-            write_whole(args.output, json.dumps(record, indent=1) + "\n")
+            write_record(args.output, record)
     print(table(record["results"]))
     args.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(record["results"], args.figure)
@@ -182,34 +181,6 @@ def score(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, float]:
     }
 
 
-def read_record(args: argparse.Namespace) -> dict[str, Any]:
-    """The results file to go on with, or a fresh record."""
-    keys = ("epochs", "batch_size", "learning_rate", "weight_decay", "smoke")
-    config = {"splits": SPLITS, "size": SIZE, **{key: getattr(args, key) for key in keys}}
-    config["routings"] = copy.deepcopy(ROUTINGS)
-    if args.output.exists():
-        record = json.loads(args.output.read_text())
-        if record["config"] != config:
-            raise SystemExit(f"{args.output}: holds runs with {record['config']}, asked: {config}")
-        return record
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    packages = ("chonn-ops", "scikit-learn", "timm", "torch")
-    folder = Path(__file__).parent
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
-    return {
-        "experiment": "digits_ablation",
-        "config": config,
-        "versions": {package: metadata.version(package) for package in packages},
-        "hardware": {
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": args.threads,
-        },
-        "commit": git.stdout.strip() or None,
-        "results": [],
-    }
-
-
 def table(results: list[dict[str, Any]]) -> str:
     """A line a variant: mean and standard deviation over the seeds."""
     heads = ("variant", "parameters", "test accuracy, %", "test cross-entropy", "seeds")
@@ -223,12 +194,6 @@ def table(results: list[dict[str, Any]]) -> str:
             cells.append(f"{statistics.fmean(values):{form}}{spread}" if values else "-")
         lines.append("".join(f"{cell:>20}" for cell in (*cells, str(len(runs)))))
     return "\n".join(lines)
-
-
-def write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

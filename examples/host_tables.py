@@ -32,7 +32,7 @@ def darcy_mixers() -> str:
         ]
         for model, runs in by_model("darcy_mixers").items()
     ]
-    return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines) or MISSING
+    return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines)
 
 
 def darcy_grids() -> str:
@@ -69,8 +69,51 @@ def vision() -> str:
     return markdown(header, lines)
 
 
+def vision_size() -> str:
+    rows = load("vision_size").get("rows")
+    if not rows:
+        return MISSING
+    lines = []
+    for row in rows:
+        published = row.get("published", {})
+        lines.append(
+            [
+                f"`{row['name']}`",
+                number(row, "parameters", "{:.1f}", 1e-6),
+                number(row, "multiply_adds", "{:.2f}", 1e-9),
+                number(row, "scan_multiply_adds", "{:.2f}", 1e-9),
+                published.get("name", "-"),
+                number(published, "parameters", "{:g}", 1e-6),
+                number(published, "multiply_adds", "{:.1f}", 1e-9),
+            ]
+        )
+    header = ["model", "parameters, M", "multiply-adds, G", "in scans, G", "published", "M", "G"]
+    return markdown(header, lines)
+
+
+def digits() -> str:
+    lines = []
+    for model, runs in by_model("digits_ablation").items():
+        tests = [run["metrics"]["test"] for run in runs]
+        lines.append(
+            [
+                model,
+                f"{runs[0]['parameters']:,}",
+                spread([100 * test["accuracy"] for test in tests], "{:.2f}"),
+                spread([test["cross_entropy"] for test in tests]),
+                str(len(runs)),
+            ]
+        )
+    header = ["routing", "parameters", "test accuracy, %", "test cross-entropy", "seeds"]
+    return markdown(header, lines)
+
+
 NEURALOPERATOR: dict[str, Callable[[], str]] = {
     "darcy mixers": darcy_mixers,
     "darcy grids": darcy_grids,
 }
-VISION: dict[str, Callable[[], str]] = {"vision": vision}
+VISION: dict[str, Callable[[], str]] = {
+    "vision size": vision_size,
+    "vision": vision,
+    "digits": digits,
+}

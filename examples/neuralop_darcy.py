@@ -12,15 +12,10 @@ in the results file, so a stopped comparison goes on where it was.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +24,7 @@ from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
+from results_file import read_record, write_record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -58,12 +54,15 @@ MODELS: dict[str, dict[str, Any]] = {
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
-    record = read_record(args)
+    keys = ("epochs", "batch_size", "learning_rate", "modes", "width", "n_train")
+    config = {key: getattr(args, key) for key in keys}
+    packages = ("chonn-ops", "neuraloperator", "torch")
+    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads)
     done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
     for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
         record["results"].append(train(model, seed, args))
-        write_whole(args.output, json.dumps(record, indent=1) + "\n")
+        write_record(args.output, record)
     print(table(record["results"]))
 
 
@@ -209,35 +208,6 @@ WAYS = {
 }
 
 
-def read_record(args: argparse.Namespace) -> dict[str, Any]:
-    """The results file to go on with, or a fresh record."""
-    config = {
-        key: getattr(args, key)
-        for key in ("epochs", "batch_size", "learning_rate", "modes", "width", "n_train")
-    }
-    if args.output.exists():
-        record = json.loads(args.output.read_text())
-        if record["config"] != config:
-            raise SystemExit(f"{args.output}: holds runs with {record['config']}, asked: {config}")
-        return record
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    packages = ("chonn-ops", "neuraloperator", "torch")
-    folder = Path(__file__).parent
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
-    return {
-        "experiment": "neuralop_darcy",
-        "config": config,
-        "versions": {package: metadata.version(package) for package in packages},
-        "hardware": {
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": args.threads,
-        },
-        "commit": git.stdout.strip() or None,
-        "results": [],
-    }
-
-
 def table(results: list[dict[str, Any]]) -> str:
     """A line a model: mean and standard deviation over the seeds."""
     keys = ("16", "32", *(f"32 {way}" for way in WAYS))
@@ -253,12 +223,6 @@ def table(results: list[dict[str, Any]]) -> str:
             cells.append(f"{statistics.fmean(values):.4f}{spread}" if values else "")
         lines.append("".join(f"{cell:>20}" for cell in cells))
     return "\n".join(lines)
-
-
-def write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 import h5py
 import torch
 from darcy_figure import draw_fields
+from results_file import write_whole
 from tqdm import tqdm
 
 import chonn_ops
@@ -258,12 +259,6 @@ def table(results: list[dict]) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmark_tables import PERFORMANCE, README, load, markdown
 from host_tables import NEURALOPERATOR, VISION
+from results_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,9 +32,7 @@ def main() -> None:
         old = path.read_text()
         new = rewritten(name, old, tables)
         if "--check" not in sys.argv[1:]:
-            temporary = path.with_name(f".{path.name}.new")
-            temporary.write_text(new)
-            temporary.replace(path)
+            write_whole(path, new)
         elif new != old:
             raise SystemExit(f"{name} is out of date: run `make tables`")
 
