@@ -199,7 +199,7 @@ class CHONN(nn.Module):
     Choices the paper leaves open: norms are LayerNorms, activations GELU but in the CKB (SiLU, the
     paper's); lines run as in visual state-space models ("cross", one state a channel); the
     depthwise convolution keeps the pointwise half that the paper's equations give it ("DSConv"):
-    with it Tiny has 28.7 M parameters and 4.6 G multiply-adds at 224 x 224, near VMamba-T (30 M,
+    with it Tiny has 28.7 M parameters and 4.5 G multiply-adds at 224 x 224, near VMamba-T (30 M,
     4.9 G) and beside Swin-T and ConvNeXt-T; without it 26.5 M and 4.2 G.
 
     Parameters
@@ -342,7 +342,7 @@ class CHONN(nn.Module):
         intermediates : list of Tensor
         """
         if output_fmt not in ("NCHW", "NHWC"):
-            raise ValueError(f"output_fmt: expected 'NCHW' or 'NHWC', got {output_fmt}")
+            raise ValueError(f"output_fmt: expected 'NCHW' or 'NHWC', got '{output_fmt}'")
         take, last = feature_take_indices(len(self.stages), indices)
         x = self.stem(x)
         if torch.jit.is_scripting() or not stop_early:  # TorchScript cannot slice modules

@@ -65,6 +65,17 @@ def test_shape_in_is_shape_out_and_every_parameter_learns(spatial_dims, directio
         assert parameter.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
+def test_branch_is_what_the_block_adds_channels_last(spatial_dims):
+    block = build(spatial_dims, expand=2)
+    x = torch.randn(SHAPES[spatial_dims])
+    if spatial_dims is None:
+        added = block.branch(x)
+    else:
+        added = block.branch(x.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(x + added, block(x))
+
+
 @pytest.mark.parametrize("norm", ["layer", "rms", "group", "none"])
 def test_norms(norm):
     block = build(2, norm=norm)
@@ -150,6 +161,29 @@ def test_compiles_without_graph_breaks(spatial_dims, order, backend):
     result.sum().backward()
     for name, parameter in block.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "layer", "directions": "bidirectional", "stage_input": "inject", "expand": 2},
+        {"norm": "group", "directions": "axial", "termination": "ring", "order": 3},
+        {"norm": "rms", "directions": "cross", "topology": "parallel", "constrained": False},
+    ],
+    ids=["layer", "group", "rms"],
+)
+def test_scripts_with_the_same_gradients(spatial_dims, options):
+    block = build(spatial_dims, **options).double()
+    scripted = torch.jit.script(block)
+    x = torch.randn(SHAPES[spatial_dims], dtype=torch.float64)
+    torch.testing.assert_close(scripted(x), block(x))
+    scripted(x).square().sum().backward()
+    result = [p.grad.clone() for p in block.parameters()]  # which the scripted block shares
+    block.zero_grad()
+    block(x).square().sum().backward()
+    for actual, parameter in zip(result, block.parameters(), strict=True):
+        torch.testing.assert_close(actual, parameter.grad)
 
 
 def _train(block, x, steps, dtype):
