@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.layers import DropPath, trunc_normal_
 from timm.models import (
     build_model_with_cfg,
-    checkpoint_seq,
     generate_default_cfgs,
     register_model,
     register_notrace_module,
@@ -25,7 +23,7 @@ from timm.models import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from chonn_ops.nn import CKB
+from chonn_ops.models._vision import Block, Downsample, Head, Mixer, Stage, Stem
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -40,152 +38,7 @@ ROUTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Stem(nn.Module):
-    """Two 3 x 3 convolutions of stride 2, each with a norm over channels; (B, C, H, W) to NHWC."""
-
-    def __init__(self, in_chans: int, dim: int, device=None, dtype=None) -> None:
-        super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.conv1 = nn.Conv2d(in_chans, dim // 2, 3, stride=2, padding=1, **dd)
-        self.norm1 = nn.LayerNorm(dim // 2, **dd)
-        self.conv2 = nn.Conv2d(dim // 2, dim, 3, stride=2, padding=1, **dd)
-        self.norm2 = nn.LayerNorm(dim, **dd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=torch.channels_last)
-        x = F.gelu(self.norm1(self.conv1(x).permute(0, 2, 3, 1)))
-        return self.norm2(self.conv2(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
-
-
-class Downsample(nn.Module):
-    """A 3 x 3 convolution of stride 2 and a norm over channels, NHWC."""
-
-    def __init__(self, dim: int, dim_out: int, device=None, dtype=None) -> None:
-        super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.conv = nn.Conv2d(dim, dim_out, 3, stride=2, padding=1, **dd)
-        self.norm = nn.LayerNorm(dim_out, **dd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
-
-
-@register_notrace_module  # fx sees one node: shapes decide how cells scan
-class Mixer(CKB):
-    """A Cascaded Kirchhoff Block without its residual, NHWC."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.branch(x)
-
-
-class Mlp(nn.Module):
-    """Linear, GELU, linear."""
-
-    def __init__(self, dim: int, hidden: int, device=None, dtype=None) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.fc2 = nn.Linear(hidden, dim, device=device, dtype=dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
-class Block(nn.Module):
-    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP; NHWC."""
-
-    def __init__(
-        self,
-        dim: int,
-        mlp_ratio: float,
-        drop_path: float,
-        ckb: dict[str, Any],
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.mixer = Mixer(dim, 2, norm="layer", **ckb, **dd)  # has the norm inside
-        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
-        self.norm = nn.LayerNorm(dim, **dd)
-        self.mlp = Mlp(dim, int(mlp_ratio * dim), **dd)
-        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path1(self.mixer(x))
-        return x + self.drop_path2(self.mlp(self.norm(x)))
-
-
-class Stage(nn.Module):
-    """An optional downsampling and blocks of one width, NHWC."""
-
-    def __init__(self, downsample: nn.Module, blocks: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.grad_checkpointing = False
-        self.downsample = downsample
-        self.blocks = nn.Sequential(*blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.downsample(x)
-        if self.grad_checkpointing and not torch.jit.is_scripting():
-            return checkpoint_seq(self.blocks, x)
-        return self.blocks(x)
-
-
-class Head(nn.Module):
-    """Norm over channels, global pooling, linear classifier; each may be taken away."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        pool_type: str = "avg",
-        drop_rate: float = 0.0,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        self.pool_type = _checked_pool(pool_type)
-        self.norm: nn.Module = nn.LayerNorm(dim, device=device, dtype=dtype)
-        self.drop = nn.Dropout(drop_rate)
-        self.fc = _classifier(dim, num_classes, device, dtype)
-
-    def reset(
-        self, dim: int, num_classes: int, pool_type: str | None, device=None, dtype=None
-    ) -> None:
-        """A fresh classifier of `dim` features, in the mode (train or eval) of the head."""
-        if pool_type is not None:
-            self.pool_type = _checked_pool(pool_type)
-        self.fc = _classifier(dim, num_classes, device, dtype).train(self.training)
-
-    def forward(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        x = self.norm(x)
-        if self.pool_type == "avg":
-            x = x.mean((1, 2))
-        elif self.pool_type == "max":
-            x = x.amax((1, 2))
-        x = self.drop(x)
-        return x if pre_logits else self.fc(x)
-
-
-def _checked_pool(pool_type: str) -> str:
-    if pool_type not in ("avg", "max", ""):
-        raise ValueError(f"global_pool: expected one of ('avg', 'max', ''), got {pool_type!r}")
-    return pool_type
-
-
-def _classifier(dim: int, num_classes: int, device, dtype) -> nn.Module:
-    if not num_classes:
-        return nn.Identity()
-    layer = nn.Linear(dim, num_classes, device=device, dtype=dtype)
-    _init_weights(layer)
-    return layer
-
-
-def _init_weights(module: nn.Module) -> None:
-    if isinstance(module, (nn.Conv2d, nn.Linear)):
-        trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
+register_notrace_module(Mixer)  # fx sees one node: shapes decide how cells scan
 
 
 class CHONN(nn.Module):
@@ -259,12 +112,16 @@ class CHONN(nn.Module):
         }
         self.num_classes, self.in_chans = num_classes, in_chans
         self.output_fmt = "NHWC"
-        rates = [r.tolist() for r in _drop_path_rates(drop_path_rate, depths)]
+        rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").split(list(depths))
         self.stem = Stem(in_chans, dims[0], **dd)
         stages = []
         for i, dim in enumerate(dims):
             downsample = Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
-            blocks = [Block(dim, mlp_ratio, rate, ckb, **dd) for rate in rates[i]]
+            hidden = int(mlp_ratio * dim)
+            blocks = [
+                Block(dim, hidden, ckb, _drop_path(rate), _drop_path(rate), **dd)
+                for rate in rates[i].tolist()
+            ]
             stages.append(Stage(downsample, blocks))
         self.stages = nn.Sequential(*stages)
         self.feature_info = [
@@ -272,7 +129,8 @@ class CHONN(nn.Module):
             for i, dim in enumerate(dims)
         ]
         self.num_features = self.head_hidden_size = dims[-1]
-        self.head = Head(dims[-1], num_classes, global_pool, drop_rate, **dd)
+        classifier = _classifier(dims[-1], num_classes, **dd)
+        self.head = Head(dims[-1], classifier, global_pool, drop_rate, **dd)
         for name, module in self.named_modules():
             if ".mixer." not in name:  # CKBs start as CKBs do
                 _init_weights(module)
@@ -307,9 +165,8 @@ class CHONN(nn.Module):
         """A fresh classifier; pooling stays as it is unless given."""
         weight = self.stem.conv1.weight
         self.num_classes = num_classes
-        self.head.reset(
-            self.num_features, num_classes, global_pool, device=weight.device, dtype=weight.dtype
-        )
+        classifier = _classifier(self.num_features, num_classes, weight.device, weight.dtype)
+        self.head.reset(classifier, global_pool)
 
     def forward_intermediates(
         self,
@@ -320,26 +177,14 @@ class CHONN(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """Outputs of stages.
-
-        Parameters
-        ----------
-        x : Tensor, shape (B, in_chans, H, W)
-        indices : int or list of int, optional
-            The last n stages, or these; default all.
-        norm : bool
-            Apply the head's norm to the last stage's output.
-        stop_early : bool
-            Skip stages that no index asks for.
-        output_fmt : {"NCHW", "NHWC"}
-        intermediates_only : bool
-            Leave out the first of the results.
+        """Outputs of the last n stages, of the stages listed, or of all (timm's interface).
 
         Returns
         -------
         features : Tensor, NHWC
-            Output of the last stage that ran.
-        intermediates : list of Tensor
+            Output of the last stage that ran; left out if `intermediates_only`.
+        intermediates : list of Tensor, in `output_fmt`
+            The last stage's after the head's norm if `norm`.
         """
         if output_fmt not in ("NCHW", "NHWC"):
             raise ValueError(f"output_fmt: expected 'NCHW' or 'NHWC', got '{output_fmt}'")
@@ -387,8 +232,23 @@ class CHONN(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
-def _drop_path_rates(most: float, depths: Sequence[int]) -> tuple[Tensor, ...]:
-    return torch.linspace(0, most, sum(depths), device="cpu").split(list(depths))
+def _classifier(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
+    if not num_classes:
+        return nn.Identity()
+    layer = nn.Linear(dim, num_classes, device=device, dtype=dtype)
+    _init_weights(layer)
+    return layer
+
+
+def _init_weights(module: nn.Module) -> None:
+    if isinstance(module, (nn.Conv2d, nn.Linear)):
+        trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def _drop_path(rate: float) -> nn.Module:
+    return DropPath(rate) if rate else nn.Identity()
 
 
 def _cfg(**changes: Any) -> dict[str, Any]:
@@ -411,47 +271,44 @@ def _cfg(**changes: Any) -> dict[str, Any]:
 
 default_cfgs = generate_default_cfgs(
     {
-        "chonn_tiny": _cfg(),
-        "chonn_small": _cfg(),
-        "chonn_base": _cfg(),
+        **{name: _cfg() for name in ("chonn_tiny", "chonn_small", "chonn_base")},
         "test_chonn": _cfg(input_size=(3, 96, 96), pool_size=(3, 3)),
     }
 )
 
+_SIZES: dict[str, dict[str, Any]] = {
+    "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
+    "chonn_small": {"depths": (2, 2, 4, 2), "dims": (128, 256, 512, 1024)},
+    "chonn_base": {"depths": (2, 2, 9, 2), "dims": (128, 256, 512, 1024)},
+    "test_chonn": {"depths": (1, 1, 2, 1), "dims": (16, 32, 48, 64)},
+}
 
-def _create(variant: str, pretrained: bool, kwargs: dict[str, Any], **sizes: Any) -> CHONN:
-    return build_model_with_cfg(
-        CHONN,
-        variant,
-        pretrained,
-        feature_cfg={"out_indices": (0, 1, 2, 3), "feature_cls": "getter"},
-        **{**sizes, **kwargs},
-    )
+
+def _create(variant: str, pretrained: bool, kwargs: dict[str, Any]) -> CHONN:
+    features = {"out_indices": (0, 1, 2, 3), "feature_cls": "getter"}
+    options = {**_SIZES[variant], **kwargs}
+    return build_model_with_cfg(CHONN, variant, pretrained, feature_cfg=features, **options)
 
 
 @register_model
 def chonn_tiny(pretrained: bool = False, **kwargs: Any) -> CHONN:
     """CHONN-Tiny."""
-    return _create("chonn_tiny", pretrained, kwargs, depths=(2, 2, 6, 2), dims=(96, 192, 384, 768))
+    return _create("chonn_tiny", pretrained, kwargs)
 
 
 @register_model
 def chonn_small(pretrained: bool = False, **kwargs: Any) -> CHONN:
     """CHONN-Small."""
-    return _create(
-        "chonn_small", pretrained, kwargs, depths=(2, 2, 4, 2), dims=(128, 256, 512, 1024)
-    )
+    return _create("chonn_small", pretrained, kwargs)
 
 
 @register_model
 def chonn_base(pretrained: bool = False, **kwargs: Any) -> CHONN:
     """CHONN-Base."""
-    return _create(
-        "chonn_base", pretrained, kwargs, depths=(2, 2, 9, 2), dims=(128, 256, 512, 1024)
-    )
+    return _create("chonn_base", pretrained, kwargs)
 
 
 @register_model
 def test_chonn(pretrained: bool = False, **kwargs: Any) -> CHONN:  # noqa: PT028 - not a test
     """A CHONN for tests."""
-    return _create("test_chonn", pretrained, kwargs, depths=(1, 1, 2, 1), dims=(16, 32, 48, 64))
+    return _create("test_chonn", pretrained, kwargs)
