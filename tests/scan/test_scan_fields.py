@@ -8,7 +8,7 @@ import pytest
 import torch
 from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, field_truth, make_field, run_field
 
-from chonn_ops.scan import DIRECTIONS, TERMINATIONS, _op, kirchhoff_scan, scan_field
+from chonn_ops.scan import DIRECTIONS, TERMINATIONS, kirchhoff_scan, scan_field
 
 STREAMS = ("u", "delta", "b", "c")
 TWO_WAYS = ("bidirectional", "cross", "axial")
@@ -139,13 +139,13 @@ def test_layouts(backend, layout):
 def test_fields_with_one_stride_are_not_copied(monkeypatch):
     case = make_field(2, (6, 7), 20, 5)
     case |= {"u": _channels_first(case["u"]), "b": _slice_of_wider(case["b"])}
-    addresses, operator = [], _op.scan
+    addresses, operator = [], torch.ops.chonn_ops.kirchhoff_scan
 
     def spy(*arguments):
         addresses.extend(tensor.data_ptr() for tensor in arguments[:5])
         return operator(*arguments)
 
-    monkeypatch.setattr(_op, "scan", spy)
+    monkeypatch.setattr(torch.ops.chonn_ops, "kirchhoff_scan", spy)
     scan_field(**case, directions="cross")
     assert addresses == [case[name].data_ptr() for name in ("u", "delta", "decay", "b", "c")]
 
