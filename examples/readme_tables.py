@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmark_tables import PERFORMANCE, README, load, markdown
-from host_tables import NEURALOPERATOR, VISION
+from benchmark_tables import PERFORMANCE, README, markdown
+from host_tables import NEURALOPERATOR, VISION, by_model, spread
 from results_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,26 +50,15 @@ def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str
 
 
 def darcy_table() -> str:
-    record = load("darcy_16")
-    runs = defaultdict(list)
-    for result in record["results"]:
-        runs[result["model"]].append(result)
     rows = []
-    for model, results in runs.items():
-
-        def spread(metric: str, results: list[dict] = results) -> str:
-            values = [result["metrics"][metric] for result in results]
-            text = f"{statistics.mean(values):.4f}"
-            return f"{text} ± {statistics.stdev(values):.4f}" if len(values) > 1 else text
-
+    for model, results in by_model("darcy_16").items():
         seconds = statistics.median(result["seconds_per_epoch"] for result in results)
+        metrics = ("nrmse", "relative_l1", "boundary_rmse")
         rows.append(
             [
                 f"`{model}`",
                 f"{results[0]['parameters']:,}",
-                spread("nrmse"),
-                spread("relative_l1"),
-                spread("boundary_rmse"),
+                *(spread([result["metrics"][name] for result in results]) for name in metrics),
                 f"{seconds:.2f}",
                 str(len(results)),
             ]
