@@ -45,6 +45,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chonn_ops import __version__
+from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._darcy_solver import NU_HIGH, NU_LOW, solve_samples
 from chonn_ops.problems._download import download
 from chonn_ops.problems._workers import ordered_map
@@ -133,14 +134,12 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    for name, value, least in (
+    check_least(
         ("n_samples", n_samples, 1),
         ("resolution", resolution, 2),
         ("seed", seed, 0),
         ("workers", workers, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    )
     if not 0 < beta < float("inf"):
         raise ValueError(f"beta must be positive and finite, got {beta}")
 

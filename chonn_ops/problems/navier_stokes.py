@@ -63,6 +63,7 @@ import torch
 from tqdm import tqdm
 
 from chonn_ops import __version__
+from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._files import whole_file
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
 from chonn_ops.problems.hdf5 import dataset, open_hdf5
@@ -173,15 +174,13 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    for name, value, least in (
+    check_least(
         ("n_samples", n_samples, 1),
         ("n_frames", n_frames, 1),
         ("resolution", resolution, 4),
         ("seed", seed, 0),
         ("batch_size", batch_size, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    )
     if solver_resolution < resolution or solver_resolution % resolution or solver_resolution % 2:
         raise ValueError(
             f"solver_resolution must be even and a multiple of resolution {resolution}, "
@@ -249,12 +248,12 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
         # SciPy's parser fails in many ways on other bytes.
         except Exception as error:
             raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error
-        _check_range(path, len(u), start, stop)
+        check_range(path, len(u), start, stop)
         return np.ascontiguousarray(u[start:stop].transpose(0, 3, 1, 2), dtype=np.float32)
     with open_hdf5(path) as file:
         # MATLAB's axes appear in reverse.
         u = dataset(file, "u")
-        _check_range(path, u.shape[-1], start, stop)
+        check_range(path, u.shape[-1], start, stop)
         return np.ascontiguousarray(u[..., start:stop].transpose(3, 0, 2, 1), dtype=np.float32)
 
 
@@ -273,10 +272,3 @@ def _create(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
     created = file.create_dataset(name, shape, "f4")
     created.attrs["MATLAB_class"] = np.bytes_("single")
     return created
-
-
-def _check_range(
-    path: "str | os.PathLike[str]", n_samples: int, start: int, stop: "int | None"
-) -> None:
-    if not 0 <= start < (n_samples if stop is None else stop) <= n_samples:
-        raise ValueError(f"{path}: samples {start} to {stop} asked for, it has {n_samples} samples")

@@ -45,6 +45,7 @@ from tqdm import tqdm
 
 from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
+from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._files import refuse_existing, whole_file
 from chonn_ops.problems.hdf5 import dataset, open_hdf5
 
@@ -161,14 +162,12 @@ def generate(
     FileExistsError
         If a file exists and `force` is not set.
     """
-    for name, value, least in (
+    check_least(
         ("n_in", n_in, 1),
         ("n_out", n_out, 1),
         ("resolution", resolution, 3),
         ("seed", seed, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    )
     paths = Path(folder) / file_name("IN", resolution), Path(folder) / file_name("OUT", resolution)
     for path in paths:
         refuse_existing(path, force)

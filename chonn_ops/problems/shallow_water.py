@@ -46,6 +46,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chonn_ops import __version__
+from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._download import download
 from chonn_ops.problems._files import whole_file
 from chonn_ops.problems._workers import ordered_map
@@ -150,14 +151,12 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    for name, value, least in (
+    check_least(
         ("n_samples", n_samples, 1),
         ("resolution", resolution, 2),
         ("seed", seed, 0),
         ("workers", workers, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    )
     _pyclaw()
     t = np.linspace(0, END_TIME, N_STEPS + 1)
     seeds = range(seed, seed + n_samples)
@@ -212,10 +211,7 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
     """
     with open_hdf5(path) as file:
         names = sorted(file)
-        if not 0 <= start < (len(names) if stop is None else stop) <= len(names):
-            raise ValueError(
-                f"{path}: samples {start} to {stop} asked for, it has {len(names)} samples"
-            )
+        check_range(path, len(names), start, stop)
         return np.stack([dataset(file, f"{name}/data")[..., 0] for name in names[start:stop]])
 
 

@@ -13,6 +13,7 @@ from neuralop.models import FNO, UNO
 
 import chonn_plugins.neuralop.fno
 import chonn_plugins.neuralop.uno
+from chonn_plugins import _entry_points
 from chonn_plugins.neuralop import registry
 
 chonn_plugins.neuralop.fno.install()
@@ -66,9 +67,10 @@ def register(monkeypatch):
 
     def add(*pairs: tuple[str, str]) -> None:
         points = [EntryPoint(name, value, registry.GROUP) for name, value in pairs]
-        monkeypatch.setattr(
-            registry, "entry_points", lambda group: points if group == registry.GROUP else []
-        )
+        for module in (registry, _entry_points):
+            monkeypatch.setattr(
+                module, "entry_points", lambda group: points if group == registry.GROUP else []
+            )
 
     return add
 

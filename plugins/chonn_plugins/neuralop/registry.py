@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import cast
 
+from chonn_plugins._entry_points import origins, points_named
 from chonn_plugins.neuralop.contract import SpectralMixer
 
 GROUP = "neuralop.spectral_mixers"
@@ -25,8 +26,7 @@ def load(name: object) -> SpectralMixer:
         If the name is unknown or registered twice, or if its entry point cannot be imported or
         called. Never KeyError: `neuralop.models.get_model` takes it for an unknown model.
     """
-    # A distribution may be seen twice on the path: the same target is the same mixer.
-    points = list({p.value: p for p in entry_points(group=GROUP) if p.name == name}.values())
+    points = points_named(GROUP, name)
     if not points:
         known = known_names()
         close = difflib.get_close_matches(str(name), known, 1)
@@ -35,7 +35,7 @@ def load(name: object) -> SpectralMixer:
             f"spectral_mixer: expected one of {known}, got {name!r}{hint}. "
             f"Packages add names through the entry-point group {GROUP!r}."
         )
-    where = "; ".join(map(_origin, points))
+    where = origins(points)
     if len(points) > 1:
         raise ValueError(
             f"spectral_mixer: expected one provider of {name!r} in the entry-point group "
@@ -54,7 +54,3 @@ def load(name: object) -> SpectralMixer:
             f"got {type(mixer).__name__}"
         )
     return cast(SpectralMixer, mixer)
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"{point.value} ({point.dist.name if point.dist else 'no package'})"

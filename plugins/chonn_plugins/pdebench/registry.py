@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
+from chonn_plugins._entry_points import origins, points_named
 from chonn_plugins.pdebench.contract import HostModel, JobError
 
 GROUP = "pdebench.models"
 HOST_MODELS = {"FNO": "fno", "Unet": "unet", "PINN": "pinn"}
 
 
-def _registered(name: object) -> list[EntryPoint]:
-    # A distribution may be seen twice on the path: the same target is the same model.
-    points = {p.value: p for p in entry_points(group=GROUP) if p.name == name}
-    return list(points.values())
-
-
 def is_registered(name: object) -> bool:
     """Whether some entry point has this name, working or not."""
-    return bool(_registered(name))
+    return bool(points_named(GROUP, name))
 
 
 def known_names() -> list[str]:
@@ -36,7 +31,7 @@ def load(name: object) -> HostModel:
         If the name is unknown, registered twice or one of PDEBench's own, or if its entry point
         cannot be imported or is no `HostModel`.
     """
-    points = _registered(name)
+    points = points_named(GROUP, name)
     if not points:
         close = difflib.get_close_matches(str(name).lower(), [n.lower() for n in known_names()], 1)
         hint = [f" (did you mean {n}?)" for n in known_names() if [n.lower()] == close]
@@ -45,7 +40,7 @@ def load(name: object) -> HostModel:
             f"got {name!r}{''.join(hint)}. "
             f"Packages add names through the entry-point group {GROUP!r}."
         )
-    where = "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)
+    where = origins(points)
     if len(points) > 1 or name in HOST_MODELS:
         owners = f"PDEBench itself; {where}" if name in HOST_MODELS else where
         raise JobError(
