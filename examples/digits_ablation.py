@@ -16,7 +16,6 @@ model. Finished runs are kept in the results file, so a stopped ablation goes on
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from digits_figure import draw
+from host_tables import digits as digits_table
 from results_file import read_record, write_record
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -57,7 +57,7 @@ def main() -> None:
             progress.set_description(f"{name}, seed {seed}")
             record["results"].append(train(name, seed, images, args, progress))
             write_record(args.output, record)
-    print(table(record["results"]))
+    print(digits_table(record["results"]))
     args.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(record["results"], args.figure)
 
@@ -179,21 +179,6 @@ def score(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, float]:
         "accuracy": (logits.argmax(1) == y).double().mean().item(),
         "cross_entropy": F.cross_entropy(logits, y).item(),
     }
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """A line a variant: mean and standard deviation over the seeds."""
-    heads = ("variant", "parameters", "test accuracy, %", "test cross-entropy", "seeds")
-    lines = ["".join(f"{head:>20}" for head in heads)]
-    for name in ROUTINGS:
-        runs = [run for run in results if run["model"] == name]
-        cells = [name, f"{runs[0]['parameters']:,}"] if runs else [name, "-"]
-        for metric, scale, form in (("accuracy", 100, ".2f"), ("cross_entropy", 1, ".4f")):
-            values = [scale * run["metrics"]["test"][metric] for run in runs]
-            spread = f" +- {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-            cells.append(f"{statistics.fmean(values):{form}}{spread}" if values else "-")
-        lines.append("".join(f"{cell:>20}" for cell in (*cells, str(len(runs)))))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

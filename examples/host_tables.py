@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmark_tables import MISSING, load, markdown, mebibytes, number
@@ -15,14 +15,14 @@ def spread(values: Sequence[float], form: str = "{:.4f}") -> str:
     return f"{text} ± {form.format(statistics.stdev(values))}" if len(values) > 1 else text
 
 
-def by_model(name: str) -> dict[str, list[dict[str, Any]]]:
+def by_model(results: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     runs: dict[str, list[dict[str, Any]]] = {}
-    for run in load(name).get("results", ()):
+    for run in results:
         runs.setdefault(run["model"], []).append(run)
     return runs
 
 
-def darcy_mixers() -> str:
+def darcy_mixers(results: Sequence[dict[str, Any]]) -> str:
     lines = [
         [
             f"`{model}`",
@@ -30,16 +30,16 @@ def darcy_mixers() -> str:
             *(spread([run["relative_l2"][points] for run in runs]) for points in ("16", "32")),
             str(len(runs)),
         ]
-        for model, runs in by_model("darcy_mixers").items()
+        for model, runs in by_model(results).items()
     ]
     return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines)
 
 
-def darcy_grids() -> str:
+def darcy_grids(results: Sequence[dict[str, Any]]) -> str:
     ways = {"32": "training grid", **{f"32 {w}": w for w in _WAYS}}
     lines = [
         [f"`{model}`", *(spread([run["relative_l2"][key] for run in runs]) for key in ways)]
-        for model, runs in by_model("darcy_mixers").items()
+        for model, runs in by_model(results).items()
         if "32 input grid" in runs[0]["relative_l2"]
     ]
     return markdown(["model", *ways.values()], lines)
@@ -91,9 +91,9 @@ def vision_size() -> str:
     return markdown(header, lines)
 
 
-def digits() -> str:
+def digits(results: Sequence[dict[str, Any]]) -> str:
     lines = []
-    for model, runs in by_model("digits_ablation").items():
+    for model, runs in by_model(results).items():
         tests = [run["metrics"]["test"] for run in runs]
         lines.append(
             [
@@ -109,11 +109,11 @@ def digits() -> str:
 
 
 NEURALOPERATOR: dict[str, Callable[[], str]] = {
-    "darcy mixers": darcy_mixers,
-    "darcy grids": darcy_grids,
+    "darcy mixers": lambda: darcy_mixers(load("darcy_mixers")["results"]),
+    "darcy grids": lambda: darcy_grids(load("darcy_mixers")["results"]),
 }
 VISION: dict[str, Callable[[], str]] = {
     "vision size": vision_size,
     "vision": vision,
-    "digits": digits,
+    "digits": lambda: digits(load("digits_ablation")["results"]),
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from host_tables import darcy_grids, darcy_mixers
 from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
@@ -63,7 +64,7 @@ def main() -> None:
     for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
         record["results"].append(train(model, seed, args))
         write_record(args.output, record)
-    print(table(record["results"]))
+    print(darcy_mixers(record["results"]), darcy_grids(record["results"]), sep="\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -206,23 +207,6 @@ WAYS = {
     "scaled steps": with_scaled_steps,
     "dilated": dilated,
 }
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """A line a model: mean and standard deviation over the seeds."""
-    keys = ("16", "32", *(f"32 {way}" for way in WAYS))
-    lines = ["".join(f"{head:>20}" for head in ("model", "parameters", *keys))]
-    for model in MODELS:
-        runs = [run for run in results if run["model"] == model]
-        if not runs:
-            continue
-        cells = [model, f"{runs[0]['parameters']:,}"]
-        for key in keys:
-            values = [run["relative_l2"][key] for run in runs if key in run["relative_l2"]]
-            spread = f" +- {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.fmean(values):.4f}{spread}" if values else "")
-        lines.append("".join(f"{cell:>20}" for cell in cells))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmark_tables import PERFORMANCE, README, markdown
+from benchmark_tables import PERFORMANCE, README, load, markdown
 from host_tables import NEURALOPERATOR, VISION, by_model, spread
 from results_file import write_whole
 
@@ -51,7 +51,7 @@ def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str
 
 def darcy_table() -> str:
     rows = []
-    for model, results in by_model("darcy_16").items():
+    for model, results in by_model(load("darcy_16")["results"]).items():
         seconds = statistics.median(result["seconds_per_epoch"] for result in results)
         metrics = ("nrmse", "relative_l1", "boundary_rmse")
         rows.append(
