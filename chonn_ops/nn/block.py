@@ -34,7 +34,7 @@ class CKB(nn.Module):
     spatial_dims : {1, 2, 3}, optional
         Axes of a channels-first field (B, dim, \\*grid). Default: sequences (B, L, dim).
     order, d_state, expand, norm, directions, termination, topology, stage_input, constrained, \
-    kernel_size, dt_rank, dt_min, dt_max
+    selective_norm, kernel_size, dt_rank, dt_min, dt_max
         See `CKBOptions`. The order is at least 1 here.
 
     Raises
@@ -63,6 +63,7 @@ class CKB(nn.Module):
         topology: str = "series",
         stage_input: str = "chain",
         constrained: bool = True,
+        selective_norm: bool | None = None,
         kernel_size: int = 3,
         dt_rank: int | None = None,
         dt_min: float = 1e-2,
@@ -81,6 +82,7 @@ class CKB(nn.Module):
             topology=topology,
             stage_input=stage_input,
             constrained=constrained,
+            selective_norm=selective_norm,
             kernel_size=kernel_size,
             dt_rank=dt_rank,
             dt_min=dt_min,
@@ -119,6 +121,7 @@ class CKB(nn.Module):
                 directions=directions,
                 termination=termination,
                 constrained=constrained,
+                selective_norm=order > 2 if selective_norm is None else selective_norm,
                 **factory,
             )
             for _ in range(order)

@@ -53,6 +53,11 @@ class KirchhoffCell(nn.Module):
         other modes have one line from corner to corner. "raster" takes "matched" and "ring" only.
     constrained : bool
         Keep the circuit stable and dissipative by construction.
+    selective_norm : bool
+        Divide ``b_k`` by ``sqrt(1 + mean_n b_kn^2)``, and ``c_k`` likewise. Without it they grow
+        with the input: a cell is cubic in large inputs and N cells in series of degree ``3^N``, so
+        that from order 3 on outputs overflow on fields with large tails, already at initial
+        weights. With it a cell is of degree 1 in large inputs, and unchanged for small ones.
 
     Raises
     ------
@@ -72,6 +77,7 @@ class KirchhoffCell(nn.Module):
         directions: str = "raster",
         termination: str = "matched",
         constrained: bool = True,
+        selective_norm: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -86,6 +92,7 @@ class KirchhoffCell(nn.Module):
         self.dim, self.d_state, self.dt_rank = dim, d_state, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
         self.directions, self.termination, self.constrained = directions, termination, constrained
+        self.selective_norm = selective_norm
         factory = {"device": device, "dtype": dtype}
         self.selective_proj = PositionLinear(dim, dt_rank + 2 * d_state, bias=False, **factory)
         self.dt_proj = PositionLinear(dt_rank, dim, **factory)
@@ -138,6 +145,8 @@ class KirchhoffCell(nn.Module):
         low_rank, b, c = self.selective_proj(u).split(
             [self.dt_rank, self.d_state, self.d_state], dim=-1
         )
+        if self.selective_norm:
+            b, c = _bounded(b), _bounded(c)
         raw = self.dt_proj(low_rank)
         delta = F.softplus(raw.to(_at_least_float32(raw.dtype))).to(raw.dtype)
         return delta, b, c
@@ -245,8 +254,13 @@ class KirchhoffCell(nn.Module):
         return (
             f"dim={self.dim}, d_state={self.d_state}, dt_rank={self.dt_rank}, "
             f"directions={self.directions!r}, termination={self.termination!r}, "
-            f"constrained={self.constrained}"
+            f"constrained={self.constrained}, selective_norm={self.selective_norm}"
         )
+
+
+def _bounded(x: Tensor) -> Tensor:
+    wide = x.to(_at_least_float32(x.dtype))
+    return (wide * torch.rsqrt(1 + wide.square().mean(-1, keepdim=True))).to(x.dtype)
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

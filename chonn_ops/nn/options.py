@@ -43,6 +43,9 @@ class CKBOptions:
         block input plus the previous output (its vision text).
     constrained : bool
         Stable, dissipative circuits by construction, see `KirchhoffCell`.
+    selective_norm : bool, optional
+        Bound b and c of the cells, see `KirchhoffCell`. Default: for orders above 2, which
+        overflow without it.
     kernel_size : int
         Points along each axis of the depthwise convolution; odd.
     dt_rank : int, optional
@@ -65,6 +68,7 @@ class CKBOptions:
     topology: str = "series"
     stage_input: str = "chain"
     constrained: bool = True
+    selective_norm: bool | None = None
     kernel_size: int = 3
     dt_rank: int | None = None
     dt_min: float = 1e-2
@@ -94,6 +98,10 @@ class CKBOptions:
             raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
         if not isinstance(self.constrained, bool):
             raise ValueError(f"constrained: expected a bool, got {self.constrained!r}")
+        if not isinstance(self.selective_norm, bool | None):
+            raise ValueError(
+                f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
+            )
         for name in ("dt_min", "dt_max"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -170,6 +170,7 @@ def test_compiles_without_graph_breaks(spatial_dims, order, backend):
         {"norm": "layer", "directions": "bidirectional", "stage_input": "inject", "expand": 2},
         {"norm": "group", "directions": "axial", "termination": "ring", "order": 3},
         {"norm": "rms", "directions": "cross", "topology": "parallel", "constrained": False},
+        {"order": 3, "selective_norm": True},
     ],
     ids=["layer", "group", "rms"],
 )
@@ -236,6 +237,7 @@ def test_pure_bfloat16_stays_close():
         ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
         ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
         ({"constrained": "no"}, "constrained: expected a bool, got 'no'"),
+        ({"selective_norm": 1}, "selective_norm: expected a bool or None, got 1"),
         ({"kernel_size": 4}, "kernel_size: expected an odd number, got 4"),
         ({"dt_min": 2.0}, "expected 0 < dt_min <= dt_max, got 2.0, 1.0"),
         ({"dt_rank": 0}, "dt_rank: expected an integer of at least 1, got 0"),
@@ -259,3 +261,19 @@ def test_bad_options(options, message):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("d_state", [1, 16])
+def test_high_orders_start_at_the_size_of_their_input(d_state):
+    torch.manual_seed(0)
+    x = torch.randn(1, 20, 64, 64)
+    for order in (2, 4, 6):
+        block = CKB(20, 2, order=order, d_state=d_state, selective_norm=None if order > 2 else True)
+        added = block(x) - x
+        assert 0.1 * order < added.std() < order
+        assert added.abs().max() < 200
+
+
+def test_coefficients_are_bounded_by_default_above_order_two():
+    chosen = [CKB(4, order=order).cells[0].selective_norm for order in (1, 2, 3, 4)]
+    assert chosen == [False, False, True, True]

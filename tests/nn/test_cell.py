@@ -47,6 +47,20 @@ def test_forward_is_the_equations():
     torch.testing.assert_close(cell(u), expected)
 
 
+def test_bounded_coefficients_saturate_and_leave_small_ones_alone():
+    free, bounded = make_cell(), make_cell(selective_norm=True)
+    u = torch.randn(2, 9, 6, dtype=torch.float64)
+    for scale, expected in (
+        (1e-6, lambda x: x),
+        (1e6, lambda x: x / x.square().mean(-1, True).sqrt()),
+    ):
+        delta, b, c = bounded.coefficients(scale * u)
+        free_delta, free_b, free_c = free.coefficients(scale * u)
+        torch.testing.assert_close(delta, free_delta)
+        torch.testing.assert_close(b, expected(free_b))
+        torch.testing.assert_close(c, expected(free_c))
+
+
 def fix_coefficients(cell, delta, decay, b, c, d):
     """Make every selective coefficient a constant: zero projections of a constant channel."""
     u_bias = torch.zeros_like(cell.selective_proj.weight)
