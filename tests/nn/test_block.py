@@ -170,7 +170,6 @@ def test_compiles_without_graph_breaks(spatial_dims, order, backend):
         {"norm": "layer", "directions": "bidirectional", "stage_input": "inject", "expand": 2},
         {"norm": "group", "directions": "axial", "termination": "ring", "order": 3},
         {"norm": "rms", "directions": "cross", "topology": "parallel", "constrained": False},
-        {"order": 3, "selective_norm": True},
     ],
     ids=["layer", "group", "rms"],
 )
