@@ -14,6 +14,7 @@ from chonn_ops.models import (
     CHONNUNet1d,
     CHONNUNet2d,
     CHONNUNet3d,
+    CNOUNet,
 )
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan
@@ -30,6 +31,7 @@ __all__ = [
     "CHONNUNet2d",
     "CHONNUNet3d",
     "CKBOptions",
+    "CNOUNet",
     "FixedGridCKB",
     "KirchhoffCell",
     "kirchhoff_scan",
