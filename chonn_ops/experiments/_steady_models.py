@@ -1,0 +1,90 @@
+"""The models that the steady problems compare, for fields (B, 1, R, R)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops.models import CHONNFNO2d, CHONNUNet2d
+from chonn_ops.models.cno import CNOUNet
+from chonn_ops.models.mixer import CHONNMixer2d
+from chonn_ops.nn import CKBOptions
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments._steady import SteadyConfig
+
+PLAIN = CKBOptions(order=0)
+
+
+class Units(NamedTuple):
+    """Typical mean and deviation of the fields: constants, the same for every split."""
+
+    input_centre: float
+    input_spread: float
+    output_centre: float
+    output_spread: float
+
+
+class Standardized(nn.Module):
+    """A model between fields of about unit size, called with fields in the data's units."""
+
+    def __init__(self, model: nn.Module, units: Units) -> None:
+        super().__init__()
+        self.model, self.units = model, units
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self.units
+        y = self.model((x - units.input_centre) / units.input_spread)
+        return units.output_centre + units.output_spread * y
+
+
+class FNO(nn.Module):
+    """PDEBench's plain FNO with channels first; adds the coordinates."""
+
+    def __init__(self, modes: int, width: int) -> None:
+        super().__init__()
+        self.model = CHONNFNO2d(1, modes, modes, width, initial_step=1, ckb=PLAIN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        axes = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        y = self.model(x.movedim(1, -1), grid.expand(len(x), -1, -1, -1))
+        return y.squeeze(-2).movedim(-1, 1)
+
+
+def unet(config: SteadyConfig) -> nn.Module:
+    """PDEBench's plain U-Net."""
+    return CHONNUNet2d(1, 1, config.unet_features, ckb=PLAIN)
+
+
+def fno(config: SteadyConfig) -> nn.Module:
+    """PDEBench's plain FNO."""
+    return FNO(config.fno_modes, config.fno_width)
+
+
+def backbone(config: SteadyConfig, n_layers: int, order: int) -> nn.Module:
+    """The paper's CHONN: a CNO with CKBs in its deepest stages."""
+    return CNOUNet(
+        n_layers=n_layers,
+        n_res=config.n_res,
+        n_res_neck=config.n_res_neck,
+        channel_multiplier=config.channel_multiplier,
+        latent=config.latent,
+        ckb=_block(config, order),
+    )
+
+
+def mixer(config: SteadyConfig, order: int) -> nn.Module:
+    """CKBs as the only coupling between patches."""
+    return CHONNMixer2d(
+        width=config.mixer_width,
+        depth=config.mixer_depth,
+        patch=config.mixer_patch,
+        ckb=_block(config, order),
+    )
+
+
+def _block(config: SteadyConfig, order: int) -> CKBOptions:
+    return CKBOptions(order=order, d_state=config.d_state, selective_norm=config.selective_norm)
