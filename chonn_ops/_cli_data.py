@@ -19,7 +19,7 @@ def add_data_commands(commands: Any) -> None:
     _add_convert(actions.add_parser("convert", help="neuraloperator Darcy .pt to PDEBench HDF5"))
 
 
-def _integer(least: int) -> Callable[[str], int]:
+def integer(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = int(text)
         if value < least:
@@ -60,13 +60,13 @@ def _add_problem(
 
 
 def _add_seed(parser: argparse.ArgumentParser, default: int = 0, text: str = "random seed") -> None:
-    parser.add_argument("--seed", type=_integer(0), default=default, help=text)
+    parser.add_argument("--seed", type=integer(0), default=default, help=text)
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
-        type=_integer(1),
+        type=integer(1),
         default=_usable_cores(),
         metavar="W",
         help="processes; the data do not depend on it",
@@ -74,7 +74,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_count(parser: argparse.ArgumentParser, name: str, default: int, text: str) -> None:
-    parser.add_argument(name, type=_integer(1), default=default, metavar="N", help=text)
+    parser.add_argument(name, type=integer(1), default=default, metavar="N", help=text)
 
 
 def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
@@ -94,7 +94,7 @@ def _add_darcy(problems: Any) -> None:
     parser = _add_problem(problems, "darcy", "Darcy flow in PDEBench's layout", _generate_darcy)
     _add_count(parser, "--n", 1000, "samples")
     parser.add_argument(
-        "--resolution", type=_integer(2), default=128, metavar="R", help="cells along an axis"
+        "--resolution", type=integer(2), default=128, metavar="R", help="cells along an axis"
     )
     parser.add_argument("--beta", type=_positive, default=1.0, help="forcing")
     _add_seed(parser)
@@ -112,7 +112,7 @@ def _add_poisson(problems: Any) -> None:
     _add_count(parser, "--n", 1408, "samples of the file IN: 1024 + 128 + 256")
     _add_count(parser, "--n-out", 256, "samples of the file OUT")
     parser.add_argument(
-        "--resolution", type=_integer(3), default=64, metavar="R", help="nodes along an axis"
+        "--resolution", type=integer(3), default=64, metavar="R", help="nodes along an axis"
     )
     _add_seed(parser)
     parser.add_argument("--output", metavar="FOLDER", default=".", help="folder of the two files")
@@ -127,7 +127,7 @@ def _add_shallow_water(problems: Any) -> None:
     )
     _add_count(parser, "--n", 1000, "samples")
     parser.add_argument(
-        "--resolution", type=_integer(2), default=128, metavar="R", help="cells along an axis"
+        "--resolution", type=integer(2), default=128, metavar="R", help="cells along an axis"
     )
     _add_seed(parser, 0, "seed of the first sample; with 0 the samples are PDEBench's")
     _add_workers(parser)
@@ -141,10 +141,10 @@ def _add_navier_stokes(problems: Any) -> None:
     _add_count(parser, "--n", 1200, "samples")
     _add_count(parser, "--frames", 50, "frames, one time unit apart")
     parser.add_argument(
-        "--resolution", type=_integer(4), default=64, metavar="R", help="points along an axis"
+        "--resolution", type=integer(4), default=64, metavar="R", help="points along an axis"
     )
     parser.add_argument(
-        "--solver-resolution", type=_integer(4), default=256, metavar="R", help="of the solver"
+        "--solver-resolution", type=integer(4), default=256, metavar="R", help="of the solver"
     )
     parser.add_argument("--step", type=_positive, default=2.5e-3, help="longest time step")
     parser.add_argument(

@@ -1,6 +1,8 @@
 """The ``chonn`` command.
 
-``chonn data generate|fetch|convert`` makes data files, ``chonn info`` describes the installation.
+``chonn run`` trains and scores the models of an experiment, ``chonn list`` names the experiments,
+``chonn report`` draws tables and figures of results, ``chonn data generate|fetch|convert`` makes
+data files, ``chonn info`` describes the installation.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
@@ -17,9 +19,29 @@ from typing import NoReturn
 
 from chonn_ops import __version__
 from chonn_ops._cli_data import add_data_commands
+from chonn_ops._cli_run import add_run_commands
 
-EXPERIMENTS_MODULES = ("h5py", "pooch", "requests", "scipy", "tqdm")
-INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
+EXPERIMENTS_MODULES = (
+    "filelock",
+    "h5py",
+    "lightning",
+    "matplotlib",
+    "pooch",
+    "requests",
+    "scipy",
+    "tensorboard",
+    "tqdm",
+)
+INFO_PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "h5py",
+    "lightning",
+    "pdebench",
+    "neuraloperator",
+    "timm",
+)
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -71,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="versions, threads and scan backends")
     info.set_defaults(command=_info)
 
+    add_run_commands(commands)
     add_data_commands(commands)
     return parser
 

@@ -43,7 +43,7 @@ def ordered_map(
     try:
         # Enough to keep every worker busy, few enough to hold in memory.
         first = list(itertools.islice(tasks, 4 * workers))
-        with _worker_environment():
+        with worker_environment():
             pending: deque[Future[Result]] = deque(pool.submit(function, task) for task in first)
         while pending:
             result = pending.popleft().result()
@@ -54,7 +54,7 @@ def ordered_map(
 
 
 @contextlib.contextmanager
-def _worker_environment() -> Iterator[None]:
+def worker_environment() -> Iterator[None]:
     """Processes started inside use one BLAS thread each and leave Ctrl-C to their parent."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     earlier = {name: os.environ.get(name) for name in names}

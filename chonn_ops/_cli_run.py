@@ -1,0 +1,146 @@
+"""The ``chonn run``, ``chonn list`` and ``chonn report`` commands."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chonn_ops._cli_data import integer
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments.jobs import Job
+
+SCALES = ("smoke", "small", "paper")
+ACCELERATORS = ("auto", "cpu", "gpu")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+
+
+def add_run_commands(commands: Any) -> None:
+    """Add ``run``, ``list`` and ``report`` to the subparsers of ``chonn``."""
+    run = commands.add_parser(
+        "run",
+        help="train and score the models of an experiment",
+        description=(
+            "Train and score the models of an experiment, one after the other or side by side. "
+            "What has finished before is not run again, what was interrupted resumes. "
+            "torchrun --nproc-per-node N -m chonn_ops.cli run ... trains with N processes."
+        ),
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    run.set_defaults(command=_run)
+    run.add_argument(
+        "experiment", metavar="NAME", help="see chonn list; or your own as module:attribute"
+    )
+    run.add_argument("--scale", choices=SCALES, default="small", help="size of data and models")
+    run.add_argument("--seeds", type=integer(1), default=1, metavar="K", help="runs of each model")
+    run.add_argument(
+        "--variants",
+        type=lambda text: text.split(","),
+        default=argparse.SUPPRESS,
+        metavar="A,B",
+        help="models to run (default: all)",
+    )
+    run.add_argument(
+        "--set",
+        action="append",
+        default=argparse.SUPPRESS,
+        metavar="FIELD=VALUE",
+        help="setting for all models, whatever they set themselves; repeatable, tuples as 10,5,3; "
+        "the results get a folder of their own",
+    )
+    run.add_argument("--output", type=Path, default=Path("runs"), metavar="FOLDER", help="results")
+    run.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER", help="data files")
+    run.add_argument(
+        "--jobs",
+        type=integer(1),
+        default=argparse.SUPPRESS,
+        metavar="J",
+        help="processes of one thread each; with 1, all threads go to one run at a time "
+        "(default: one a core; on a GPU 1)",
+    )
+    run.add_argument("--accelerator", choices=ACCELERATORS, default="auto", help="device")
+    run.add_argument("--precision", choices=PRECISIONS, default="32-true", help="of training")
+
+    listing = commands.add_parser("list", help="experiments, their scales and models")
+    listing.set_defaults(command=_list)
+
+    report = commands.add_parser(
+        "report",
+        help="tables, figures and a page of results",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    report.set_defaults(command=_report)
+    report.add_argument(
+        "--results", type=Path, default=Path("runs"), metavar="FOLDER", help="of chonn run"
+    )
+    report.add_argument(
+        "--output", type=Path, default=Path("report"), metavar="FOLDER", help="of the page"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if ":" in arguments.experiment:
+        # As `python -m` does, unlike installed commands.
+        sys.path.insert(0, os.getcwd())
+    from chonn_ops.experiments import schedule
+    from chonn_ops.experiments.outcome import say
+
+    jobs = schedule.plan(
+        arguments.experiment,
+        arguments.scale,
+        output=arguments.output,
+        data=arguments.data,
+        seeds=arguments.seeds,
+        variants=getattr(arguments, "variants", ()),
+        assignments=getattr(arguments, "set", ()),
+        accelerator=arguments.accelerator,
+        precision=arguments.precision,
+    )
+    workers = getattr(arguments, "jobs", schedule.default_workers(arguments.accelerator))
+    try:
+        outcome = schedule.run_all(jobs, workers)
+    except (KeyboardInterrupt, SystemExit):
+        print("chonn: stopped; the same command goes on from here", file=sys.stderr)
+        raise
+    if os.environ.get("RANK", "0") == "0":
+        _summarize(jobs[0], outcome.records)
+    if outcome.failures:
+        for job, reason in outcome.failures.items():
+            print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
+        raise SystemExit(1)
+    say(f"results in {jobs[0].resolve().folder.parent}")
+
+
+def _summarize(job: "Job", records: list[dict[str, Any]]) -> None:
+    """Print a table of the results, and draw their figures if the experiment has any."""
+    from chonn_ops.experiments import EXPERIMENTS
+    from chonn_ops.experiments.outcome import table
+
+    if not records:
+        return
+    print(table(records))
+    if job.experiment in EXPERIMENTS:
+        from chonn_ops.experiments.figures import draw
+
+        folder = job.resolve().folder.parent
+        for path in draw(job.experiment, folder, folder / "figures"):
+            print(f"wrote {path}")
+
+
+def _list(_arguments: argparse.Namespace) -> None:
+    from chonn_ops.experiments import EXPERIMENTS, get
+
+    for name in EXPERIMENTS:
+        experiment = get(name)
+        print(f"{name}: {experiment.title}")
+        for scale, config in experiment.scales.items():
+            names = " ".join(variant.name for variant in experiment.variants(config))
+            size = f"{config.n_train} samples, {config.epochs} epochs"
+            print(f"  {scale}: {size}; {names}")
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from chonn_ops.experiments import report
+
+    print(f"wrote {report.write(arguments.results, arguments.output)}")

@@ -1,0 +1,37 @@
+"""The paper's experiments: what they train and compare, and how a run becomes a file of results.
+
+`get` finds an experiment, `chonn_ops.experiments.runs` trains and scores one model, and
+`chonn_ops.experiments.schedule` does so for many.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments.base import Experiment
+
+EXPERIMENTS = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
+
+
+def get(name: str) -> Experiment[Any]:
+    """An experiment by its name, or your own `Experiment` object as ``"module:attribute"``.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name; states the known ones.
+    """
+    from chonn_ops.experiments.base import Experiment
+
+    if name not in EXPERIMENTS and ":" not in name:
+        known = ", ".join(EXPERIMENTS)
+        raise ValueError(f"experiment: expected one of {known}, or module:attribute, got {name!r}")
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        module, attribute = f"{__name__}.{name}", "EXPERIMENT"
+    experiment = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"experiment: expected {name!r} to be an Experiment, got {experiment!r}")
+    return experiment

@@ -1,0 +1,154 @@
+"""Runs in worker processes of one thread each, with one progress bar for all."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tqdm import tqdm
+
+from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.outcome import Outcome, Record, explain
+from chonn_ops.problems._workers import worker_environment
+
+# Spawned, not forked: torch's threads are running in the parent.
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+def run_in_workers(jobs: Sequence[Job], workers: int, outcome: Outcome) -> None:
+    """Run jobs, the longest first; no process outlives the call.
+
+    A worker that dies takes one run with it, and another one takes its place.
+    """
+    _Pool(jobs, outcome).run(min(workers, len(jobs)))
+
+
+class _Worker:
+    """A process, its job, and what is left of that on the progress bar."""
+
+    def __init__(self) -> None:
+        self.connection, other = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_work, args=(other,), daemon=True)
+        with worker_environment():
+            self.process.start()
+        # Now only the worker has this end: when it dies, reading from ours fails.
+        other.close()
+
+    def give(self, job: Job) -> None:
+        run = job.resolve()
+        self.job = job
+        self.left = run.variant.cost
+        self.step = run.variant.cost / run.config.epochs
+        # If the process is dead already, the next `receive` says so.
+        with contextlib.suppress(OSError):
+            self.connection.send(job)
+
+    def receive(self) -> Record | str | None:
+        """A result, the reason of a failure, or None at the end of an epoch."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return f"its process was ended by {_cause(self.process.exitcode or 0)}"
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name
+    return f"{name}, perhaps for lack of memory" if name == "SIGKILL" else name
+
+
+class _Pool:
+    def __init__(self, jobs: Sequence[Job], outcome: Outcome) -> None:
+        costs = {job: job.resolve().variant.cost for job in jobs}
+        self._waiting = sorted(jobs, key=costs.__getitem__, reverse=True)
+        self._outcome = outcome
+        self._workers: dict[Connection, _Worker] = {}
+        self._total = len(jobs)
+        self._bar = tqdm(
+            total=sum(costs.values()),
+            bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
+            mininterval=0.1 if sys.stderr.isatty() else 60,
+        )
+
+    def run(self, count: int) -> None:
+        try:
+            with self._bar:
+                for _ in range(count):
+                    self._start()
+                while self._workers:
+                    for connection in wait(list(self._workers)):
+                        self._receive(self._workers[connection])  # pyright: ignore
+        finally:
+            # A run that is killed resumes at its last whole epoch.
+            for worker in self._workers.values():
+                worker.process.kill()
+            for worker in self._workers.values():
+                worker.close()
+
+    def _start(self) -> None:
+        worker = _Worker()
+        self._workers[worker.connection] = worker
+        self._give(worker)
+
+    def _give(self, worker: _Worker) -> None:
+        worker.give(self._waiting.pop(0))
+        done = self._total - len(self._waiting) - len(self._workers)
+        self._bar.set_description_str(f"{done} of {self._total} runs")
+
+    def _receive(self, worker: _Worker) -> None:
+        message = worker.receive()
+        if message is None:
+            worker.left -= worker.step
+            self._bar.update(worker.step)
+            return
+        if isinstance(message, str):
+            self._outcome.fail(worker.job, message)
+        else:
+            self._outcome.add(worker.job, message)
+        # Epochs of an earlier part of the run, or that a failure left out, took no time now.
+        self._bar.total -= worker.left
+        if self._waiting and worker.process.is_alive():
+            self._give(worker)
+            return
+        del self._workers[worker.connection]
+        worker.close()
+        if self._waiting:
+            self._start()
+
+
+def _work(connection: Any) -> None:
+    """Run jobs until the parent closes the connection."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from chonn_ops.experiments.runs import execute
+
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = execute(job, on_epoch=lambda: connection.send(None))
+        except Exception as error:
+            answer = explain(job, error)
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Stop at once if the parent is killed, before it is started again and trains the same run."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,100 @@
+"""Parameters and multiply-adds of a forward pass.
+
+Counted by PyTorch's counter (`torch.utils.flop_counter`), halved: convolutions and matrix products,
+those of complex numbers as four real ones, with formulas of ours for scans and for fast Fourier
+transforms. Norms, activations and other elementwise work are left out, as in published counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from chonn_ops.scan._walks import plan
+
+aten = torch.ops.aten
+
+
+class Cost(NamedTuple):
+    """Size of a model and the real multiply-adds of a forward pass, with the part in scans."""
+
+    parameters: int
+    multiply_adds: int
+    scan_multiply_adds: int
+
+
+def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
+    """Cost of ``model(*inputs)``; the meta device does."""
+    training = model.training
+    counter = FlopCounterMode(display=False, custom_mapping=_FORMULAS)
+    with torch.no_grad(), counter:
+        model.eval()(*inputs)
+    model.train(training)
+    scans = counter.get_flop_counts()["Global"].get(torch.ops.chonn_ops.kirchhoff_scan, 0)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Cost(parameters, counter.get_total_flops() // 2, scans // 2)
+
+
+# Formulas give two a multiply-add, as those of PyTorch.
+
+
+def _scan_flops(
+    u: Sequence[int],
+    delta: Sequence[int],  # noqa: ARG001
+    decay: Sequence[int],
+    b: Sequence[int],  # noqa: ARG001
+    c: Sequence[int],  # noqa: ARG001
+    d: Sequence[int] | None,  # noqa: ARG001
+    initial_state: Sequence[int] | None,  # noqa: ARG001
+    grid: Sequence[int],
+    directions: str,
+    *modes: object,  # noqa: ARG001
+    **outputs: object,  # noqa: ARG001
+) -> int:
+    """Of a scan.
+
+    A state of a channel takes, at each position, four products for all walks (exponent and
+    injection ``(1 - alpha) * (1 / decay) * b * u``), and for each walk one multiply-add to relax
+    and inject and one to read out. The skip and the mean over walks take one each a channel.
+    """
+    batch, positions, channels = u
+    states = decay[1]
+    walks = len(plan(tuple(grid), directions))
+    return 2 * batch * positions * channels * (states * (4 + 2 * walks) + 2)
+
+
+def _fft_flops(x: Tensor, dim: Sequence[int], *rest: object, out_val: Tensor) -> int:  # noqa: ARG001
+    """Of an FFT of n points: 5/2 n log2 n multiply-adds, half of it between real and complex."""
+    real = not (x.is_complex() and out_val.is_complex())
+    # The longer side: the complex one of a real transform keeps n // 2 + 1 points.
+    full = x if x.numel() > out_val.numel() else out_val
+    points = math.prod(full.shape[axis] for axis in dim)
+    return round(5 * full.numel() * math.log2(points) / (2 if real else 1))
+
+
+def _product_flops(left: Tensor, right: Tensor, *rest: object, **options: object) -> int:  # noqa: ARG001
+    """Of (..., m, k) times (..., k, n), real or complex."""
+    return 2 * left.numel() * right.shape[-1] * (4 if left.is_complex() else 1)
+
+
+def _sum_product_flops(bias: Tensor, *products: Tensor, **options: object) -> int:  # noqa: ARG001
+    return _product_flops(*products)
+
+
+def _raw(formula: Callable[..., int]) -> Callable[..., int]:
+    """A formula that gets tensors; others get their shapes."""
+    formula._get_raw = True  # pyright: ignore[reportFunctionMemberAccess]
+    return formula
+
+
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    torch.ops.chonn_ops.kirchhoff_scan: _scan_flops,
+    **dict.fromkeys((aten._fft_r2c, aten._fft_c2r, aten._fft_c2c), _raw(_fft_flops)),
+    **dict.fromkeys((aten.mm, aten.bmm), _raw(_product_flops)),
+    **dict.fromkeys((aten.addmm, aten.baddbmm), _raw(_sum_product_flops)),
+}

@@ -1,0 +1,138 @@
+"""What to run, where its files are, and whether it has run.
+
+In ``<output>/<experiment>/<scale>/``, ``<variant>-seed<k>.json`` appears when a run has finished,
+beside the pictures' fields in ``<variant>-seed<k>.npz`` and the folder ``<variant>-seed<k>`` of
+checkpoint and logs, from which an interrupted run resumes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from chonn_ops.experiments import get
+from chonn_ops.experiments.base import Config, Experiment, Variant
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """One run, in values that another process can take.
+
+    Parameters
+    ----------
+    experiment : str
+        For `chonn_ops.experiments.get`.
+    scale : str
+        Name of the results' folder.
+    config : Config
+        Before the changes of the variant.
+    variant : str
+    seed : int
+    output, data : Path
+        Folders of all results and of all data.
+    overrides : mapping
+        Fields of the config that hold whatever the variant changes.
+    accelerator, precision : str
+        As Lightning's Trainer has them.
+    """
+
+    experiment: str
+    scale: str
+    config: Config
+    variant: str
+    seed: int
+    output: Path
+    data: Path
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    accelerator: str = "auto"
+    precision: str = "32-true"
+
+    @property
+    def title(self) -> str:
+        return f"{self.variant} seed {self.seed}"
+
+    def resolve(self) -> Run:
+        """Look up experiment and variant."""
+        experiment = get(self.experiment)
+        variant = next(v for v in experiment.variants(self.config) if v.name == self.variant)
+        config = dataclasses.replace(self.config, **{**variant.changes, **self.overrides})
+        return Run(self, experiment, variant, config)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A job with its experiment, its variant and the config that the variant trains with."""
+
+    job: Job
+    experiment: Experiment[Any]
+    variant: Variant[Any]
+    config: Config
+
+    @property
+    def folder(self) -> Path:
+        """Of checkpoint and logs."""
+        name = f"{self.variant.name}-seed{self.job.seed}"
+        return self.job.output / self.experiment.name / self.job.scale / name
+
+    @property
+    def result(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    @property
+    def fields(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.npz")
+
+    @property
+    def data(self) -> Path:
+        return self.job.data / self.experiment.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What makes two runs of a name the same, as JSON has it.
+
+        The config's seed is not among it: it only says where a comparison's seeds start.
+        """
+        config = dataclasses.asdict(self.config)
+        del config["seed"]
+        return json.loads(json.dumps(config))
+
+    def prepare(self) -> None:
+        """Make data that are not there yet, one process at a time."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.data / ".lock"):
+            self.experiment.prepare(self.config, self.data)
+
+    def finished(self) -> dict[str, Any] | None:
+        """Content of the result file, None if there is none.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or of other settings; names those that differ.
+        """
+        advice = "remove it to run afresh, or choose another output folder"
+        try:
+            record = json.loads(self.result.read_text())
+            earlier = {name: value for name, value in record["config"].items() if name != "seed"}
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{self.result}: damaged result; {advice}") from error
+        if differing := differences(earlier, self.settings):
+            raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
+        return record
+
+
+def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which JSON values differ, such as ``epochs: 2 there, 3 here``; empty if none."""
+    missing = object()
+    return ", ".join(
+        f"{name}: {earlier.get(name, 'none')} there, {now.get(name, 'none')} here"
+        for name in sorted(earlier.keys() | now.keys())
+        if earlier.get(name, missing) != now.get(name, missing)
+    )

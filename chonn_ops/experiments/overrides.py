@@ -1,0 +1,76 @@
+"""Fields of a config set by text, as ``chonn run --set epochs=10`` has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from chonn_ops.experiments.base import Config
+
+
+def parse(config: Config, assignments: Iterable[str]) -> dict[str, Any]:
+    """Values by field from texts ``field=value``; tuples as ``10,5,3``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown field, a value of another type, or one that the config refuses.
+    """
+    types = typing.get_type_hints(type(config))
+    known = [field.name for field in dataclasses.fields(config)]
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"expected field=value, got {assignment!r}")
+        if name not in known:
+            raise ValueError(f"{name}: no such field, expected one of {', '.join(known)}")
+        values[name] = _value(name, types[name], text)
+    dataclasses.replace(config, **values)
+    return values
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        item, *rest = typing.get_args(kind)
+        if rest == [...] and item in _PARSERS:
+            return tuple(_value(name, item, part) for part in text.split(","))
+    if kind not in _PARSERS:
+        raise ValueError(f"{name}: cannot be set from text")
+    expected, parser = _PARSERS[kind]
+    try:
+        return parser(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{name}: expected {expected}, got {text!r}") from None
+
+
+_PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("an integer", int),
+    float: ("a number", float),
+    str: ("text", str),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+}
+
+
+def folder_name(scale: str, config: Config, values: Mapping[str, Any], precision: str) -> str:
+    """Name such as ``small+epochs=1,n_train=4``: results of different settings stay apart.
+
+    Values that the scale has anyway leave no mark, nor does the seed, which names the runs.
+    """
+    marks = {
+        name: value
+        for name, value in values.items()
+        if value != getattr(config, name) and name != "seed"
+    }
+    if precision != "32-true":
+        marks["precision"] = precision
+    text = ",".join(f"{name}={_plain(value)}" for name, value in sorted(marks.items()))
+    return f"{scale}+{text}" if text else scale
+
+
+def _plain(value: Any) -> str:
+    items = value if isinstance(value, tuple) else (value,)
+    return "-".join(re.sub(r"[^\w.+-]", "_", str(item)) for item in items)

@@ -1,0 +1,121 @@
+"""One run: a model trained from one seed, scored, and its numbers in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from filelock import FileLock, Timeout
+
+from chonn_ops.experiments import _environment, _record, cost
+from chonn_ops.experiments.jobs import Job, Run
+from chonn_ops.experiments.training import CHECKPOINT, Training, loaders, trainer
+
+
+def execute(
+    job: Job, *, progress: bool = False, on_epoch: Callable[[], object] | None = None
+) -> dict[str, Any] | None:
+    """Train and score, or take up where an interrupted run stopped, or read a finished one.
+
+    Parameters
+    ----------
+    job : Job
+    progress : bool
+        Lightning's progress bar.
+    on_epoch : callable, optional
+        Called at the end of every epoch of this part of the run.
+
+    Returns
+    -------
+    dict
+        Content of the result file; None in the processes of a distributed run but the first.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        For data, a checkpoint or a result that is damaged or of other settings, and while another
+        process trains the same run.
+    """
+    run = job.resolve()
+    if (record := run.finished()) is not None:
+        return record
+    with _claimed(run.folder):
+        return _execute(run, progress, on_epoch)
+
+
+def _execute(
+    run: Run, progress: bool, on_epoch: Callable[[], object] | None
+) -> dict[str, Any] | None:
+    config, seed = run.config, run.job.seed
+    _environment.reset_peak_memory()
+    data = run.experiment.load(config, run.data)
+    # Weights are the first thing drawn, the same in every process.
+    lightning.seed_everything(seed, verbose=False)
+    model = run.variant.build(config)
+    size = cost.measure(model, run.experiment.example(config))
+
+    training = Training(run.experiment, config, model, seed, run.settings)
+    checkpoint = run.folder / CHECKPOINT
+    resumed = checkpoint.exists()
+    if resumed:
+        training.restore(checkpoint)
+    fitter = trainer(
+        config,
+        run.folder,
+        accelerator=run.job.accelerator,
+        precision=run.job.precision,
+        progress=progress,
+        on_epoch=on_epoch,
+    )
+    batches = loaders(
+        config, data.train, data.validation, seed, fitter.global_rank, fitter.world_size
+    )
+    # One that diverged just before it was interrupted has nothing left to train.
+    if not training.diverged:
+        with _interruptible():
+            fitter.fit(
+                training, *batches, ckpt_path=checkpoint if resumed else None, weights_only=True
+            )
+    if not fitter.is_global_zero:
+        return None
+    device = fitter.strategy.root_device
+    with torch.no_grad():
+        evaluation = run.experiment.evaluate(config, model.to(device).eval(), data)
+    return _record.write(run, training, size, evaluation, device)
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Keep a run's folder to this process, or to the processes of one ``torchrun``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{folder}: another process trains this run") from None
+    try:
+        # What a killed process was writing.
+        for staged in folder.glob(".*.tmp"):
+            staged.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Pass on Ctrl-C, which Lightning turns into exit code 1."""
+    try:
+        yield
+    except SystemExit as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise

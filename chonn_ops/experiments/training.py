@@ -1,0 +1,289 @@
+"""One model trained by Lightning: loaders, optimiser, schedule, logs, checkpoints.
+
+A run stopped anywhere resumes at its last whole epoch and ends at the same numbers, to the last bit
+on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch, rank) alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import numpy as np
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
+
+from chonn_ops.experiments.base import Config, Experiment
+from chonn_ops.experiments.jobs import differences
+from chonn_ops.problems._files import whole_file
+
+CHECKPOINT = "last.ckpt"
+_STATE = "chonn_ops"
+_HISTORY = ("train_loss", "validation_error")
+
+
+class Training(lightning.LightningModule):
+    """A model of an experiment in training, with the history of its epochs.
+
+    Parameters
+    ----------
+    experiment, config : Experiment, Config
+    model : nn.Module
+    seed : int
+        Of the order of samples and of what the loss draws.
+    settings : mapping
+        JSON values that name the run; kept in its checkpoints.
+
+    Attributes
+    ----------
+    history : dict of str to list of float
+        Training loss and validation error of every epoch.
+    seconds : float
+        Of all epochs, those before an interruption included.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment[Any],
+        config: Config,
+        model: nn.Module,
+        seed: int,
+        settings: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.config = config
+        self.model = model
+        self.seed = seed
+        self.settings = settings
+        self.history: dict[str, list[float]] = {name: [] for name in _HISTORY}
+        self.seconds = 0.0
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last training loss is no number."""
+        losses = self.history["train_loss"]
+        return bool(losses) and not math.isfinite(losses[-1])
+
+    def configure_optimizers(self) -> Any:
+        config = self.config
+        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        optimizer = kinds[config.optimizer](
+            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        if config.schedule == "step":
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, config.step_size, config.gamma)
+        else:
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.epochs)
+        return [optimizer], [schedule]
+
+    def on_train_epoch_start(self) -> None:
+        self._started = time.perf_counter()
+        entropy = (self.seed, self.current_epoch, self.global_rank)
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        sampler: Any = self.trainer.train_dataloader
+        sampler.sampler.sampler.set_epoch(self.current_epoch)
+
+    def training_step(self, batch: tuple[Tensor, ...], _index: int) -> Tensor:
+        loss = self.experiment.loss(self.config, self.model, batch)
+        self._log("train_loss", loss, batch)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, ...], _index: int) -> None:
+        errors = self.experiment.errors(self.config, self.model, batch)
+        self._log("validation_error", errors.mean(), batch)
+
+    def _log(self, name: str, value: Tensor, batch: tuple[Tensor, ...]) -> None:
+        """Mean over the samples of an epoch, all processes together."""
+        self.log(
+            name,
+            value,
+            on_step=False,
+            on_epoch=True,
+            prog_bar=True,
+            sync_dist=True,
+            batch_size=len(batch[0]),
+        )
+
+    def on_train_epoch_end(self) -> None:
+        for name, values in self.history.items():
+            values.append(float(self.trainer.callback_metrics[name]))
+        self.seconds += time.perf_counter() - self._started
+        if self.diverged:
+            self.trainer.should_stop = True
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[_STATE] = {
+            "settings": self.settings,
+            "history": self.history,
+            "seconds": self.seconds,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint[_STATE]
+        self.history = {name: list(state["history"][name]) for name in _HISTORY}
+        self.seconds = state["seconds"]
+
+    def restore(self, path: Path) -> None:
+        """Take weights and history from a checkpoint of the same run.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged or of another run; says which file to remove.
+        """
+        advice = f"remove {path} to start this run afresh"
+        try:
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            settings = checkpoint[_STATE]["settings"]
+            self.on_load_checkpoint(checkpoint)
+        # What torch.load raises for a damaged file is undocumented and varies with the damage.
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{path}: damaged checkpoint ({reason}); {advice}") from error
+        if differing := differences(settings, self.settings):
+            raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
+        try:
+            self.load_state_dict(checkpoint["state_dict"])
+        except RuntimeError as error:
+            raise ValueError(f"{path}: checkpoint of another model; {advice}") from error
+
+
+def loaders(
+    config: Config,
+    train: TensorDataset,
+    validation: TensorDataset,
+    seed: int,
+    rank: int,
+    world: int,
+) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    """Training and validation batches of one process of `world`.
+
+    A global batch is the same set of samples for every number of processes.
+
+    Raises
+    ------
+    ValueError
+        If the batch does not split over the processes, or is larger than the training split.
+    """
+    size, rest = divmod(config.batch_size, world)
+    if rest:
+        raise ValueError(
+            f"batch_size: expected a multiple of {world} processes, got {config.batch_size}"
+        )
+    if len(train) < config.batch_size:
+        raise ValueError(
+            f"batch_size: expected at most the {len(train)} training samples, "
+            f"got {config.batch_size}"
+        )
+    order = DistributedSampler(train, world, rank, shuffle=True, seed=seed, drop_last=True)
+    # Validation has no step to take in step: no sample is repeated to fill up.
+    share = range(rank, len(validation), world)
+    return (
+        _batches(train, BatchSampler(order, size, drop_last=True)),
+        _batches(validation, BatchSampler(share, size, drop_last=False)),
+    )
+
+
+def _batches(dataset: TensorDataset, sampler: BatchSampler) -> DataLoader[Any]:
+    # Indexed by a list of samples, a TensorDataset gives the whole batch at once.
+    return DataLoader(dataset, batch_size=None, sampler=sampler, collate_fn=tuple)
+
+
+class _WholeFiles(TorchCheckpointIO):
+    """Checkpoints under a temporary name in their own folder first.
+
+    Lightning's temporary file is in the system's folder for such, often on another file system,
+    from where a move is a copy that a kill can cut short.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path, force=True) as staged:
+            super().save_checkpoint(checkpoint, staged, storage_options)
+
+
+class _EpochReport(Callback):
+    def __init__(self, report: Callable[[], object]) -> None:
+        self._report = report
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        self._report()
+
+
+def trainer(
+    config: Config,
+    folder: Path,
+    *,
+    accelerator: str = "auto",
+    precision: str = "32-true",
+    progress: bool = False,
+    on_epoch: Callable[[], object] | None = None,
+) -> lightning.Trainer:
+    """Trainer that keeps checkpoint and logs in a folder; logs of earlier parts stay.
+
+    Under ``torchrun`` it spans that launcher's processes (distributed data parallel).
+    """
+    quiet_lightning()
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    callbacks: list[Callback] = [
+        ModelCheckpoint(
+            dirpath=folder,
+            save_last=True,
+            save_top_k=0,
+            save_on_train_epoch_end=True,
+            enable_version_counter=False,
+        ),
+        LearningRateMonitor("epoch"),
+    ]
+    if on_epoch is not None:
+        callbacks.append(_EpochReport(on_epoch))
+    return lightning.Trainer(
+        accelerator=accelerator,
+        strategy="ddp" if world > 1 else "auto",
+        devices=local,
+        num_nodes=world // local,
+        precision=precision,  # pyright: ignore[reportArgumentType]
+        max_epochs=config.epochs,
+        # CSVLogger counts up versions; TensorBoard reads any number of files in a folder as one.
+        logger=[
+            CSVLogger(folder, name="csv"),
+            TensorBoardLogger(folder, name="", version="tensorboard"),
+        ],
+        callbacks=callbacks,
+        plugins=[_WholeFiles()],
+        default_root_dir=folder,
+        enable_progress_bar=progress,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        # Tensors that a model keeps from validation must serve training too.
+        inference_mode=False,
+        use_distributed_sampler=False,
+        sync_batchnorm=world > 1 and accelerator != "cpu" and torch.cuda.is_available(),
+    )
+
+
+def quiet_lightning() -> None:
+    """Leave out Lightning's information and advice; its other warnings and errors stay."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", category=PossibleUserWarning)
+    warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+    # Lightning's own use of torch.
+    warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")
