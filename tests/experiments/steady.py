@@ -1,0 +1,94 @@
+"""Checks that the two steady problems share."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import nn
+
+from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.runs import execute
+
+
+class One(nn.Module):
+    """A function as a model, with the parameter by which scoring finds the device."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.unused = function, nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def check_smoke(experiment, folder):
+    """Train every variant at scale smoke; the last record."""
+    config = experiment.scales["smoke"]
+    data = folder / "data"
+    experiment.prepare(config, data / experiment.name, progress=False)
+    shape = (2, config.resolution, config.resolution)
+    for variant in experiment.variants(config):
+        job = Job(
+            experiment=experiment.name,
+            scale="smoke",
+            config=config,
+            variant=variant.name,
+            seed=0,
+            output=folder,
+            data=data,
+            accelerator="cpu",
+        )
+        record = execute(job)
+        assert record["parameters"] > 0
+        assert np.isfinite(
+            [v for scores in record["metrics"].values() for v in scores.values()]
+        ).all()
+        with np.load(job.resolve().fields) as fields:
+            assert {name: fields[name].shape for name in fields} == dict.fromkeys(
+                ("input", "target", "prediction"), shape
+            )
+    return record
+
+
+def check_paper_step(experiment, name):
+    """One optimiser step at the paper's sizes changes the loss of a sample or two."""
+    config = experiment.scales["paper"]
+    variant = next(v for v in experiment.variants(config) if v.name == name)
+    config = dataclasses.replace(config, **variant.changes)
+    torch.manual_seed(0)
+    model = variant.build(config)
+    batch = tuple(torch.rand(2, 1, config.resolution, config.resolution) for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate)
+    loss = experiment.loss(config, model, batch)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    optimizer.step()
+    with torch.no_grad():
+        assert experiment.loss(config, model, batch) != loss
+    assert experiment.example(config)[0].shape == (1, *batch[0].shape[1:])
+
+
+def check_sources(experiment):
+    fields = {field.name for field in dataclasses.fields(experiment.scales["paper"])}
+    assert set(experiment.sources) == fields
+    assert all(experiment.sources.values())
+
+
+def check_units(experiment, data):
+    """With `standardize`, models see and predict fields of about unit size around zero."""
+    units = experiment.units
+    source, target = data.train.tensors
+    for field, centre, spread in (
+        (source, units.input_centre, units.input_spread),
+        (target, units.output_centre, units.output_spread),
+    ):
+        scaled = (field - centre) / spread
+        assert abs(float(scaled.mean())) < 0.3
+        assert 0.6 < float(scaled.std()) < 1.5
+    config = dataclasses.replace(experiment.scales["smoke"], standardize=True)
+    model = experiment.variants(config)[0].build(config)
+    model.model = nn.Identity()
+    expected = units.output_centre + units.output_spread * (
+        (source[:2] - units.input_centre) / units.input_spread
+    )
+    torch.testing.assert_close(model(source[:2]), expected)
