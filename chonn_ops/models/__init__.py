@@ -1,5 +1,6 @@
 """Backbones with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
 
+from chonn_ops.models.cascade import CKBStack1d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
@@ -11,5 +12,6 @@ __all__ = [
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",
+    "CKBStack1d",
     "CNOUNet",
 ]

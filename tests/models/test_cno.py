@@ -1,0 +1,254 @@
+"""CNOUNet: filters and activation against band-limited truth, shapes, order 0, stages, errors."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from chonn_ops import CKBOptions, CNOUNet
+from chonn_ops.models._antialias import (
+    AntialiasedLeakyReLU,
+    Downsample,
+    Upsample,
+    half_band_taps,
+)
+
+PLAIN = CKBOptions(order=0)
+TINY = {"n_layers": 2, "n_res": 1, "n_res_neck": 1, "channel_multiplier": 4, "latent": 4}
+STAGES = ("lift", "encoder1", "encoder2", "bottleneck", "decoder2", "decoder1")
+
+
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def seeded(**options):
+    torch.manual_seed(3)
+    return CNOUNet(**options)
+
+
+def waves(resolution, modes, seed=0):
+    """A periodic field with all modes up to `modes`, the same on every grid."""
+    generator = torch.Generator().manual_seed(seed)
+    k = torch.arange(-modes, modes + 1)
+    shape = (2, len(k), len(k))
+    amplitudes = torch.randn(shape, generator=generator, dtype=torch.cdouble)
+    angle = 2 * math.pi * torch.arange(resolution) / resolution
+    wave = torch.exp(1j * angle[:, None] * k)
+    return torch.einsum("bkl,xk,yl->bxy", amplitudes, wave, wave).real[:, None]
+
+
+def low_modes(field, modes):
+    """Fourier coefficients up to `modes` along each axis, on any grid."""
+    spectrum = torch.fft.fft2(field) / field[0, 0].numel()
+    index = torch.arange(-modes, modes + 1)
+    return spectrum[..., index[:, None], index]
+
+
+def relative(error, truth):
+    return float((error - truth).abs().square().sum() / truth.abs().square().sum()) ** 0.5
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("filter_size", [2, 6, 12])
+def test_filter_is_a_half_band_low_pass(filter_size):
+    taps = half_band_taps(filter_size)
+    assert len(taps) == 2 * filter_size - 1
+    response = torch.fft.fft(taps, 1024).abs()
+    assert response[0] == pytest.approx(1, abs=1e-12)
+    assert response[256] == pytest.approx(0.5, abs=1e-12)
+    assert response[512] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_filter_passes_and_stops_what_it_says():
+    response = torch.fft.rfft(half_band_taps(6), 4096).abs()
+    rate = torch.arange(len(response)) / 4096
+    assert (response[rate <= 0.138] - 1).abs().max() < 0.02
+    assert response[rate >= 0.362].max() < 0.02
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("filter_size", [2, 6])
+@pytest.mark.parametrize("resample", [Upsample, Downsample])
+def test_constants_stay_constants_up_to_the_walls(resample, filter_size):
+    constant = torch.full((1, 3, 8, 12), 2.5)
+    new = resample(filter_size)(constant)
+    scale = 2 if resample is Upsample else 0.5
+    assert new.shape == (1, 3, 8 * scale, 12 * scale)
+    torch.testing.assert_close(new, torch.full_like(new, 2.5))
+
+
+@pytest.mark.usefixtures("float64")
+def test_upsampling_keeps_old_points_and_interpolates_between():
+    field = waves(32, 4)
+    fine = Upsample(6)(field)
+    torch.testing.assert_close(fine[..., ::2, ::2], field)
+    inside = (..., slice(12, -12), slice(12, -12))
+    assert relative(fine[inside], waves(64, 4)[inside]) < 0.02
+
+
+@pytest.mark.usefixtures("float64")
+def test_downsampling_keeps_low_modes_and_drops_what_would_alias():
+    inside = (..., slice(6, -6), slice(6, -6))
+    low, mixed = waves(32, 4)[inside], Downsample(6)(waves(64, 4))[inside]
+    assert relative(mixed, low) < 0.02
+    x = torch.cos(2 * math.pi * 28 * torch.arange(64) / 64).expand(1, 1, 64, 64)
+    assert Downsample(6)(x)[inside].abs().max() < 0.02
+    assert x[..., ::2, ::2][inside].abs().max() > 0.9  # without the filter: mode 4
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("resolution", [32, 64])
+def test_activation_aliases_less_than_a_pointwise_one(resolution):
+    """Truth: the activation of the continuous field, cut to the modes of the grid."""
+    modes = resolution // 4
+    field = waves(resolution, modes)
+    truth = low_modes(F.leaky_relu(waves(512, modes)), modes)
+    pointwise = relative(low_modes(F.leaky_relu(field), modes), truth)
+    filtered = relative(low_modes(AntialiasedLeakyReLU()(field), modes), truth)
+    assert filtered < 0.6 * pointwise
+
+
+def test_activation_filters_each_channel_alone():
+    x = torch.randn(2, 3, 8, 8)
+    activation = AntialiasedLeakyReLU()
+    together = activation(x)
+    for channel in range(3):
+        alone = activation(x[:, channel : channel + 1])
+        torch.testing.assert_close(together[:, channel : channel + 1], alone)
+
+
+@pytest.mark.usefixtures("float64")
+def test_activation_gradient():
+    x = torch.randn(1, 2, 4, 6, requires_grad=True)
+    assert torch.autograd.gradcheck(AntialiasedLeakyReLU(), x)
+
+
+@pytest.mark.parametrize(("grid", "n_layers"), [((16, 16), 3), ((8, 24), 2), ((2, 4), 1)])
+def test_shapes(grid, n_layers):
+    model = CNOUNet(2, 3, **{**TINY, "n_layers": n_layers}, ckb=CKBOptions(d_state=2))
+    assert model(torch.randn(2, 2, *grid)).shape == (2, 3, *grid)
+
+
+def test_order_0_has_the_plain_parameters_and_no_others():
+    plain, ours = seeded(**TINY, ckb=PLAIN), seeded(**TINY, stages=STAGES)
+    expected, actual = plain.state_dict(), ours.state_dict()
+    assert not any(name.startswith("ckbs") for name in expected)
+    assert {name for name in actual if not name.startswith("ckbs")} == set(expected)
+    for name, value in expected.items():
+        assert torch.equal(actual[name], value), name
+
+
+def test_blocks_that_add_nothing_leave_the_plain_network():
+    plain, ours = seeded(**TINY, ckb=PLAIN), seeded(**TINY, ckb=CKBOptions(expand=2), stages=STAGES)
+    for block in ours.ckbs.values():
+        torch.nn.init.zeros_(block.out_proj.weight)
+        torch.nn.init.zeros_(block.out_proj.bias)
+    x = torch.randn(2, 1, 16, 16)
+    torch.testing.assert_close(ours(x), plain(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_gradients_reach_every_parameter(batch_norm):
+    model = CNOUNet(
+        **TINY, batch_norm=batch_norm, stages=STAGES, ckb=CKBOptions(order=3, d_state=2)
+    )
+    model(torch.randn(2, 1, 8, 8)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_stages_stand_where_they_say():
+    model = CNOUNet(**TINY, stages=STAGES, ckb=CKBOptions(order=1, d_state=2))
+    seen = []
+    for name, block in model.ckbs.items():
+        block.register_forward_hook(
+            lambda _, inputs, __, name=name: seen.append((name, *inputs[0].shape[1:]))
+        )
+    model(torch.randn(1, 1, 16, 16))
+    widths = (2, 2, 4, 8, 4, 2)
+    sides = (16, 16, 8, 4, 8, 16)
+    assert seen == [(s, w, n, n) for s, w, n in zip(STAGES, widths, sides, strict=True)]
+
+
+def test_default_stages_are_the_deepest():
+    model = CNOUNet(**TINY)
+    assert list(model.ckbs) == ["encoder2", "bottleneck", "decoder2"]
+
+
+def expected_parameters(levels, multiplier, n_res=4, n_res_neck=4, latent=64):
+    """Counted layer by layer from the description."""
+
+    def block(a, b):  # convolution without bias, norm
+        return 9 * a * b + 2 * b
+
+    def ends(a, b):
+        return 9 * a * latent + latent + 9 * latent * b + b
+
+    w = [multiplier // 2 * 2**k for k in range(levels + 1)]
+    total = ends(1, w[0]) + ends(2 * w[0], 1)
+    for k in range(levels):
+        total += 2 * n_res * block(w[k], w[k])
+        total += block(w[k], w[k + 1])
+        total += block(w[k], w[k])
+        total += block((1 if k == levels - 1 else 2) * w[k + 1], w[k])
+    return total + 2 * n_res_neck * block(w[-1], w[-1]) + block(w[-1], w[-1])
+
+
+@pytest.mark.parametrize(
+    ("levels", "multiplier", "documented"),
+    [(3, 32, "2,013,073"), (4, 16, "2,008,073"), (3, 16, "512,393")],
+)
+def test_parameters_at_the_papers_sizes(levels, multiplier, documented):
+    model = CNOUNet(n_layers=levels, channel_multiplier=multiplier, ckb=PLAIN, device="meta")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == expected_parameters(levels, multiplier)
+    assert f"{count:,}" == documented
+    assert documented in CNOUNet.__doc__
+
+
+def test_without_batch_norm_samples_do_not_see_each_other():
+    model = CNOUNet(**TINY, batch_norm=False, ckb=CKBOptions(d_state=2))
+    x = torch.randn(3, 1, 8, 8)
+    torch.testing.assert_close(model(x)[:1], model(x[:1]))
+
+
+def test_checkpoints_hold_parameters_and_statistics_only():
+    names = CNOUNet(**TINY).state_dict()
+    assert not any("taps" in name for name in names)
+
+
+def test_compiles_as_one_graph():
+    model = CNOUNet(**{**TINY, "n_layers": 1}, ckb=CKBOptions(d_state=2), stages=["lift"]).eval()
+    x = torch.randn(1, 1, 8, 8)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_layers": 0}, "n_layers: expected at least 1, got 0"),
+        ({"n_res": -1}, "n_res: expected at least 0, got -1"),
+        ({"channel_multiplier": 7}, "channel_multiplier: expected a positive even number, got 7"),
+        ({"kernel_size": 2}, "kernel_size: expected a positive odd number, got 2"),
+        ({"filter_size": 5}, "filter_size: expected an even number of at least 2, got 5"),
+        ({"stages": ("encoder9",)}, r"stages: expected names out of .*, got \['encoder9'\]"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        CNOUNet(**options, device="meta")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 12, 16), (1, 2, 16, 16), (1, 16, 16)])
+def test_bad_fields(shape):
+    model = CNOUNet(**{**TINY, "n_layers": 3}, ckb=PLAIN)
+    with pytest.raises(ValueError, match=r"x: expected shape \(B, 1, H, W\) with H and W .* of 8"):
+        model(torch.randn(shape))
