@@ -82,6 +82,7 @@ class _CHONNFNO(nn.Module):
         ckb: CKBOptions | None,
         mode: str,
         downsample: int,
+        padding: int | None,
     ) -> None:
         super().__init__()
         ckb = CKBOptions() if ckb is None else ckb
@@ -89,11 +90,14 @@ class _CHONNFNO(nn.Module):
             raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
         if downsample < 1:
             raise ValueError(f"downsample: expected at least 1, got {downsample}")
+        if padding is not None and padding < 0:
+            raise ValueError(f"padding: expected at least 0, got {padding}")
         dims = len(modes)
         self.spatial_dims = dims
         padded_axes, points = _PADDING[dims]
+        points = points if padding is None else padding
         self.pad = [0, points] * padded_axes
-        self.interior = (..., *[slice(0, -points)] * padded_axes)
+        self.interior = (..., *[slice(0, -points or None)] * padded_axes)
 
         self.fc0 = nn.Linear(initial_step * num_channels + dims, width)
         for layer in range(LAYERS):
@@ -179,6 +183,9 @@ _PARAMETERS = """
         or is added to it.
     downsample : int
         Coarsening of the grid inside the CKB (the paper's shallow water uses 2).
+    padding : int, optional
+        Points of zeros at the end of the padded axes; default PDEBench's. Periodic fields need
+        none: with 0 rings close where the field does.
     """
 
 
@@ -197,8 +204,11 @@ class CHONNFNO1d(_CHONNFNO):
         ckb: CKBOptions | None = None,
         mode: str = "replace",
         downsample: int = 1,
+        padding: int | None = None,
     ) -> None:
-        super().__init__(num_channels, (modes,), width, initial_step, ckb, mode, downsample)
+        super().__init__(
+            num_channels, (modes,), width, initial_step, ckb, mode, downsample, padding
+        )
 
 
 class CHONNFNO2d(_CHONNFNO):
@@ -217,9 +227,10 @@ class CHONNFNO2d(_CHONNFNO):
         ckb: CKBOptions | None = None,
         mode: str = "replace",
         downsample: int = 1,
+        padding: int | None = None,
     ) -> None:
         modes = (modes1, modes2)
-        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample)
+        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample, padding)
 
 
 class CHONNFNO3d(_CHONNFNO):
@@ -239,6 +250,7 @@ class CHONNFNO3d(_CHONNFNO):
         ckb: CKBOptions | None = None,
         mode: str = "replace",
         downsample: int = 1,
+        padding: int | None = None,
     ) -> None:
         modes = (modes1, modes2, modes3)
-        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample)
+        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample, padding)

@@ -1,0 +1,188 @@
+"""What the forecasting problems share: settings, windows of trajectories, recursive prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from chonn_ops.experiments.base import Config
+from chonn_ops.models import CHONNFNO2d, CHONNUNet2d
+from chonn_ops.nn import CKBOptions
+
+PLAIN = CKBOptions(order=0)
+SCORED_AT_ONCE = 20
+PICTURES = 2
+OPTIMIZER_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "weight_decay",
+    "schedule",
+    "step_size",
+    "gamma",
+)
+SIZES = MappingProxyType(
+    {
+        "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
+        "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
+        "noise": "Ours; the paper mentions none.",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutConfig(Config):
+    """Settings of a forecasting problem and of the models that learn it.
+
+    Parameters
+    ----------
+    resolution : int
+        Points along each axis.
+    history : int
+        Frames that a model is given to predict the next one.
+    unroll : int
+        Frames predicted in a training step, each from the ones before, with gradients through all.
+    noise : float
+        Standard deviation of white noise on the frames that a model is given in training, over
+        the root mean square of the frames: a rollout's own errors, which it must not amplify.
+    modes, width : int
+        Of the FNO, plain and with a block.
+    d_state : int
+        States of a Kirchhoff cell.
+    """
+
+    resolution: int
+    history: int = 10
+    unroll: int = 1
+    noise: float = 0.0
+    modes: int = 12
+    width: int = 20
+    d_state: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The models check their own sizes; these are no model's.
+        for name in ("resolution", "history", "unroll"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if not self.noise >= 0:
+            raise ValueError(f"noise: expected at least 0, got {self.noise}")
+
+
+class Windows(TensorDataset):
+    """Stretches of consecutive frames out of trajectories, gathered when they are asked for.
+
+    Parameters
+    ----------
+    trajectories : Tensor
+        (N, T, R, R).
+    length : int
+        Frames of a stretch. One begins at every frame from `first` on that leaves room for it.
+    first : int
+    """
+
+    def __init__(self, trajectories: Tensor, length: int, first: int = 0) -> None:
+        super().__init__(trajectories)
+        self.length, self.first = length, first
+        self.starts = trajectories.shape[1] - first - length + 1
+        if self.starts < 1:
+            raise ValueError(
+                f"trajectories: expected at least {first + length} frames, "
+                f"got {trajectories.shape[1]}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tensors[0]) * self.starts
+
+    def __getitem__(self, index: int | Sequence[int]) -> tuple[Tensor, ...]:
+        which = torch.as_tensor(index)
+        rows = which.div(self.starts, rounding_mode="floor")
+        starts = self.first + which % self.starts
+        frames = starts[..., None] + torch.arange(self.length)
+        return (self.tensors[0][rows[..., None], frames],)
+
+
+class Forecaster(nn.Module):
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by an FNO."""
+
+    def __init__(
+        self, config: RolloutConfig, ckb: CKBOptions, *, downsample: int = 1, padding: int | None
+    ) -> None:
+        super().__init__()
+        self.model = CHONNFNO2d(
+            1,
+            config.modes,
+            config.modes,
+            config.width,
+            config.history,
+            ckb=ckb,
+            downsample=downsample,
+            padding=padding,
+        )
+
+    def forward(self, frames: Tensor) -> Tensor:
+        axes = [torch.linspace(0, 1, n, device=frames.device) for n in frames.shape[2:]]
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return self.model(frames.movedim(1, -1), grid.expand(len(frames), -1, -1, -1))[..., 0, 0]
+
+
+class UNetForecaster(nn.Module):
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by PDEBench's U-Net."""
+
+    def __init__(self, config: RolloutConfig, features: int) -> None:
+        super().__init__()
+        self.model = CHONNUNet2d(config.history, 1, features, ckb=PLAIN)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.model(frames)[:, 0]
+
+
+def with_noise(frames: Tensor, noise: float) -> Tensor:
+    """Frames with white noise, `noise` times the root mean square of each sample."""
+    if not noise:
+        return frames
+    size = frames.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+    return frames + noise * size * torch.randn_like(frames)
+
+
+def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:
+    """Predict recursively.
+
+    Parameters
+    ----------
+    model : Module
+    frames : Tensor
+        (B, history, R, R).
+    steps : int
+
+    Returns
+    -------
+    Tensor
+        (B, steps, R, R).
+    """
+    predicted = []
+    for _ in range(steps):
+        predicted.append(model(frames))
+        frames = torch.cat((frames[:, 1:], predicted[-1][:, None]), dim=1)
+    return torch.stack(predicted, dim=1)
+
+
+def relative_l2(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
+    return (prediction - target).norm(dim=(2, 3)) / target.norm(dim=(2, 3))
+
+
+def split(trajectories: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+    """Consecutive parts of the given numbers of samples."""
+    return tuple(trajectories[: sum(sizes)].split(sizes))
+
+
+def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:
+    """A few samples: the last given frame, the first and the last one of the rollout."""
+    ends = [0, target.shape[1] - 1]
+    fields = {"input": last, "target": target[:, ends], "prediction": prediction[:, ends]}
+    return {name: field[:PICTURES].float().cpu() for name, field in fields.items()}

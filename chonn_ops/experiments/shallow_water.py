@@ -1,0 +1,269 @@
+"""Shallow water of PDEBench, the radial dam break: U-Net, FNO and CHONN (Fig. 5a-c)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from chonn_ops.experiments._rollout import (
+    OPTIMIZER_FIELDS,
+    PLAIN,
+    SCORED_AT_ONCE,
+    SIZES,
+    Forecaster,
+    RolloutConfig,
+    UNetForecaster,
+    pictures,
+    relative_l2,
+    rollout,
+    split,
+    with_noise,
+)
+from chonn_ops.experiments.base import Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.nn import CKBOptions
+from chonn_ops.problems import shallow_water
+
+OFFICIAL_RESOLUTION, OFFICIAL_SAMPLES = 128, 1000
+METRICS = (
+    "rmse",
+    "nrmse",
+    "csv",
+    "max_error",
+    "boundary_rmse",
+    "fourier_rmse_low",
+    "fourier_rmse_mid",
+    "fourier_rmse_high",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShallowWaterConfig(RolloutConfig):
+    """Settings; the defaults are the paper's.
+
+    Parameters
+    ----------
+    stride : int
+        Frames of the file from one frame of the models to the next.
+    downsample : int
+        Coarsening of the grid inside the block.
+    unet_features : int
+        Channels of the U-Net's first level.
+    """
+
+    n_train: int = 800
+    n_validation: int = 100
+    n_test: int = 100
+    batch_size: int = 5
+    epochs: int = 500
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-3
+    # AdamW's default.
+    weight_decay: float = 1e-2
+    schedule: str = "step"
+    step_size: int = 100
+    gamma: float = 0.5
+    resolution: int = OFFICIAL_RESOLUTION
+    unroll: int = 20
+    stride: int = 1
+    downsample: int = 2
+    unet_features: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride < 1:
+            raise ValueError(f"stride: expected at least 1, got {self.stride}")
+        if self.history + self.unroll > self.n_frames:
+            raise ValueError(
+                f"history + unroll: expected at most the {self.n_frames} frames of a sample at "
+                f"stride {self.stride}, got {self.history} + {self.unroll}"
+            )
+
+    @property
+    def n_samples(self) -> int:
+        return self.n_train + self.n_validation + self.n_test
+
+    @property
+    def n_frames(self) -> int:
+        return shallow_water.N_STEPS // self.stride + 1
+
+
+_SAMPLE_FIELDS = ("n_train", "n_validation", "n_test", "resolution", "stride")
+_SAMPLES = (
+    '"The dataset contains 1,000 samples, each discretized on a 128x128 grid with 100 temporal '
+    'steps." No split is given: the first 800, then 100 to validate and 100 to test.'
+)
+_TRAINING = (
+    '"For FNO, U-Net and CHONN, we use AdamW with learning rate 1e-3 and StepLR with step size '
+    "100 and decay factor gamma=0.5.\" Weight decay is not given: AdamW's default."
+)
+_EPOCHS = '"These models are trained for 500 epochs with batch size 5 and random seed 0000."'
+_BRANCH = (
+    '"The CHONN variant inserts a cascaded evolution branch into the FNO-style backbone, with '
+    'state dimension d_state=16 and downsampling factor 2."'
+)
+
+
+class ShallowWater(Experiment[ShallowWaterConfig]):
+    """Depth of the last frames to the next frame, fed back to the end of the sample."""
+
+    name = "shallow_water"
+    title = "Shallow water"
+    scales = MappingProxyType(
+        {
+            "smoke": ShallowWaterConfig(
+                n_train=4,
+                n_validation=2,
+                n_test=2,
+                batch_size=2,
+                epochs=2,
+                resolution=16,
+                history=2,
+                unroll=2,
+                stride=20,
+                modes=3,
+                width=4,
+                d_state=2,
+                unet_features=2,
+            ),
+            "small": ShallowWaterConfig(
+                n_train=64,
+                n_validation=8,
+                n_test=24,
+                batch_size=4,
+                epochs=15,
+                step_size=3,
+                resolution=32,
+                history=10,
+                unroll=4,
+                stride=4,
+                unet_features=8,
+            ),
+            "paper": ShallowWaterConfig(),
+        }
+    )
+    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **SIZES,
+            **dict.fromkeys(
+                ("n_train", "n_validation", "n_test", "resolution", "stride"), _SAMPLES
+            ),
+            **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
+            **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
+            **dict.fromkeys(("d_state", "downsample"), _BRANCH),
+            "history": '"The model receives T_in=10 historical frames."',
+            "unroll": (
+                '"... and is trained with an unroll length of 20": 20 frames predicted '
+                "recursively, from a random place of every trajectory, gradients through all. "
+                "PDEBench's setting `unroll_step: 20` starts at frame 10 and has gradients at the "
+                "last 20 of the 91 frames, for the U-Net alone."
+            ),
+            "unet_features": "Not given; PDEBench's default.",
+        }
+    )
+
+    def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
+        def chonn(config: ShallowWaterConfig) -> nn.Module:
+            ckb = CKBOptions(order=2, d_state=config.d_state, directions="raster")
+            return Forecaster(config, ckb, downsample=config.downsample, padding=None)
+
+        return (
+            Variant(
+                "unet",
+                "U-Net",
+                lambda c: UNetForecaster(c, c.unet_features),
+                MappingProxyType({"family": "unet", "role": "baseline"}),
+            ),
+            Variant(
+                "fno",
+                "FNO",
+                lambda c: Forecaster(c, PLAIN, padding=None),
+                MappingProxyType({"family": "fno", "role": "baseline"}),
+            ),
+            Variant(
+                "chonn",
+                "CHONN",
+                chonn,
+                MappingProxyType({"family": "chonn", "order": 2, "role": "paper"}),
+                cost=1.3,
+            ),
+        )
+
+    def prepare(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> None:
+        path = self._path(config, folder)
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+
+    def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
+        path = self._path(config, folder)
+        frames = torch.from_numpy(shallow_water.read(path, 0, config.n_samples))
+        expected = (config.n_samples, shallow_water.N_STEPS + 1, *(config.resolution,) * 2)
+        if frames.shape != expected:
+            raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
+        frames = frames[:, :: config.stride].contiguous()
+        splits = split(frames, config.n_train, config.n_validation, config.n_test)
+        train, validation, test = map(TensorDataset, splits)
+        return Data(train, validation, {"test": test})
+
+    def loss(
+        self, config: ShallowWaterConfig, model: nn.Module, batch: tuple[Tensor, ...]
+    ) -> Tensor:
+        (frames,) = batch
+        length = config.history + config.unroll
+        starts = torch.randint(config.n_frames - length + 1, (len(frames), 1))
+        window = starts + torch.arange(length)
+        stretch = frames[torch.arange(len(frames))[:, None], window]
+        history, target = stretch.split((config.history, config.unroll), dim=1)
+        prediction = rollout(model, with_noise(history, config.noise), config.unroll)
+        return (prediction - target).square().mean()
+
+    def errors(
+        self, config: ShallowWaterConfig, model: nn.Module, batch: tuple[Tensor, ...]
+    ) -> Tensor:
+        prediction, target = self._rollout(config, model, batch[0])
+        return relative_l2(prediction, target).mean(dim=1)
+
+    @torch.no_grad()
+    def evaluate(self, config: ShallowWaterConfig, model: nn.Module, data: Data) -> Evaluation:
+        device = next(model.parameters()).device
+        accumulator, errors, fields = MetricAccumulator(), [], {}
+        for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device):
+            prediction, target = self._rollout(config, model, frames)
+            errors.append(relative_l2(prediction, target).double())
+            # (B, T, R, R) to the metrics' (batch, *space, time, channels).
+            accumulator.update(*(f.movedim(1, -1)[..., None] for f in (prediction, target)))
+            fields = fields or pictures(frames[:, config.history - 1], target, prediction)
+        scores = accumulator.compute()
+        # A grid too coarse for a Fourier band has no score there.
+        metrics = {name: value for name in METRICS if (value := scores[name]) is not None}
+        curve = torch.cat(errors).mean(dim=0).tolist()
+        return Evaluation({"test": metrics}, {"rollout_relative_l2": curve}, fields)
+
+    def example(self, config: ShallowWaterConfig) -> tuple[Tensor, ...]:
+        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
+
+    def _rollout(
+        self, config: ShallowWaterConfig, model: nn.Module, frames: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Prediction of all frames after the given ones, and the truth."""
+        history, target = frames.tensor_split((config.history,), dim=1)
+        return rollout(model, history, target.shape[1]), target
+
+    def _path(self, config: ShallowWaterConfig, folder: Path) -> Path:
+        """PDEBench's file at its resolution, else one of ours that says what is in it."""
+        official = shallow_water.OFFICIAL_NAME
+        if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= OFFICIAL_SAMPLES:
+            return folder / official
+        grid = f"{config.resolution}x{config.resolution}"
+        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5"
+
+
+EXPERIMENT = ShallowWater()

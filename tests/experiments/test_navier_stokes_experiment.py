@@ -1,0 +1,147 @@
+"""The Navier-Stokes experiment: splits, losses, scores, every variant, the paper's settings."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("h5py")
+pytest.importorskip("scipy")
+
+from chonn_ops.experiments.navier_stokes import EXPERIMENT, GIVEN, HISTORIES
+from chonn_ops.problems import navier_stokes
+
+SMOKE = EXPERIMENT.scales["smoke"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data")
+    EXPERIMENT.prepare(SMOKE, path, progress=False)
+    return path
+
+
+class Persistence(nn.Module):
+    """The next frame is the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, frames):
+        return self.weight * frames[:, -1]
+
+
+def test_every_setting_has_a_source():
+    fields = {field.name for field in dataclasses.fields(SMOKE)}
+    assert set(EXPERIMENT.sources) == fields
+    assert set(EXPERIMENT.scales) == {"smoke", "small", "paper"}
+
+
+def test_splits_are_consecutive(folder):
+    data = EXPERIMENT.load(SMOKE, folder)
+    frames = torch.from_numpy(navier_stokes.read(*folder.iterdir()))
+    torch.testing.assert_close(data.validation.tensors[0], frames[4:6])
+    torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:8])
+    assert len(data.train) == 4 * SMOKE.horizon
+    torch.testing.assert_close(data.train[0][0], frames[0, : GIVEN + 1])
+
+
+def test_every_history_learns_the_same_frames(folder):
+    targets = []
+    for history in HISTORIES:
+        config = dataclasses.replace(SMOKE, history=history)
+        train = EXPERIMENT.load(config, folder).train
+        (window,) = train[range(len(train))]
+        assert window.shape[1] == history + 1
+        targets.append(window[:, -1])
+    torch.testing.assert_close(targets[0], targets[1])
+    torch.testing.assert_close(targets[0], targets[2])
+
+
+def test_scores_of_persistence(folder):
+    data = EXPERIMENT.load(SMOKE, folder)
+    scores = EXPERIMENT.evaluate(SMOKE, Persistence(), data)
+    (frames,) = data.tests["test"].tensors
+    last, target = frames[:, GIVEN - 1, None], frames[:, GIVEN:]
+    norms = target.norm(dim=(2, 3))
+    expected = ((last - target).norm(dim=(2, 3)) / norms).mean(dim=0)
+    curve = torch.tensor(scores.curves["rollout_relative_l2"])
+    torch.testing.assert_close(curve, expected)
+    metrics = scores.metrics["test"]
+    assert metrics["rollout_relative_l2"] == pytest.approx(float(expected.mean()))
+    assert metrics["rollout_relative_l2_last"] == pytest.approx(float(expected[-1]))
+    single = (frames[:, GIVEN - 1 : -1] - target).norm(dim=(2, 3)) / norms
+    assert metrics["one_step_relative_l2"] == pytest.approx(float(single.mean()))
+    errors = EXPERIMENT.errors(SMOKE, Persistence(), (frames,))
+    assert errors.mean().item() == pytest.approx(metrics["rollout_relative_l2"])
+    torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
+
+
+def test_loss_is_the_mean_relative_error_of_the_steps(folder):
+    config = dataclasses.replace(SMOKE, unroll=2)
+    batch = EXPERIMENT.load(config, folder).train[[0, 5]]
+    last, target = batch[0][:, -3, None], batch[0][:, -2:]
+    expected = ((last - target).norm(dim=(2, 3)) / target.norm(dim=(2, 3))).mean()
+    torch.testing.assert_close(EXPERIMENT.loss(config, Persistence(), batch), expected)
+    noisy = dataclasses.replace(config, noise=0.5)
+    assert EXPERIMENT.loss(noisy, Persistence(), batch) > expected
+
+
+@pytest.mark.parametrize("variant", EXPERIMENT.variants(SMOKE), ids=lambda variant: variant.name)
+def test_every_variant_learns(variant, folder):
+    config = dataclasses.replace(SMOKE, **variant.changes)
+    data = EXPERIMENT.load(config, folder)
+    torch.manual_seed(0)
+    model = variant.build(config)
+    model(*EXPERIMENT.example(config))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = EXPERIMENT.loss(config, model, data.train[range(len(data.train))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_one_step_at_paper_scale():
+    config = EXPERIMENT.scales["paper"]
+    variant = next(v for v in EXPERIMENT.variants(config) if v.tags["family"] == "chonn")
+    config = dataclasses.replace(config, **variant.changes)
+    model = variant.build(config)
+    size = (2, config.history + config.unroll, config.resolution, config.resolution)
+    loss = EXPERIMENT.loss(config, model, (torch.rand(size),))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_damaged_and_foreign_files(folder, tmp_path):
+    (file,) = folder.iterdir()
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        EXPERIMENT.load(SMOKE, tmp_path)
+    (tmp_path / file.name).write_bytes(file.read_bytes()[:-400])
+    with pytest.raises(ValueError, match="damaged"):
+        EXPERIMENT.load(SMOKE, tmp_path)
+    navier_stokes.generate(tmp_path / "other.mat", 8, 14, 8, 8, 0.1, progress=False)
+    (tmp_path / "other.mat").replace(tmp_path / file.name)
+    with pytest.raises(ValueError, match=r"expected u \(8, 14, 16, 16\), got \(8, 14, 8, 8\)"):
+        EXPERIMENT.load(SMOKE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"history": 11}, "history: expected at most 10, got 11"),
+        ({"history": 0}, "history: expected at least 1, got 0"),
+        ({"unroll": 5}, "horizon: expected at least the unroll of 5, got 4"),
+        ({"noise": -0.1}, "noise: expected at least 0, got -0.1"),
+        ({"resolution": 0}, "resolution: expected at least 1, got 0"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_bad_settings(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMOKE, **changes)

@@ -1,0 +1,82 @@
+"""Windows of trajectories and recursive prediction."""
+
+import pytest
+import torch
+from torch import nn
+
+from chonn_ops.experiments._rollout import (
+    Windows,
+    pictures,
+    relative_l2,
+    rollout,
+    split,
+    with_noise,
+)
+
+
+def counted(n=3, frames=7, resolution=2):
+    """Frame t of trajectory i is 10 i + t everywhere."""
+    numbers = 10 * torch.arange(n)[:, None] + torch.arange(frames)
+    return numbers[..., None, None].expand(-1, -1, resolution, resolution).float()
+
+
+def test_windows_are_all_stretches_inside_trajectories():
+    windows = Windows(counted(), 4, first=1)
+    assert len(windows) == 3 * 3
+    (frames,) = windows[list(range(9))]
+    assert frames.shape == (9, 4, 2, 2)
+    firsts = [1, 2, 3, 11, 12, 13, 21, 22, 23]
+    expected = torch.tensor(firsts)[:, None] + torch.arange(4)
+    torch.testing.assert_close(frames[:, :, 0, 1], expected.float())
+    torch.testing.assert_close(windows[4][0], frames[4])
+
+
+def test_windows_need_room():
+    with pytest.raises(ValueError, match="expected at least 8 frames, got 7"):
+        Windows(counted(), 6, first=2)
+
+
+class Recurrence(nn.Module):
+    """x_t = x_{t-1} + 2 x_{t-3}."""
+
+    def forward(self, frames):
+        return frames[:, -1] + 2 * frames[:, 0]
+
+
+def test_rollout_feeds_predictions_back():
+    frames = torch.tensor([1.0, 2.0, 3.0])[None, :, None, None].expand(2, 3, 4, 4)
+    predicted = rollout(Recurrence(), frames, 5)
+    assert predicted.shape == (2, 5, 4, 4)
+    assert predicted[1, :, 2, 3].tolist() == [5, 9, 15, 25, 43]
+
+
+def test_rollout_has_gradients_through_all_steps():
+    start = torch.ones(1, 3, 2, 2, requires_grad=True)
+    rollout(Recurrence(), start, 4)[:, -1].sum().backward()
+    # x_7 = 6 x_1 + 2 x_2 + 5 x_3.
+    assert start.grad is not None
+    assert start.grad[0, :, 0, 0].tolist() == [6, 2, 5]
+
+
+def test_noise_is_relative_to_each_sample():
+    frames = torch.stack([torch.ones(4, 32, 32), torch.full((4, 32, 32), 10.0)])
+    assert with_noise(frames, 0.0) is frames
+    torch.manual_seed(0)
+    noise = with_noise(frames, 0.1) - frames
+    torch.testing.assert_close(
+        noise.std(dim=(1, 2, 3)), torch.tensor([0.1, 1.0]), rtol=0.05, atol=0
+    )
+
+
+def test_relative_l2_of_frames():
+    target = torch.full((1, 2, 3, 3), 2.0)
+    prediction = target * torch.tensor([1.5, 1.0])[None, :, None, None]
+    assert relative_l2(prediction, target).tolist() == [[0.5, 0.0]]
+
+
+def test_split_and_pictures():
+    train, rest = split(counted(), 2, 1)
+    assert (len(train), len(rest)) == (2, 1)
+    fields = pictures(train[:, 0], train, train + 1)
+    assert fields["target"].shape == (2, 2, 2, 2)
+    assert fields["prediction"][1, :, 0, 0].tolist() == [11, 17]
