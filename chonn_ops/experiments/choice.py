@@ -1,0 +1,63 @@
+"""Which models of a study stand for what: CHONN as in the paper, the best one, the baselines."""
+
+from __future__ import annotations
+
+from chonn_ops.experiments.results import Group, Study
+
+BASELINES = ("unet", "fno")
+PAPERS_ORDER = 2
+PAPERS_ROLES = ("paper", "ablation")
+OURS = "mixer"
+
+
+def baseline(study: Study, family: str) -> Group | None:
+    found = study.find(family=family)
+    return found[0] if found else None
+
+
+def baselines(study: Study) -> list[Group]:
+    """U-Net and FNO, where there."""
+    return [group for family in BASELINES if (group := baseline(study, family))]
+
+
+def stronger(study: Study, metric: str) -> Group | None:
+    """U-Net or FNO, whichever has the lower mean."""
+    scored = [group for group in baselines(study) if group.metric(metric).values]
+    return min(scored, key=lambda group: group.metric(metric).mean, default=None)
+
+
+def papers(study: Study) -> Group | None:
+    """CHONN as the paper describes it for the problem: blocks of order 2 in its backbone."""
+    found = [
+        group
+        for group in study.find(family="chonn", order=PAPERS_ORDER)
+        if group.tags.get("role") in PAPERS_ROLES
+    ]
+    return found[0] if found else None
+
+
+def best(study: Study) -> Group | None:
+    """Of the models that go beyond the paper, the one that stands for them."""
+    found = study.find(family="chonn", role="best")
+    return found[0] if found else None
+
+
+def orders(study: Study, ours: bool = False) -> dict[int, Group]:
+    """Models that differ in the order of their blocks only, in the paper's backbone or in ours."""
+    tags = {"backbone": OURS} if ours else {"role": "ablation"}
+    return {group.tags["order"]: group for group in study.find(family="chonn", **tags)}
+
+
+def representatives(study: Study) -> tuple[Group, ...]:
+    """The baselines, the backbone without blocks, the paper's CHONN, the best: those there are.
+
+    All models where the study is no comparison of this kind.
+    """
+    chosen = [
+        *study.find(role="baseline"),
+        *study.find(family="chonn", role="ablation", order=0),
+        papers(study),
+        best(study),
+    ]
+    kept = {group.variant: group for group in chosen if group}
+    return tuple(kept.values()) if study.find(role="baseline") else study.groups

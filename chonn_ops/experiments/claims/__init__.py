@@ -1,0 +1,28 @@
+"""The paper's quantitative and comparative claims, each with the test that judges it."""
+
+from chonn_ops.experiments.claims import _fields, _navier_stokes, _order1d, _vision
+from chonn_ops.experiments.claims._claim import (
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    SUPPORTED,
+    VERDICTS,
+    Claim,
+    Judgement,
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *_order1d.CLAIMS,
+    *_fields.CLAIMS,
+    *_navier_stokes.CLAIMS,
+    *_vision.CLAIMS,
+)
+
+__all__ = [
+    "CLAIMS",
+    "NOT_SUPPORTED",
+    "NOT_TESTED",
+    "SUPPORTED",
+    "VERDICTS",
+    "Claim",
+    "Judgement",
+]

@@ -1,0 +1,93 @@
+"""Training curves: loss by epoch, validation error by epoch and by seconds (Fig. 4f, 5j)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from chonn_ops.experiments.choice import representatives
+from chonn_ops.experiments.figures import _style as style
+from chonn_ops.experiments.figures._order1d import ENDS
+from chonn_ops.experiments.results import Group, Study
+
+KINDS = {"chonn": ("order", "order n"), "depth": ("depth", "n first-order blocks")}
+
+
+def curves(study: Study) -> Figure | None:
+    """The models that stand for the others."""
+    if not any(run.curve.get("epoch") for run in study.runs):
+        return None
+    figure, axes = style.grid(1, 3, 2.9)
+    loss, by_epoch, by_seconds = axes[0]
+    for group in representatives(study):
+        epochs = _epochs(group)
+        style.band(loss, epochs, group.curve("train_loss"), style.look(group), group.label)
+        _validation(group, group.label, by_epoch, by_seconds)
+    for axis, title, label in (
+        (loss, "training loss", "epoch"),
+        (by_epoch, "validation error", "epoch"),
+        (by_seconds, "validation error", "training time (s)"),
+    ):
+        style.logarithmic(axis.yaxis)
+        axis.set_title(title)
+        axis.set_xlabel(label)
+    style.legend(figure, axes)
+    return figure
+
+
+def matched_orders(study: Study) -> Figure | None:
+    """Of the order-defined benchmark: where block order or depth is the target's order."""
+    columns: dict[str, list[tuple[Group, str]]] = {}
+    for group in study.groups:
+        target = group.tags.get("target", 1)
+        key, kind = KINDS.get(group.family, ("", ""))
+        chosen = key and target > 1 and group.tags[key] == target
+        if chosen and not group.tags.get("matched_parameters"):
+            label = f"{kind}, {ENDS[group.tags['termination']]}"
+            columns.setdefault(f"n = {target}, target T{target}", []).append((group, label))
+    return _columns(columns)
+
+
+def histories(study: Study) -> Figure | None:
+    """Of forecasts from several numbers of frames."""
+    columns: dict[str, list[tuple[Group, str]]] = {}
+    for group in study.groups:
+        title = f"{group.tags.get('history')} frames to 1"
+        columns.setdefault(title, []).append((group, group.label))
+    return _columns(columns)
+
+
+def _columns(columns: Mapping[str, Iterable[tuple[Group, str]]]) -> Figure | None:
+    """A column of panels each: validation error by epoch, and by seconds."""
+    if not columns:
+        return None
+    figure, axes = style.grid(2, len(columns), 4.2, sharey="row")
+    for column, (title, groups) in zip(axes.T, columns.items(), strict=True):
+        for group, label in groups:
+            _validation(group, label, *column)
+        column[0].set_title(title)
+        for axis, label in zip(column, ("epoch", "training time (s)"), strict=True):
+            style.logarithmic(axis.yaxis)
+            axis.set_xlabel(label)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("validation error")
+    style.legend(figure, axes)
+    return figure
+
+
+def _epochs(group: Group) -> list[int]:
+    found = next((run.curve["epoch"] for run in group.runs if run.curve.get("epoch")), [])
+    return [int(epoch) for epoch in found if epoch is not None]
+
+
+def _validation(group: Group, label: str, by_epoch: Axes, by_seconds: Axes) -> None:
+    epochs = _epochs(group)
+    if not epochs:
+        return
+    error, look = group.curve("validation_error"), style.look(group)
+    style.band(by_epoch, epochs, error, look, label)
+    # The epochs of a run take equally long.
+    each = group.seconds.mean / epochs[-1]
+    style.band(by_seconds, [each * epoch for epoch in epochs], error, look, label)

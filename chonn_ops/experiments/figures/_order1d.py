@@ -1,0 +1,186 @@
+"""Order-defined benchmark: error by order and depth, reduction, parameters (Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from chonn_ops.experiments.comparison import reduction
+from chonn_ops.experiments.figures import _style as style
+from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.tables import metric_label
+
+ENDS = {"matched": "from rest", "ring": "periodic"}
+# Family, whether narrowed to the parameters of the block of order n, and what it is.
+KINDS = (
+    ("chonn", None, "one block of order n"),
+    ("depth", None, "n first-order blocks"),
+    ("depth", True, "n first-order blocks, equal parameters"),
+)
+DERIVATIVE = "derivative"
+
+
+def targets(study: Study) -> list[int]:
+    return sorted({group.tags["target"] for group in study.groups if "target" in group.tags})
+
+
+def ends(study: Study) -> list[str]:
+    found = {group.tags.get("termination") for group in study.groups}
+    return [name for name in ENDS if name in found]
+
+
+def size(group: Group) -> int:
+    """The n of a block of order n or of n first-order blocks."""
+    return group.tags["depth" if group.family == "depth" else "order"]
+
+
+def series(
+    study: Study, target: int, family: str, end: str, equal: bool | None = None
+) -> list[Group]:
+    """Variants of one kind by their n; one first-order block is the block of order 1."""
+    shared = {"target": target, "termination": end}
+    chosen = list(study.find(family=family, matched_parameters=equal, **shared))
+    if family == "depth" and chosen:
+        chosen += study.find(family="chonn", order=1, **shared)
+    return sorted(chosen, key=size)
+
+
+def by_order(study: Study) -> Figure | None:
+    names, orders = study.metrics(), targets(study)
+    if not names or not orders:
+        return None
+    figure, axes = style.grid(
+        len(names), len(orders), 1.6 * len(names) + 0.7, sharex=True, sharey="row"
+    )
+    for row, name in zip(axes, names, strict=True):
+        for axis, target in zip(row, orders, strict=True):
+            for end in ends(study):
+                for family, equal, kind in KINDS:
+                    groups = series(study, target, family, end, equal)
+                    if groups:
+                        drawn = style.look(groups[-1])
+                        values = [group.metric(name) for group in groups]
+                        label = f"{kind}, {ENDS[end]}"
+                        style.line(axis, [size(g) for g in groups], values, drawn, label)
+            style.logarithmic(axis.yaxis)
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        row[0].set_ylabel(metric_label(name))
+    for axis, target in zip(axes[0], orders, strict=True):
+        axis.set_title(f"target T{target}")
+    for axis in axes[-1]:
+        axis.set_xlabel("n")
+    style.legend(figure, axes)
+    return figure
+
+
+def derivative_reduction(study: Study) -> Figure | None:
+    """Bars: one minus the ratio of the derivative errors, at every target and n."""
+    rows = {None: "equal width", True: "equal parameters"}
+    orders, shown = targets(study), ends(study)
+    rows = {e: text for e, text in rows.items() if study.find(family="depth", matched_parameters=e)}
+    if DERIVATIVE not in study.metrics() or not shown or not rows:
+        return None
+    figure, axes = style.grid(len(rows), len(shown), 1.9 * len(rows) + 0.6, sharey="row")
+    for row, (equal, text) in zip(axes, rows.items(), strict=True):
+        for axis, end in zip(row, shown, strict=True):
+            for place, target in enumerate(orders):
+                _bars(axis, place, list(_pairs(study, target, end, equal)))
+            axis.axhline(0, color="#333333", linewidth=0.8)
+            axis.set_xticks(range(len(orders)), [f"T{target}" for target in orders])
+            axis.set_xlim(-0.5, len(orders) - 0.5)
+            axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+            axis.set_title(f"{text}, {ENDS[end]}")
+            axis.grid(visible=False, axis="x")
+        row[0].set_ylabel("reduction of the\nderivative error")
+    style.legend(figure, axes)
+    return figure
+
+
+def _bars(axis: Axes, place: int, pairs: list[tuple[Group, Group]]) -> None:
+    for index, (ours, depth) in enumerate(pairs):
+        gain = reduction(ours.metric(DERIVATIVE), depth.metric(DERIVATIVE))
+        if gain is not None:
+            axis.bar(
+                place + (index - (len(pairs) - 1) / 2) * 0.2,
+                gain.mean,
+                0.18,
+                yerr=gain.error,
+                color=style.ORDERS[min(size(ours), len(style.ORDERS) - 1)],
+                error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+                label=f"n = {size(ours)}",
+            )
+
+
+def _pairs(
+    study: Study, target: int, end: str, equal: bool | None
+) -> Iterable[tuple[Group, Group]]:
+    """Block of order n and stack of n first-order blocks; n = 1 is one and the same model."""
+    stacks = {size(group): group for group in series(study, target, "depth", end, equal)}
+    for ours in series(study, target, "chonn", end):
+        if size(ours) in stacks and size(ours) > 1:
+            yield ours, stacks[size(ours)]
+
+
+def parameters(study: Study) -> Figure | None:
+    """Parameters against error, first-order stacks beside stacks of high-order blocks."""
+    names = study.metrics()
+    stacked = study.find(family="stack")
+    orders = sorted({group.tags["target"] for group in stacked})
+    if not names or not stacked:
+        return None
+    figure, axes = style.grid(len(orders), len(names), 2.0 * len(orders) + 0.8, sharex=True)
+    for row, target in zip(axes, orders, strict=True):
+        for axis, name in zip(row, names, strict=True):
+            for end in ends(study):
+                for label, groups in _paths(study, target, end):
+                    _path(axis, name, groups, f"{label}, {ENDS[end]}")
+            style.logarithmic(axis.yaxis)
+            axis.set_title(f"T{target}, {metric_label(name)}")
+        row[0].set_ylabel("error")
+    for axis in axes[-1]:
+        axis.set_xlabel("parameters (thousands)")
+    style.legend(figure, axes)
+    return figure
+
+
+def _path(axis: Axes, name: str, groups: Sequence[Group], label: str) -> None:
+    drawn = style.look(groups[-1])
+    if groups[0].family == "stack":
+        drawn = drawn._replace(colour=style.STACKS[groups[0].tags["order"] % 2])
+    values = [group.metric(name) for group in groups]
+    thousands = [group.parameters / 1000 for group in groups]
+    style.line(axis, thousands, values, drawn, label)
+    for x, group, value in zip(thousands, groups, values, strict=True):
+        if value.count:
+            axis.annotate(
+                _short(group),
+                (x, value.mean),
+                (2, 3),
+                textcoords="offset points",
+                fontsize=6,
+                color=drawn.colour,
+            )
+
+
+def _paths(study: Study, target: int, end: str) -> Iterable[tuple[str, Sequence[Group]]]:
+    depth = series(study, target, "depth", end)
+    if depth:
+        yield "first-order blocks", depth
+    stacks = study.find(family="stack", target=target, termination=end)
+    for order in sorted({group.tags["order"] for group in stacks}):
+        chosen = [group for group in stacks if group.tags["order"] == order]
+        yield f"blocks of order {order}", sorted(chosen, key=_blocks)
+
+
+def _blocks(group: Group) -> int:
+    return group.tags.get("depth", 1)
+
+
+def _short(group: Group) -> str:
+    tags = group.tags
+    if group.family == "stack":
+        return f"{tags['order']}x{tags['depth']}"
+    return f"D{tags.get('depth', 1)}"

@@ -1,0 +1,164 @@
+"""One look for all figures: colours by family, sizes, legends, numbers with their spread."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from chonn_ops.experiments.results import Group
+from chonn_ops.experiments.statistic import Statistic
+from chonn_ops.problems._files import whole_file
+
+WIDTH = 7.2  # inches
+LINE = 110  # characters of a legend across it
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "errorbar.capsize": 0,
+    # Text stays text: a quarter of the size.
+    "svg.fonttype": "none",
+    # The same file for the same numbers.
+    "svg.hashsalt": "chonn-ops",
+}
+# Okabe and Ito: told apart by colour-blind readers.
+COLOURS = {
+    "unet": "#e69f00",
+    "fno": "#0072b2",
+    "cno": "#009e73",
+    "depth": "#0072b2",
+    "stack": "#009e73",
+    "chonn": "#d55e00",
+}
+MARKERS = {"unet": "s", "fno": "^", "cno": "D", "depth": "^", "stack": "D", "chonn": "o"}
+GREY = "#666666"
+# Orders of the block, dark for high; 0 is the plain backbone.
+ORDERS = (GREY, "#f6b26b", "#e8833a", "#c4500b", "#7f2704")
+BEST = "#cc79a7"
+NARROW = "#56b4e9"
+STACKS = ("#d55e00", "#009e73")
+CYCLE = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7")
+
+
+class Look(NamedTuple):
+    colour: str
+    marker: str
+    line: str
+
+
+def look(group: Group, by_order: bool = True) -> Look:
+    """How a variant is drawn in every figure of its experiment.
+
+    Parameters
+    ----------
+    group : Group
+    by_order : bool
+        Shade the orders of an ablation differently.
+    """
+    tags = group.tags
+    line = "--" if tags.get("termination") == "ring" else "-"
+    if tags.get("role") in ("best", "mixer"):
+        return Look(BEST, "P", line)
+    order = tags.get("order", -1)
+    if by_order and tags.get("role") == "ablation" and 0 <= order < len(ORDERS):
+        return Look(ORDERS[order], MARKERS["chonn"], line)
+    if tags.get("matched_parameters"):
+        return Look(NARROW, "v", line)
+    return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), line)
+
+
+def grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
+    """Figure of the common width and its axes, always a table of them."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def errors(statistics: Sequence[Statistic]) -> list[float]:
+    """Lengths of error bars: standard deviations, 0 for a single seed."""
+    return [s.deviation if s.count > 1 else 0.0 for s in statistics]
+
+
+def line(
+    axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, label: str, **options: Any
+) -> None:
+    """Means joined by a line, standard deviations as bars; points without a number left out."""
+    kept = [(a, s) for a, s in zip(x, y, strict=True) if s.count]
+    if kept:
+        places, points = zip(*kept, strict=True)
+        axis.errorbar(
+            places,
+            [s.mean for s in points],
+            errors(points),
+            color=drawn.colour,
+            marker=drawn.marker,
+            linestyle=drawn.line,
+            label=label,
+            **{"elinewidth": 1.0, **options},
+        )
+
+
+def band(axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, label: str) -> None:
+    """Means as a line, one standard deviation around them as a band."""
+    kept = [(a, s.mean, e) for a, s, e in zip(x, y, errors(y), strict=False) if s.count]
+    if kept:
+        places, means, spread = zip(*kept, strict=True)
+        low = [max(m - e, m / 20) for m, e in zip(means, spread, strict=True)]
+        high = [m + e for m, e in zip(means, spread, strict=True)]
+        axis.plot(places, means, color=drawn.colour, linestyle=drawn.line, label=label)
+        axis.fill_between(places, low, high, color=drawn.colour, alpha=0.18, linewidth=0)
+
+
+def legend(figure: Figure, axes: Any) -> None:
+    """One legend above all panels, without repetitions."""
+    found: dict[str, Any] = {}
+    for axis in axes.flat:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            # The mark alone, without its whiskers.
+            found.setdefault(label, getattr(handle, "lines", [handle])[0] or handle)
+    if found:
+        count = max(1, min(len(found), LINE // (max(map(len, found)) + 7)))
+        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=count)
+
+
+def logarithmic(axis: Axis) -> None:
+    """Logarithmic scale with plain numbers at 1, 2 and 5, or at powers of ten of a wide range."""
+    is_x = axis is axis.axes.xaxis
+    axis.axes.set(**{"xscale" if is_x else "yscale": "log"})
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write an SVG or PNG file, whole or not at all, without a date."""
+    kind = path.suffix[1:]
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with whole_file(path, force=True) as staged:
+        figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
+    return path

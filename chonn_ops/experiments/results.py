@@ -1,0 +1,234 @@
+"""Result files: reading them, as the runs of a study and the seeds of its variants."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_ops.experiments import EXPERIMENTS
+from chonn_ops.experiments.statistic import Statistic
+
+FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
+# In tables, models of one rank are sorted by order.
+ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2}
+NESTED = ("config", "versions", "hardware")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One trained model, the fields of its file."""
+
+    experiment: str
+    scale: str
+    variant: str
+    label: str
+    tags: Mapping[str, Any]
+    seed: int
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    hardware: Mapping[str, Any]
+    commit: str | None
+    date: str
+    parameters: int
+    multiply_adds: int
+    curve: Mapping[str, Sequence[float | None]]
+    metrics: Mapping[str, Mapping[str, float | None]]
+    curves: Mapping[str, Sequence[float | None]]
+    seconds: float
+    peak_memory_mib: float | None
+
+    @classmethod
+    def parse(cls, record: Any) -> Run:
+        """From a file's content; ValueError says what is wrong with it."""
+        if not isinstance(record, dict):
+            raise ValueError(f"expected an object, got {type(record).__name__}")
+        names = [field.name for field in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in record]
+        if missing:
+            raise ValueError(f"missing {', '.join(missing)}")
+        for name in ("tags", "config", "versions", "hardware", "curve", "metrics", "curves"):
+            if not isinstance(record[name], dict):
+                raise ValueError(f"{name}: expected an object, got {record[name]!r}")
+        for name in ("seed", "parameters", "multiply_adds", "seconds"):
+            if not isinstance(record[name], (int, float)):
+                raise ValueError(f"{name}: expected a number, got {record[name]!r}")
+        return cls(**{name: record[name] for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The runs of one variant, a seed each."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def variant(self) -> str:
+        return self.runs[0].variant
+
+    @property
+    def label(self) -> str:
+        return self.runs[0].label
+
+    @property
+    def tags(self) -> Mapping[str, Any]:
+        return self.runs[0].tags
+
+    @property
+    def family(self) -> str:
+        return self.tags.get("family", "")
+
+    @property
+    def parameters(self) -> int:
+        return self.runs[0].parameters
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.runs[0].multiply_adds
+
+    @property
+    def seconds(self) -> Statistic:
+        return Statistic.of(run.seconds for run in self.runs)
+
+    def metric(self, name: str, split: str = "test") -> Statistic:
+        return Statistic.of(run.metrics.get(split, {}).get(name) for run in self.runs)
+
+    def curve(self, name: str) -> list[Statistic]:
+        """Statistic at every point of a curve; runs that stopped early end the curve."""
+        curves = [run.curves.get(name) or run.curve.get(name) or [] for run in self.runs]
+        return [Statistic.of(point) for point in zip(*curves, strict=False)]
+
+    def final(self, name: str) -> Statistic:
+        """Last value of a training curve."""
+        curves = [run.curve.get(name) or [None] for run in self.runs]
+        return Statistic.of(curve[-1] for curve in curves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """All runs of an experiment at one scale.
+
+    Parameters
+    ----------
+    experiment, scale : str
+    runs : tuple of Run
+    folder : Path, optional
+        Where the arrays of sample fields lie, beside the result files.
+    """
+
+    experiment: str
+    scale: str
+    runs: tuple[Run, ...]
+    folder: Path | None = None
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The variants: by target and history, baselines first, then by order and depth."""
+        found: dict[str, list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.seed):
+            found.setdefault(run.variant, []).append(run)
+        return tuple(sorted((Group(tuple(runs)) for runs in found.values()), key=_place))
+
+    def find(self, **tags: Any) -> tuple[Group, ...]:
+        """The variants with these tags; None asks for a tag's absence."""
+        return tuple(
+            group
+            for group in self.groups
+            if all(group.tags.get(name) == value for name, value in tags.items())
+        )
+
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
+
+    def metrics(self, split: str = "test") -> list[str]:
+        """Names of the metrics of a split that any run has a number for."""
+        names = dict.fromkeys(name for run in self.runs for name in run.metrics.get(split, {}))
+        return [
+            name
+            for name in names
+            if any(run.metrics.get(split, {}).get(name) is not None for run in self.runs)
+        ]
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    tags = group.tags
+    return (
+        tags.get("target", 0),
+        -tags.get("history", 0),
+        str(tags.get("termination", "")),
+        ROLES.get(tags.get("role", ""), len(ROLES)),
+        _rank(FAMILIES, group.family),
+        tags.get("order", 0),
+        tags.get("depth", 0),
+        group.label,
+    )
+
+
+def _rank(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def read_study(source: Path) -> Study:
+    """The runs of a scale's folder, or of a file written by `summaries.collect`.
+
+    Parameters
+    ----------
+    source : Path
+        ``<results>/<experiment>/<scale>`` or a JSON file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no result file.
+    ValueError
+        For a damaged file, with its name and what is wrong.
+    """
+    if source.is_dir():
+        runs = tuple(_read(path)[0] for path in sorted(source.glob("*.json")))
+        if not runs:
+            raise FileNotFoundError(f"no result files in {source}")
+        return _study(source, runs, source.name, source)
+    runs = _read(source)
+    return _study(source, runs, runs[0].scale, None)
+
+
+def read_studies(results: Path) -> list[Study]:
+    """All studies of a folder of results, in the paper's order, then by scale.
+
+    Parameters
+    ----------
+    results : Path
+        Holds ``<experiment>/<scale>/*.json``, or files written by `summaries.collect`.
+    """
+    if not results.is_dir():
+        raise FileNotFoundError(f"folder of results does not exist: {results}")
+    folders = sorted({path.parent for path in results.glob("*/*/*.json")})
+    found = [read_study(source) for source in (*folders, *sorted(results.glob("*.json")))]
+    if not found:
+        raise FileNotFoundError(f"no result files in {results}")
+    return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
+
+
+def _study(source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None) -> Study:
+    names = sorted({run.experiment for run in runs})
+    if len(names) > 1:
+        raise ValueError(f"{source}: expected runs of one experiment, got {names}")
+    return Study(names[0], scale, runs, folder)
+
+
+def _read(path: Path) -> tuple[Run, ...]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and "runs" in record:
+            shared = record["shared"]
+            return tuple(Run.parse(_merged(shared, run)) for run in record["runs"])
+        return (Run.parse(record),)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a result file, or damaged: {error}") from error
+
+
+def _merged(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    return {**shared, **run, **{name: shared[name] | run[name] for name in NESTED}}

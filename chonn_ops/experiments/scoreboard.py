@@ -1,0 +1,151 @@
+"""The scoreboard: every claim of the paper beside what the studies say, as a Markdown page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chonn_ops.experiments.claims import CLAIMS, NOT_TESTED, VERDICTS, Claim, Judgement
+from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.statistic import number
+from chonn_ops.experiments.tables import markdown, model_label, settings, tables, title
+
+RULE = (
+    "A difference counts when it exceeds twice its standard error over the seeds, "
+    "sqrt(s1^2 / n1 + s2^2 / n2). With three seeds a side this is a weak test: about one in ten "
+    "comparisons of equal models passes it. A single seed decides nothing. A diverged run counts "
+    "as an infinite error."
+)
+SIGNS = (
+    "Numbers are means ± standard deviations over the seeds; < and > mark differences that count, "
+    "≈ those that do not."
+)
+
+
+class Entry(NamedTuple):
+    """A claim and a study's judgement on it; no study where the experiment was not run."""
+
+    claim: Claim
+    study: Study | None
+    judgement: Judgement
+
+
+class Board(NamedTuple):
+    """The verdicts of one study: a row a claim, a column a setting, the paper's first."""
+
+    experiment: str
+    study: Study | None
+    settings: tuple[str, ...]
+    rows: tuple[tuple[Claim, tuple[str, ...]], ...]
+
+
+def entries(studies: Sequence[Study]) -> list[Entry]:
+    """Every claim with every study of its experiment, in the paper's order."""
+    found = []
+    for claim in CLAIMS:
+        matching = [study for study in studies if study.experiment == claim.experiment]
+        found += [Entry(claim, study, claim.verdict(study)) for study in matching]
+        if not matching:
+            found.append(Entry(claim, None, Judgement(NOT_TESTED, "not run")))
+    return found
+
+
+def boards(found: Sequence[Entry]) -> list[Board]:
+    """The entries by study, what was not run last; settings that no model has are left out."""
+    studies: dict[tuple[str, int], list[Entry]] = {}
+    for entry in found:
+        studies.setdefault((entry.claim.experiment, id(entry.study)), []).append(entry)
+    made = []
+    for (experiment, _), group in studies.items():
+        tested = {e.claim.setting for e in group if e.judgement.verdict != NOT_TESTED}
+        columns = [s for s in dict.fromkeys(e.claim.setting for e in group) if not s or s in tested]
+        rows: dict[tuple[str, str], dict[str, Entry]] = {}
+        for entry in group:
+            claim = entry.claim
+            rows.setdefault((claim.quote, claim.place), {})[claim.setting] = entry
+        lines = tuple(
+            (
+                next(iter(row.values())).claim,
+                tuple(row[c].judgement.verdict if c in row else "" for c in columns),
+            )
+            for row in rows.values()
+        )
+        made.append(Board(experiment, group[0].study, tuple(columns), lines))
+    return sorted(made, key=lambda board: board.study is None)
+
+
+def summary(found: Sequence[Entry]) -> str:
+    """How many of each verdict, for the models as in the paper."""
+    counts = Counter(entry.judgement.verdict for entry in found if not entry.claim.setting)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+
+
+def heading(board: Board) -> str:
+    name = title(board.experiment)
+    return f"{name}, {board.study.scale}" if board.study else f"{name}, not run"
+
+
+def costs(groups: Sequence[Group]) -> str:
+    """Parameters, multiply-adds and training seconds of compared models."""
+    return "; ".join(
+        f"{_named(group)}: {group.parameters:,} parameters, "
+        f"{number(group.multiply_adds / 1e6)} M multiply-adds, {number(group.seconds.mean)} s"
+        for group in groups
+    )
+
+
+def _named(group: Group) -> str:
+    target = f"T{group.tags['target']} " if "target" in group.tags else ""
+    return target + model_label(group)
+
+
+def overview(found: Sequence[Entry]) -> str:
+    """The verdicts, a table a study."""
+    parts = []
+    for board in boards(found):
+        columns = [setting or "as in the paper" for setting in board.settings]
+        lines = [f"| claim | where | {' | '.join(columns)} |", "| --- " * (2 + len(columns)) + "|"]
+        lines += [
+            f"| {claim.quote} | {claim.place} | {' | '.join(verdicts)} |"
+            for claim, verdicts in board.rows
+        ]
+        parts.append(f"### {heading(board)}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def page(studies: Sequence[Study]) -> str:
+    """The whole page: overview, then evidence, numbers and settings of every study."""
+    found = entries(studies)
+    parts = [
+        "# Results",
+        "What the paper claims and what its experiments give here. This page is generated from "
+        "the JSON files in `docs/results/`, which hold every run "
+        "([how to run them](experiments.md)); nobody types a number.",
+        f"{RULE} {SIGNS}",
+        "The scale `small` trains small models for minutes on two CPU cores: what it does not "
+        "support may still hold at the paper's scale, and what it supports may not.",
+        "## Scoreboard",
+        f"Of the claims, with models as in the paper: {summary(found)}.",
+        overview(found),
+    ]
+    for study in studies:
+        parts.append(f"## {title(study.experiment)}, scale `{study.scale}`")
+        parts += [_claim(entry) for entry in found if entry.study is study]
+        parts += [markdown(table) for table in tables(study)]
+        parts.append("\n".join(f"- {name}: {text}" for name, text in settings(study).items()))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _claim(entry: Entry) -> str:
+    claim, judgement = entry.claim, entry.judgement
+    setting = f", with {claim.setting}" if claim.setting else ""
+    lines = [
+        f'**{judgement.verdict}**: "{claim.quote}" ({claim.place}{setting})  ',
+        f"Test: {claim.test}.  ",
+        f"Evidence: {judgement.evidence}.",
+    ]
+    if judgement.compared:
+        lines[-1] += "  "
+        lines.append(f"Cost: {costs(judgement.compared)}.")
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""One compact file for all runs of a study, small enough to be kept with the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_ops.experiments.results import NESTED, read_study
+from chonn_ops.problems._files import whole_file
+
+DIGITS = 6
+CURVE_POINTS = 30
+
+
+def collect(results: Path, output: Path) -> Path:
+    """Merge the result files of a study into one compact file that `read_study` reads.
+
+    What all runs share is written once, numbers keep six digits and training curves at most thirty
+    epochs.
+
+    Parameters
+    ----------
+    results : Path
+        A scale's folder.
+    output : Path
+        Folder to write ``<experiment>-<scale>.json`` to.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    study = read_study(results)
+    records = [
+        dataclasses.asdict(run)
+        | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}
+        for group in study.groups
+        for run in group.runs
+    ]
+    shared = _common(records)
+    runs = [_without(record, shared) for record in records]
+    for name in NESTED:
+        shared[name] = _common([record[name] for record in records])
+        for run, record in zip(runs, records, strict=True):
+            run[name] = _without(record[name], shared[name])
+    lines = ",\n".join(json.dumps(_rounded(run), ensure_ascii=False) for run in runs)
+    head = json.dumps(_rounded(shared), ensure_ascii=False)
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"{study.experiment}-{study.scale}.json"
+    with whole_file(path, force=True) as staged:
+        staged.write_text(f'{{"shared": {head},\n"runs": [\n{lines}\n]}}\n', encoding="utf-8")
+    return path
+
+
+def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries that all have."""
+    first, *others = records
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in shared}
+
+
+def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [values[i] for i in _kept(len(values))] for name, values in curve.items()}
+
+
+def _kept(count: int) -> Iterator[int]:
+    """Indices of at most `CURVE_POINTS` evenly spread ones, the first and the last among them."""
+    points = min(count, CURVE_POINTS)
+    for place in range(points):
+        yield round(place * (count - 1) / max(points - 1, 1))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(entry) for entry in value]
+    return value

@@ -1,0 +1,184 @@
+"""Tables of a study, for Markdown and HTML alike."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.statistic import Statistic, number
+
+METRICS = {
+    "relative_l1": "relative L1",
+    "relative_l1_median": "relative L1, median",
+    "relative_l2": "relative L2",
+    "rmse": "RMSE",
+    "nrmse": "nRMSE",
+    "range_nrmse": "nRMSE (range)",
+    "csv": "CSV",
+    "max_error": "maximum error",
+    "max_mse": "MaxMSE",
+    "boundary_rmse": "boundary RMSE",
+    "fourier_rmse_low": "low frequencies",
+    "fourier_rmse_mid": "middle frequencies",
+    "fourier_rmse_high": "high frequencies",
+    "h1_error": "relative H1",
+    "point": "pointwise relative L2",
+    "spectral": "spectral relative L2",
+    "derivative": "derivative relative L2",
+    "rollout_relative_l2": "rollout relative L2",
+    "rollout_relative_l2_last": "last step of it",
+    "one_step_relative_l2": "one-step relative L2",
+}
+TITLES = {
+    "order1d": "Order-defined benchmark",
+    "darcy": "Darcy flow",
+    "poisson": "Poisson equation",
+    "shallow_water": "Shallow water",
+    "navier_stokes": "Navier-Stokes",
+    "digits": "Digits",
+    "imagenet": "ImageNet-1K",
+}
+
+
+class Table(NamedTuple):
+    """The first column is text, the others are numbers."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def title(experiment: str) -> str:
+    return TITLES.get(experiment, experiment.replace("_", " "))
+
+
+def metric_label(name: str) -> str:
+    return METRICS.get(name, name.replace("_", " "))
+
+
+def tables(study: Study) -> list[Table]:
+    """Errors of every split, then what the models cost."""
+    if any("target" in group.tags for group in study.groups):
+        errors = [_by_target(study, name) for name in study.metrics()]
+    else:
+        errors = [_errors(study, split) for split in study.splits()]
+    return [*errors, _costs(study)]
+
+
+def _errors(study: Study, split: str) -> Table:
+    names = study.metrics(split)
+    rows = [
+        [model_label(group), *(str(group.metric(name, split)) for name in names)]
+        for group in study.groups
+        if any(group.metric(name, split).values for name in names)
+    ]
+    caption = f"Errors, {split.replace('_', ' ')} split: mean and standard deviation over the seeds"
+    return Table(caption, ["model", *map(metric_label, names)], rows)
+
+
+def _by_target(study: Study, name: str) -> Table:
+    """A row a model, a column a target."""
+    targets = sorted({group.tags["target"] for group in study.groups if "target" in group.tags})
+    found: dict[str, dict[int, Statistic]] = {}
+    for group in study.groups:
+        if "target" in group.tags:
+            row = found.setdefault(model_label(group), {})
+            row[group.tags["target"]] = group.metric(name)
+    rows = [
+        [label, *(str(row.get(target, Statistic(()))) for target in targets)]
+        for label, row in sorted(found.items(), key=lambda item: "from rest" not in item[0])
+    ]
+    caption = f"{metric_label(name)}, mean and standard deviation over the seeds"
+    return Table(caption, ["model", *(f"T{target}" for target in targets)], rows)
+
+
+def model_label(group: Group) -> str:
+    """What tells a model from the others of a table: labels leave out history and target."""
+    tags = group.tags
+    if "history" in tags:
+        return f"{group.label}, {tags['history']} to 1"
+    if "target" not in tags:
+        return group.label
+    ends = "periodic" if tags.get("termination") == "ring" else "from rest"
+    if group.family == "stack":
+        name = f"{tags['order']}x{tags['depth']}"
+    elif group.family == "depth":
+        name = f"{tags['depth']} first-order blocks"
+    else:
+        name = f"order {tags['order']}"
+    equal = f", parameters of order {tags['depth']}" if tags.get("matched_parameters") else ""
+    return f"{name}{equal}, {ends}"
+
+
+def _costs(study: Study) -> Table:
+    """A line a model; of the order-defined benchmark, the models of the highest target."""
+    top = max((group.tags.get("target", 0) for group in study.groups), default=0)
+    rows = []
+    for group in study.groups:
+        if group.tags.get("target", 0) == top:
+            memory = Statistic.of(run.peak_memory_mib for run in group.runs)
+            rows.append(
+                [
+                    model_label(group),
+                    f"{group.parameters:,}",
+                    f"{group.multiply_adds / 1e6:,.1f}",
+                    number(group.seconds.mean),
+                    number(memory.mean) if memory.values else "-",
+                    str(len(group.runs)),
+                ]
+            )
+    header = ["model", "parameters", "multiply-adds, M", "training, s", "peak MiB", "seeds"]
+    return Table("Parameters, multiply-adds of one sample's forward pass, training", header, rows)
+
+
+def settings(study: Study) -> dict[str, str]:
+    """Where, when and with what a study was run; several values where the runs differ."""
+    runs = study.runs
+    hardware = _distinct(run.hardware for run in runs)
+    machine = [_or(hardware, name) for name in ("device", "processor", "machine")]
+    count = f"{_or(hardware, 'cores')} cores, {_or(hardware, 'threads')} thread(s) a process"
+    versions = _distinct(run.versions for run in runs)
+    return {
+        "hardware": ", ".join([*(text for text in machine if text != "-"), count]),
+        "versions": ", ".join(f"{name} {' / '.join(found)}" for name, found in versions.items()),
+        "commit": " / ".join(sorted({(run.commit or "none")[:12] for run in runs})),
+        "date": " / ".join(sorted({run.date[:10] for run in runs})),
+        "settings": ", ".join(
+            f"{name} {' / '.join(found)}"
+            for name, found in _distinct(run.config for run in runs).items()
+            if name != "seed"
+        ),
+    }
+
+
+def _distinct(records: Any) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, value in record.items():
+            found.setdefault(name, {})[str(value)] = None
+    return {name: list(values) for name, values in found.items()}
+
+
+def _or(found: Mapping[str, list[str]], name: str) -> str:
+    return " / ".join(found.get(name, [])) or "-"
+
+
+def markdown(table: Table) -> str:
+    """With the caption as a line above."""
+    lines = [table.header, ["---", *["---:"] * (len(table.header) - 1)], *table.rows]
+    return f"{table.caption}:\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def markup(table: Table) -> str:
+    """HTML; wide tables scroll inside their box."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "\n".join(row(cells, "td") for cells in table.rows)
+    return (
+        f'<div class="table"><table><caption>{html.escape(table.caption)}</caption>\n'
+        f"<thead>{row(table.header, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
