@@ -177,19 +177,24 @@ class SteadyExperiment(Experiment[ConfigT]):
             )
             for order in ORDERS
         ]
-        found += [
-            variant(
-                f"mixer{order}",
-                f"CHONN mixer, order {order}",
-                lambda c, order=order: models.mixer(c, order),
-                family="chonn",
-                role="best" if order == config.best_order else "mixer",
-                backbone="mixer",
-                order=order,
-                cost=0.4 + 0.1 * order,
-            )
-            for order in ORDERS[1:]
-        ]
+        for name, depth, label in (
+            ("mixer", config.mixer_depth, "CHONN mixer"),
+            ("layer", 1, "CHONN mixer of one layer"),
+        ):
+            found += [
+                variant(
+                    f"{name}{order}",
+                    f"{label}, order {order}",
+                    lambda c, order=order, depth=depth: models.mixer(c, depth, order),
+                    family="chonn",
+                    role="best" if (name, order) == ("mixer", config.best_order) else name,
+                    backbone="mixer",
+                    order=order,
+                    depth=depth,
+                    cost=depth * (0.15 + 0.04 * order),
+                )
+                for order in ORDERS[1:]
+            ]
         return tuple(found)
 
     def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:

@@ -76,11 +76,11 @@ def backbone(config: SteadyConfig, n_layers: int, order: int) -> nn.Module:
     )
 
 
-def mixer(config: SteadyConfig, order: int) -> nn.Module:
+def mixer(config: SteadyConfig, depth: int, order: int) -> nn.Module:
     """CKBs as the only coupling between patches."""
     return CHONNMixer2d(
         width=config.mixer_width,
-        depth=config.mixer_depth,
+        depth=depth,
         patch=config.mixer_patch,
         ckb=_block(config, order),
     )

@@ -102,7 +102,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 cno_layers=1,
                 d_state=2,
                 mixer_width=8,
-                mixer_depth=1,
+                mixer_depth=2,
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,

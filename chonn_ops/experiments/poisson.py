@@ -122,7 +122,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 cno_layers=1,
                 d_state=2,
                 mixer_width=8,
-                mixer_depth=1,
+                mixer_depth=2,
                 mixer_patch=8,
                 unet_features=2,
                 fno_modes=4,
