@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments.base import Config
-from chonn_ops.models import CHONNFNO2d, CHONNUNet2d
+from chonn_ops.models import CHONNFNO2d
 from chonn_ops.nn import CKBOptions
 
 PLAIN = CKBOptions(order=0)
@@ -30,6 +30,7 @@ SIZES = MappingProxyType(
         "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
         "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
         "noise": "Ours; the paper mentions none.",
+        "increment": "Ours; the paper's models predict the frame.",
     }
 )
 
@@ -49,6 +50,8 @@ class RolloutConfig(Config):
     noise : float
         Standard deviation of white noise on the frames that a model is given in training, over
         the root mean square of the frames: a rollout's own errors, which it must not amplify.
+    increment : bool
+        Let the models predict the change from the last frame.
     modes, width : int
         Of the FNO, plain and with a block.
     d_state : int
@@ -59,6 +62,7 @@ class RolloutConfig(Config):
     history: int = 10
     unroll: int = 1
     noise: float = 0.0
+    increment: bool = False
     modes: int = 12
     width: int = 20
     d_state: int = 16
@@ -107,13 +111,38 @@ class Windows(TensorDataset):
 
 
 class Forecaster(nn.Module):
-    """Earlier frames (B, history, R, R) to the next one (B, R, R), by an FNO."""
+    """Earlier frames (B, history, R, R) to the next one (B, R, R).
+
+    Parameters
+    ----------
+    model : Module
+        (B, history, R, R) to (B, 1, R, R).
+    increment : bool
+        Whether the model predicts the change from the last frame.
+    """
+
+    def __init__(self, model: nn.Module, increment: bool) -> None:
+        super().__init__()
+        self.model, self.increment = model, increment
+
+    def forward(self, frames: Tensor) -> Tensor:
+        predicted = self.model(frames)[:, 0]
+        return frames[:, -1] + predicted if self.increment else predicted
+
+
+class GridFNO(nn.Module):
+    """PDEBench's FNO, plain or with a block, on (B, history, R, R) with coordinates added."""
 
     def __init__(
-        self, config: RolloutConfig, ckb: CKBOptions, *, downsample: int = 1, padding: int | None
+        self,
+        config: RolloutConfig,
+        ckb: CKBOptions,
+        *,
+        downsample: int = 1,
+        padding: int | None = None,
     ) -> None:
         super().__init__()
-        self.model = CHONNFNO2d(
+        self.fno = CHONNFNO2d(
             1,
             config.modes,
             config.modes,
@@ -127,18 +156,8 @@ class Forecaster(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         axes = [torch.linspace(0, 1, n, device=frames.device) for n in frames.shape[2:]]
         grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        return self.model(frames.movedim(1, -1), grid.expand(len(frames), -1, -1, -1))[..., 0, 0]
-
-
-class UNetForecaster(nn.Module):
-    """Earlier frames (B, history, R, R) to the next one (B, R, R), by PDEBench's U-Net."""
-
-    def __init__(self, config: RolloutConfig, features: int) -> None:
-        super().__init__()
-        self.model = CHONNUNet2d(config.history, 1, features, ckb=PLAIN)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return self.model(frames)[:, 0]
+        predicted = self.fno(frames.movedim(1, -1), grid.expand(len(frames), -1, -1, -1))
+        return predicted[..., 0].movedim(-1, 1)
 
 
 def with_noise(frames: Tensor, noise: float) -> Tensor:

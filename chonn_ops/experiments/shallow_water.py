@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +19,8 @@ from chonn_ops.experiments._rollout import (
     SCORED_AT_ONCE,
     SIZES,
     Forecaster,
+    GridFNO,
     RolloutConfig,
-    UNetForecaster,
     pictures,
     relative_l2,
     rollout,
@@ -28,6 +29,7 @@ from chonn_ops.experiments._rollout import (
 )
 from chonn_ops.experiments.base import Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.models import CHONNUNet2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import shallow_water
 
@@ -141,9 +143,10 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
                 epochs=15,
                 step_size=3,
                 resolution=32,
-                history=10,
                 unroll=4,
                 stride=4,
+                increment=True,
+                d_state=8,
                 unet_features=8,
             ),
             "paper": ShallowWaterConfig(),
@@ -170,30 +173,27 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
     )
 
     def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
-        def chonn(config: ShallowWaterConfig) -> nn.Module:
-            ckb = CKBOptions(order=2, d_state=config.d_state, directions="raster")
-            return Forecaster(config, ckb, downsample=config.downsample, padding=None)
+        def unet(config: ShallowWaterConfig) -> nn.Module:
+            model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
+            return Forecaster(model, config.increment)
 
+        def fno(config: ShallowWaterConfig, **block) -> nn.Module:
+            options = CKBOptions(d_state=config.d_state, **block)
+            model = GridFNO(config, options, downsample=config.downsample)
+            return Forecaster(model, config.increment)
+
+        def variant(name: str, label: str, build, cost: float = 1.0, **tags):
+            return Variant(name, label, build, MappingProxyType(tags), cost=cost)
+
+        raster = functools.partial(fno, order=2, directions="raster")
+        # Waves leave the domain: the outside continues the edge.
+        open_ends = functools.partial(fno, order=2, directions="axial", termination="open")
+        chonn = {"family": "chonn", "order": 2}
         return (
-            Variant(
-                "unet",
-                "U-Net",
-                lambda c: UNetForecaster(c, c.unet_features),
-                MappingProxyType({"family": "unet", "role": "baseline"}),
-            ),
-            Variant(
-                "fno",
-                "FNO",
-                lambda c: Forecaster(c, PLAIN, padding=None),
-                MappingProxyType({"family": "fno", "role": "baseline"}),
-            ),
-            Variant(
-                "chonn",
-                "CHONN",
-                chonn,
-                MappingProxyType({"family": "chonn", "order": 2, "role": "paper"}),
-                cost=1.3,
-            ),
+            variant("unet", "U-Net", unet, family="unet", role="baseline"),
+            variant("fno", "FNO", functools.partial(fno, order=0), family="fno", role="baseline"),
+            variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
+            variant("chonn-open", "CHONN, open lines", open_ends, 1.6, role="best", **chonn),
         )
 
     def prepare(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> None:

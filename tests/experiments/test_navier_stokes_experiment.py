@@ -89,8 +89,12 @@ def test_loss_is_the_mean_relative_error_of_the_steps(folder):
     assert EXPERIMENT.loss(noisy, Persistence(), batch) > expected
 
 
-@pytest.mark.parametrize("variant", EXPERIMENT.variants(SMOKE), ids=lambda variant: variant.name)
-def test_every_variant_learns(variant, folder):
+@pytest.mark.parametrize("index", range(4))
+def test_every_model_learns(index, folder):
+    # The variants are the same models for each history.
+    variants = EXPERIMENT.variants(SMOKE)
+    assert len(variants) == 4 * len(HISTORIES)
+    variant = variants[4 * (index % 3) + index]
     config = dataclasses.replace(SMOKE, **variant.changes)
     data = EXPERIMENT.load(config, folder)
     torch.manual_seed(0)
@@ -98,7 +102,7 @@ def test_every_variant_learns(variant, folder):
     model(*EXPERIMENT.example(config))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
-    for _ in range(30):
+    for _ in range(20):
         loss = EXPERIMENT.loss(config, model, data.train[range(len(data.train))])
         optimizer.zero_grad()
         loss.backward()

@@ -124,13 +124,13 @@ def test_every_variant_learns(variant, folder):
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
-    for _ in range(30):
+    for _ in range(15):
         loss = EXPERIMENT.loss(config, model, data.train[:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_one_step_at_paper_scale():
