@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmark_tables import PERFORMANCE, README, load, markdown
+from experiment_tables import EXPERIMENT_TABLES, results_page, verdicts
 from host_tables import NEURALOPERATOR, VISION, by_model, spread
 from results_file import write_whole
 
@@ -21,19 +22,25 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     pages: dict[str, dict[str, Callable[[], str]]] = {
-        "README.md": {"darcy": darcy_table, **README},
+        "README.md": {"darcy": darcy_table, "verdicts": verdicts, **README},
+        "docs/experiments.md": EXPERIMENT_TABLES,
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": PERFORMANCE,
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():
-        path = ROOT / name
-        old = path.read_text()
-        new = rewritten(name, old, tables)
-        if "--check" not in sys.argv[1:]:
-            write_whole(path, new)
-        elif new != old:
-            raise SystemExit(f"{name} is out of date: run `make tables`")
+        text = (ROOT / name).read_text()
+        update(name, text, rewritten(name, text, tables))
+    name = "docs/results.md"
+    path = ROOT / name
+    update(name, path.read_text() if path.exists() else "", results_page())
+
+
+def update(name: str, old: str, new: str) -> None:
+    if "--check" not in sys.argv[1:]:
+        write_whole(ROOT / name, new)
+    elif new != old:
+        raise SystemExit(f"{name} is out of date: run `make tables`")
 
 
 def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str:

@@ -7,7 +7,9 @@ from chonn_ops.experiments.results import Group, Study
 BASELINES = ("unet", "fno")
 PAPERS_ORDER = 2
 PAPERS_ROLES = ("paper", "ablation")
-OURS = "mixer"
+# Roles of the models of a ladder: in the paper's backbone; blocks as the only coupling of points,
+# in several layers, one of which is the best model; and in a single layer.
+LADDERS = {"ablation": ("ablation",), "mixer": ("mixer", "best"), "layer": ("layer",)}
 
 
 def baseline(study: Study, family: str) -> Group | None:
@@ -42,10 +44,10 @@ def best(study: Study) -> Group | None:
     return found[0] if found else None
 
 
-def orders(study: Study, ours: bool = False) -> dict[int, Group]:
-    """Models that differ in the order of their blocks only, in the paper's backbone or in ours."""
-    tags = {"backbone": OURS} if ours else {"role": "ablation"}
-    return {group.tags["order"]: group for group in study.find(family="chonn", **tags)}
+def orders(study: Study, ladder: str = "ablation") -> dict[int, Group]:
+    """Models of one of `LADDERS`, which differ in the order of their blocks only, by order."""
+    found = [group for role in LADDERS[ladder] for group in study.find(family="chonn", role=role)]
+    return {group.tags["order"]: group for group in sorted(found, key=lambda g: g.tags["order"])}
 
 
 def representatives(study: Study) -> tuple[Group, ...]:

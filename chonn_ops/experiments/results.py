@@ -14,7 +14,7 @@ from chonn_ops.experiments.statistic import Statistic
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
-ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2}
+ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3}
 NESTED = ("config", "versions", "hardware")
 
 
@@ -40,14 +40,18 @@ class Run:
     curves: Mapping[str, Sequence[float | None]]
     seconds: float
     peak_memory_mib: float | None
+    precision: str = "32-true"
+    diverged: str | None = None
 
     @classmethod
     def parse(cls, record: Any) -> Run:
         """From a file's content; ValueError says what is wrong with it."""
         if not isinstance(record, dict):
             raise ValueError(f"expected an object, got {type(record).__name__}")
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in record]
+        fields = dataclasses.fields(cls)
+        missing = [
+            f.name for f in fields if f.default is f.default_factory and f.name not in record
+        ]
         if missing:
             raise ValueError(f"missing {', '.join(missing)}")
         for name in ("tags", "config", "versions", "hardware", "curve", "metrics", "curves"):
@@ -56,7 +60,7 @@ class Run:
         for name in ("seed", "parameters", "multiply_adds", "seconds"):
             if not isinstance(record[name], (int, float)):
                 raise ValueError(f"{name}: expected a number, got {record[name]!r}")
-        return cls(**{name: record[name] for name in names})
+        return cls(**{f.name: record[f.name] for f in fields if f.name in record})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,10 +89,16 @@ def heading(board: Board) -> str:
 def costs(groups: Sequence[Group]) -> str:
     """Parameters, multiply-adds and training seconds of compared models."""
     return "; ".join(
-        f"{_named(group)}: {group.parameters:,} parameters, "
-        f"{number(group.multiply_adds / 1e6)} M multiply-adds, {number(group.seconds.mean)} s"
+        f"{_named(group)}: {group.parameters:,} parameters, {_work(group)}"
+        f"{number(group.seconds.mean)} s"
         for group in groups
     )
+
+
+def _work(group: Group) -> str:
+    """Not all results have it."""
+    millions = group.multiply_adds / 1e6
+    return f"{number(millions)} M multiply-adds, " if millions else ""
 
 
 def _named(group: Group) -> str:

@@ -123,7 +123,7 @@ def _costs(study: Study) -> Table:
                 [
                     model_label(group),
                     f"{group.parameters:,}",
-                    f"{group.multiply_adds / 1e6:,.1f}",
+                    f"{group.multiply_adds / 1e6:,.1f}" if group.multiply_adds else "-",
                     number(group.seconds.mean),
                     number(memory.mean) if memory.values else "-",
                     str(len(group.runs)),

@@ -11,6 +11,9 @@ FIELD_METRICS = (
 )
 
 
+BEST = ("mixer", 2)
+
+
 def record(experiment, variant, tags, error, seed=0, names=FIELD_METRICS, **changes):
     """One run whose metrics are `error`, a little different for every seed."""
     scatter = 1 + 0.02 * ((seed * 7 + len(variant)) % 5 - 2)
@@ -96,12 +99,12 @@ def steady(experiment, seeds=3, ours=0.02):
     for seed in range(seeds):
         for family, error in (("unet", 0.05), ("fno", 0.04), ("cno", 0.025)):
             yield record(experiment, family, {"family": family, "role": "baseline"}, error, seed)
-        for backbone, orders in (("cno", range(5)), ("mixer", range(1, 5))):
+        for name, orders in (("cno", range(5)), ("mixer", range(1, 5)), ("layer", range(1, 5))):
             for order in orders:
-                role = "ablation" if backbone == "cno" else "best" if order == 2 else "mixer"
-                tags = {"family": "chonn", "order": order, "role": role, "backbone": backbone}
-                error = ours * (1.6 - 0.15 * order) * (1 if backbone == "cno" else 0.6)
-                run = record(experiment, f"{backbone}{order}", tags, error, seed)
+                role = {"cno": "ablation"}.get(name, "best" if (name, order) == BEST else name)
+                tags = {"family": "chonn", "order": order, "role": role}
+                error = ours * (1.6 - 0.15 * order) * (1 if name == "cno" else 0.6)
+                run = record(experiment, f"{name}{order}", tags, error, seed)
                 run["metrics"]["out_of_distribution"] = {
                     name: 1.3 * value for name, value in run["metrics"]["test"].items()
                 }

@@ -117,6 +117,8 @@ def coarse_lower(study: Study, end: str, equal: bool) -> Judgement:
 
 def gap_grows(study: Study, end: str, equal: bool) -> Judgement:
     pairs = _matched_pairs(study, end, equal)
+    if any(a.metric(DERIVATIVE).diverged for a, _ in pairs.values()):
+        return decided(False, "a run diverged", _flat(pairs.values()))
     gains = {
         n: gain
         for n, (a, b) in pairs.items()
@@ -135,6 +137,8 @@ def most_in_derivative(study: Study, end: str, equal: bool) -> Judgement:
 
 
 def _most_in_derivative(study: Study, pairs: list[tuple[Group, Group]]) -> Judgement:
+    if any(a.metric(DERIVATIVE).diverged for a, _ in pairs):
+        return decided(False, "a run diverged", _flat(pairs))
     means: dict[str, Estimate] = {}
     for name in study.metrics():
         gains = [reduction(a.metric(name), b.metric(name)) for a, b in pairs]
@@ -161,7 +165,7 @@ def depth_degrades(study: Study, end: str) -> Judgement:
             continue
         deepest = max(errors)
         best = min(errors, key=lambda n: errors[n].mean)
-        outcomes.append(best < deepest and lower(errors[best], errors[deepest]))
+        outcomes.append(lower(errors[best], errors[deepest]))
         found.append(f"T{target} best D{best} {errors[best]}, D{deepest} {errors[deepest]}")
         compared += [groups[best], groups[deepest]]
     if not found:

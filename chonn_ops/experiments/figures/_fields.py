@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -118,5 +119,5 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path}: not a file of fields, or damaged: {error}") from error

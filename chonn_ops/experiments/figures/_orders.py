@@ -11,19 +11,23 @@ from chonn_ops.experiments.tables import metric_label
 
 SHOWN = ("relative_l1", "range_nrmse", "max_mse")
 SPLITS = {"test": ("in distribution", "-"), "out_of_distribution": ("out of distribution", "--")}
-PLACES = {False: "in the paper's backbone", True: "as the only coupling"}
+PLACES = {
+    "ablation": "in the paper's backbone",
+    "mixer": "as the only coupling",
+    "layer": "the same, one layer",
+}
 
 
 def orders(study: Study) -> Figure | None:
     """Error by order on all splits, the baselines as level lines, and the parameters."""
-    ladders = {ours: choice.orders(study, ours) for ours in PLACES}
+    ladders = {name: choice.orders(study, name) for name in PLACES}
     names = [name for name in SHOWN if name in study.metrics()] or study.metrics()[:3]
-    if len(ladders[False]) < 2 or not names:
+    if len(ladders["ablation"]) < 2 or not names:
         return None
     figure, axes = style.grid(1, len(names) + 1, 2.7)
     *panels, sizes = axes[0]
     splits = study.splits()
-    for ours, found in ladders.items():
+    for place, found in ladders.items():
         if not found:
             continue
         x, groups = list(found), list(found.values())
@@ -31,7 +35,7 @@ def orders(study: Study) -> Figure | None:
         for axis, name in zip(panels, names, strict=True):
             for split, (where, dashes) in SPLITS.items():
                 if split in splits:
-                    label = f"{PLACES[ours]}, {where}" if len(splits) > 1 else PLACES[ours]
+                    label = f"{PLACES[place]}, {where}" if len(splits) > 1 else PLACES[place]
                     values = [group.metric(name, split) for group in groups]
                     style.line(axis, x, values, drawn._replace(line=dashes), label)
         thousands = [group.parameters / 1000 for group in groups]
@@ -47,7 +51,7 @@ def orders(study: Study) -> Figure | None:
     sizes.set_ylim(bottom=0)
     sizes.set_title("parameters (thousands)")
     for axis in axes[0]:
-        axis.set_xticks(sorted({*ladders[False], *ladders[True]}))
+        axis.set_xticks(sorted({order for found in ladders.values() for order in found}))
         axis.set_xlabel("order (0: no block)")
     panels[0].set_ylabel("error")
     style.legend(figure, axes)

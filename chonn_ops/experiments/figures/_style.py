@@ -53,7 +53,10 @@ GREY = "#666666"
 # Orders of the block, dark for high; 0 is the plain backbone.
 ORDERS = (GREY, "#f6b26b", "#e8833a", "#c4500b", "#7f2704")
 BEST = "#cc79a7"
-NARROW = "#56b4e9"
+LAYER = "#6a3d9a"
+# Of baselines: made narrower, or trained in another way.
+PALE = "#56b4e9"
+PAPER = "paper"
 STACKS = ("#d55e00", "#009e73")
 CYCLE = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7")
 
@@ -75,13 +78,18 @@ def look(group: Group, by_order: bool = True) -> Look:
     """
     tags = group.tags
     line = "--" if tags.get("termination") == "ring" else "-"
-    if tags.get("role") in ("best", "mixer"):
+    role = tags.get("role")
+    if role in ("best", "mixer"):
         return Look(BEST, "P", line)
+    if role == "layer":
+        return Look(LAYER, "X", line)
     order = tags.get("order", -1)
-    if by_order and tags.get("role") == "ablation" and 0 <= order < len(ORDERS):
+    if by_order and role == "ablation" and 0 <= order < len(ORDERS):
         return Look(ORDERS[order], MARKERS["chonn"], line)
     if tags.get("matched_parameters"):
-        return Look(NARROW, "v", line)
+        return Look(PALE, "v", line)
+    if tags.get("recipe", PAPER) != PAPER:
+        return Look(PALE, "v", "--")
     return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), line)
 
 

@@ -1,0 +1,106 @@
+"""docs/results.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
+
+python examples/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
+
+Smoke runs and runs of changed settings are not kept. The routing ablation on digits, whose results
+are those of ``digits_ablation.py``, joins the scoreboard here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmark_tables import MISSING, load, markdown
+
+from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
+from chonn_ops.experiments.claims import VERDICTS
+from chonn_ops.experiments.results import Run, Study, read_studies
+from chonn_ops.experiments.summaries import collect
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+KEPT = ("small", "paper")
+
+
+def keep(runs: Path) -> None:
+    """Compact the results of `chonn run`; those of experiments that were not run stay."""
+    for study in read_studies(runs):
+        if study.folder is not None and study.experiment in EXPERIMENTS and study.scale in KEPT:
+            print(f"wrote {collect(study.folder, RESULTS)}: {len(study.runs)} runs")
+
+
+def studies() -> list[Study]:
+    """Those kept with the code."""
+    found = read_studies(RESULTS) if any(RESULTS.glob("*.json")) else []
+    return [*found, digits()]
+
+
+def results_page() -> str:
+    return scoreboard.page(studies())
+
+
+def verdicts() -> str:
+    """How many claims, with models as in the paper, have which verdict."""
+    lines = []
+    for board in scoreboard.boards(scoreboard.entries(studies())):
+        counts = Counter(row[0] for _, row in board.rows)
+        numbers = [str(counts[verdict]) for verdict in VERDICTS]
+        lines.append([scoreboard.heading(board), *numbers])
+    return markdown(["claims on", *VERDICTS], lines)
+
+
+def digits() -> Study:
+    record = load("digits_ablation")
+    runs = [
+        Run(
+            experiment="digits",
+            scale="32 x 32",
+            variant=result["model"],
+            label=result["model"],
+            tags={"family": "chonn", "routing": result["model"]},
+            seed=result["seed"],
+            config={
+                name: record["config"][name] for name in ("epochs", "batch_size", "learning_rate")
+            },
+            versions=record["versions"],
+            hardware=record["hardware"],
+            commit=record["commit"],
+            date="",
+            parameters=result["parameters"],
+            multiply_adds=0,
+            curve={},
+            metrics={"test": {"error": 1 - result["metrics"]["test"]["accuracy"]}},
+            curves={},
+            seconds=result["seconds"],
+            peak_memory_mib=None,
+        )
+        for result in record["results"]
+    ]
+    return Study("digits", "32 x 32", tuple(runs))
+
+
+def hyperparameters(name: str) -> str:
+    """Every field of a config: its value at each scale, and where the paper's comes from."""
+    experiment = get(name)
+    paper, small = experiment.scales["paper"], experiment.scales["small"]
+    lines = []
+    for field in dataclasses.fields(paper):
+        values = [getattr(config, field.name) for config in (paper, small)]
+        source = experiment.sources.get(field.name, MISSING.strip())
+        lines.append([f"`{field.name}`", *(f"{value}" for value in values), source])
+    text = markdown(["setting", "`paper`", "`small`", "source"], lines)
+    return text.replace("---: |\n", "--- |\n", 1)
+
+
+EXPERIMENT_TABLES: dict[str, Callable[[], str]] = {
+    name: lambda name=name: hyperparameters(name) for name in EXPERIMENTS
+}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    keep(Path(sys.argv[1]))

@@ -1,0 +1,134 @@
+"""Figures show the numbers of the result files and come out the same every time."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import result_files
+
+from chonn_ops.experiments import figures
+from chonn_ops.experiments.figures import _fields, _order1d, _orders, _rollout
+from chonn_ops.experiments.results import read_study
+from chonn_ops.experiments.summaries import collect
+
+EXPECTED = {
+    "order1d": ["order.svg", "reduction.svg", "parameters.svg", "fields.svg", "learning.svg"],
+    "darcy": ["metrics.svg", "gains.svg", "orders.svg", "fields.png", "learning.svg"],
+    "poisson": ["orders.svg", "metrics.svg", "fields.png", "learning.svg"],
+    "shallow_water": ["metrics.svg", "gains.svg", "steps.svg", "fields.png", "learning.svg"],
+    "navier_stokes": ["rollout.svg", "steps.svg", "fields.png", "learning.svg"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return result_files.everything(tmp_path_factory.mktemp("runs"), seeds=2)
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+def test_every_panel_is_drawn_and_small(runs, tmp_path, experiment):
+    drawn = figures.draw(experiment, runs / experiment / "small", tmp_path)
+    assert [path.name for path in drawn] == EXPECTED[experiment]
+    assert set(drawn) == set(tmp_path.iterdir())
+    for path in drawn:
+        content = path.read_bytes()
+        assert len(content) < 300_000
+        if path.suffix == ".svg":
+            assert ElementTree.fromstring(content).tag.endswith("svg")
+        else:
+            assert content.startswith(b"\x89PNG")
+
+
+def test_the_same_numbers_give_the_same_files(runs, tmp_path):
+    folder = runs / "shallow_water" / "small"
+    first, second = (figures.draw("shallow_water", folder, tmp_path / name) for name in "ab")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_error_by_order_has_means_and_deviations(runs):
+    study = read_study(runs / "order1d" / "small")
+    figure = _order1d.by_order(study)
+    assert figure is not None
+    # Last column: target T4; last row: derivative error.
+    (line,) = (
+        container
+        for container in figure.axes[-1].containers
+        if container.get_label() == "one block of order n, from rest"
+    )
+    groups = sorted(study.find(family="chonn", target=4, termination="matched"), key=_order1d.size)
+    values = [group.metric("derivative") for group in groups]
+    np.testing.assert_allclose(line.lines[0].get_xdata(orig=False), [1, 2, 3, 4])
+    np.testing.assert_allclose(
+        line.lines[0].get_ydata(orig=False), [value.mean for value in values]
+    )
+    (whiskers,) = line.lines[2]
+    for (low, high), value in zip(whiskers.get_segments(), values, strict=True):
+        assert high[1] - low[1] == pytest.approx(2 * value.deviation)
+
+
+def test_rollout_bars_are_the_means(runs):
+    study = read_study(runs / "navier_stokes" / "small")
+    figure = _rollout.averages(study)
+    assert figure is not None
+    for axis, history in zip(figure.axes, (10, 5, 3), strict=True):
+        expected = [g.metric("rollout_relative_l2").mean for g in study.find(history=history)]
+        assert [bar.get_height() for bar in axis.patches] == pytest.approx(expected)
+
+
+def test_orders_are_drawn_for_both_splits(runs):
+    study = read_study(runs / "poisson" / "small")
+    figure = _orders.orders(study)
+    assert figure is not None
+    labels = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert "in the paper's backbone, out of distribution" in labels
+    assert {"unet", "fno", "cno"} <= labels
+
+
+@pytest.mark.parametrize("experiment", ["order1d", "darcy", "navier_stokes"])
+def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
+    result_files.everything(tmp_path, seeds=1)
+    folder = tmp_path / experiment / "small"
+    for path in sorted(folder.glob("*.json"))[::3]:
+        record = json.loads(path.read_text())
+        record["metrics"] = {"test": {}}
+        record["curve"]["validation_error"][-1] = None
+        path.write_text(json.dumps(record))
+        path.with_suffix(".npz").unlink()
+    assert figures.draw(experiment, folder, tmp_path / "figures")
+
+
+def test_compact_files_are_drawn_but_for_the_fields(runs, tmp_path):
+    path = collect(runs / "darcy" / "small", tmp_path)
+    drawn = [picture.name for picture in figures.draw("darcy", path, tmp_path / "figures")]
+    assert drawn == [name for name in EXPECTED["darcy"] if not name.startswith("fields")]
+
+
+def test_another_experiments_results_are_refused(runs, tmp_path):
+    with pytest.raises(ValueError, match="expected runs of poisson, got darcy"):
+        figures.draw("poisson", runs / "darcy" / "small", tmp_path)
+
+
+def test_own_experiments_get_the_general_panels(tmp_path):
+    tags = {"family": "mine"}
+    result_files.write(
+        tmp_path, [result_files.record("mine", name, tags, 0.1) for name in ("one", "two")]
+    )
+    drawn = figures.draw("mine", tmp_path / "mine" / "small", tmp_path / "figures")
+    assert [path.name for path in drawn] == ["metrics.svg", "fields.png", "learning.svg"]
+
+
+def test_damaged_fields_give_one_clear_error(tmp_path):
+    result_files.write(tmp_path, result_files.shallow_water(seeds=1))
+    folder = tmp_path / "shallow_water" / "small"
+    (folder / "fno-seed0.npz").write_bytes(b"PK\x03\x04 no archive")
+    with pytest.raises(ValueError, match=r"fno-seed0\.npz: not a file of fields"):
+        figures.draw("shallow_water", folder, tmp_path / "figures")
+
+
+def test_picture_of_a_sequence_is_its_last_frame():
+    frames = np.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4)
+    np.testing.assert_array_equal(_fields.picture(frames), frames[0, -1])
+    np.testing.assert_array_equal(_fields.picture(frames[:, 0]), frames[0, 0])
+    np.testing.assert_array_equal(_fields.picture(frames[:, 0, 0]), frames[0, 0, 0])

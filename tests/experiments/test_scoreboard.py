@@ -1,0 +1,218 @@
+"""Claims are judged by what the result files say, and only beyond the spread."""
+
+import functools
+import math
+
+import pytest
+import result_files
+
+from chonn_ops.experiments import scoreboard
+from chonn_ops.experiments.claims import CLAIMS, NOT_SUPPORTED, NOT_TESTED, SUPPORTED, VERDICTS
+from chonn_ops.experiments.comparison import Estimate, lower, reduction, sign
+from chonn_ops.experiments.results import Run, Study
+from chonn_ops.experiments.statistic import Statistic
+
+LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
+
+
+def study(runs, scale="small"):
+    parsed = tuple(Run.parse(run) for run in runs)
+    return Study(parsed[0].experiment, scale, parsed)
+
+
+def verdicts(studied, setting=""):
+    """By the beginning of the quote and the place."""
+    return {
+        (claim.quote[:24], claim.place): claim.verdict(studied).verdict
+        for claim in CLAIMS
+        if claim.experiment == studied.experiment and claim.setting == setting
+    }
+
+
+def test_a_difference_counts_beyond_twice_its_standard_error():
+    # Both have s^2 = 0.01 and n = 3: twice the standard error is 0.1633.
+    def shifted(by):
+        return Statistic(tuple(value + by for value in LOW.values))
+
+    assert lower(LOW, shifted(0.164)) is True
+    assert lower(LOW, shifted(0.163)) is False
+    assert sign(LOW, shifted(0.163)) == "≈"
+    assert (sign(LOW, HIGH), sign(HIGH, LOW)) == ("<", ">")
+
+
+def test_one_seed_decides_nothing():
+    assert lower(Statistic((1.0,)), HIGH) is None
+    assert sign(Statistic((1.0,)), HIGH) == "?"
+
+
+def test_a_diverged_run_is_an_infinite_error():
+    assert lower(Statistic((1.0, 1.1), 1), HIGH) is False
+    assert lower(LOW, Statistic((), 3)) is True
+    assert lower(LOW, Statistic((2.0, 2.1), 1)) is True
+
+
+def test_reduction_has_the_error_of_the_ratio():
+    gain = reduction(LOW, HIGH)
+    assert gain is not None
+    assert gain.mean == pytest.approx(0.5)
+    relative = math.hypot(0.1 / math.sqrt(3) / 1.0, 0.1 / math.sqrt(3) / 2.0)
+    assert gain.error == pytest.approx(0.5 * relative)
+    assert (Estimate(1.0, 0.49).positive, Estimate(1.0, 0.51).positive) == (True, False)
+
+
+def test_order1d_claims_follow_the_numbers():
+    good = verdicts(study(result_files.order1d()))
+    bad = verdicts(study(result_files.order1d(gain=-0.3)))
+    section = "Results, intra-block high-order design"
+    for key in (
+        ("CHONN shows more consist", "Fig. 3a"),
+        ("for higher-order targets", section),
+        ("Larger reductions are ob", "Fig. 3b"),
+        ("The gains are visible in", section),
+    ):
+        assert (good[key], bad[key]) == (SUPPORTED, NOT_SUPPORTED), key
+    # All metrics gain alike here, and first-order stacks get better with depth.
+    assert good["but are most pronounced ", section] == NOT_SUPPORTED
+    assert good["its derivative error oft", section] == NOT_SUPPORTED
+
+
+def test_equal_parameters_and_periodic_ends_are_judged_on_their_own():
+    runs = list(result_files.order1d())
+    for run in runs:
+        tags = run["tags"]
+        if tags["termination"] == "ring" and tags.get("matched_parameters"):
+            scores = run["metrics"]["test"]
+            run["metrics"]["test"] = {name: value / 10 for name, value in scores.items()}
+    judged = study(runs)
+    key = ("for higher-order targets", "Results, intra-block high-order design")
+    settings = ("", "equal parameters", "periodic ends", "periodic ends, equal parameters")
+    found = [verdicts(judged, setting)[key] for setting in settings]
+    assert found == [SUPPORTED, SUPPORTED, SUPPORTED, NOT_SUPPORTED]
+
+
+def test_derivative_error_that_rises_with_depth_is_seen():
+    runs = list(result_files.order1d())
+    for run in runs:
+        if run["tags"]["family"] == "depth":
+            run["metrics"]["test"]["derivative"] *= run["tags"]["depth"]
+    found = verdicts(study(runs))
+    section = "Results, intra-block high-order design"
+    assert found["its derivative error oft", section] == SUPPORTED
+    assert found["but are most pronounced ", section] == SUPPORTED
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(0.02, SUPPORTED), (0.2, NOT_SUPPORTED)])
+def test_darcy_claims_follow_the_numbers(ours, verdict):
+    judged = study(result_files.steady("darcy", ours=ours))
+    for setting in ("", "CHONN beyond the paper"):
+        found = verdicts(judged, setting)
+        # The gains are the same in all metrics.
+        gains = found.pop(("The largest improvements", "Fig. 4d"))
+        assert gains == NOT_SUPPORTED
+        assert set(found.values()) == {verdict}
+
+
+def test_gains_at_the_boundary_and_in_high_frequencies_are_seen():
+    runs = list(result_files.steady("darcy"))
+    for run in runs:
+        if run["tags"]["family"] == "chonn":
+            for name in ("boundary_rmse", "fourier_rmse_high"):
+                run["metrics"]["test"][name] /= 3
+    assert verdicts(study(runs))["The largest improvements", "Fig. 4d"] == SUPPORTED
+
+
+def test_poisson_claims_follow_the_orders():
+    runs = list(result_files.steady("poisson"))
+    assert set(verdicts(study(runs)).values()) == {SUPPORTED}
+    for run in runs:
+        if run["variant"] == "cno4":
+            run["metrics"]["test"] = dict.fromkeys(run["metrics"]["test"], 1.0)
+            run["parameters"] *= 3
+    assert set(verdicts(study(runs)).values()) == {NOT_SUPPORTED}
+
+
+def test_shallow_water_is_judged_against_the_stronger_baseline():
+    runs = list(result_files.shallow_water())
+    assert set(verdicts(study(runs)).values()) == {SUPPORTED}
+    for run in runs:
+        if run["variant"] == "unet":
+            run["metrics"]["test"]["csv"] /= 100
+    found = verdicts(study(runs))
+    assert found["CHONN consistently achie", "Fig. 5b"] == SUPPORTED
+    assert found["CHONN improves over the ", "Fig. 5c"] == NOT_SUPPORTED
+
+
+def test_navier_stokes_claims_follow_the_rollouts():
+    runs = list(result_files.navier_stokes())
+    found = verdicts(study(runs))
+    # Both degrade alike when the history is shortened.
+    assert found.pop(("When fewer historical fr", "Results, Navier-Stokes")) == NOT_SUPPORTED
+    assert set(found.values()) == {SUPPORTED}
+    names = {"fno": "chonn", "chonn": "fno"}
+    for run in runs:
+        if run["tags"]["recipe"] == "paper":
+            family = names[run["tags"]["family"]]
+            run["tags"] |= {"family": family, "role": "paper" if family == "chonn" else "baseline"}
+    assert set(verdicts(study(runs)).values()) == {NOT_SUPPORTED}
+    ours = verdicts(study(runs), "CHONN beyond the paper")
+    assert ours["CHONN consistently yield", "Fig. 5e, 3 to 1"] == SUPPORTED
+
+
+SOURCES = {
+    "order1d": result_files.order1d,
+    "darcy": functools.partial(result_files.steady, "darcy"),
+    "poisson": functools.partial(result_files.steady, "poisson"),
+    "shallow_water": result_files.shallow_water,
+    "navier_stokes": result_files.navier_stokes,
+}
+
+
+@pytest.mark.parametrize("experiment", SOURCES)
+def test_one_seed_or_a_smoke_run_supports_nothing(experiment):
+    single = verdicts(study(SOURCES[experiment](seeds=1)))
+    single.pop(("with only moderate growt", "Fig. 4g"), None)  # Needs no training.
+    assert set(single.values()) == {NOT_TESTED}
+    smoke = verdicts(study(SOURCES[experiment](), scale="smoke"))
+    assert set(smoke.values()) == {NOT_TESTED}
+
+
+@pytest.mark.parametrize("experiment", SOURCES)
+def test_diverged_chonn_supports_nothing(experiment):
+    runs = list(SOURCES[experiment]())
+    for run in runs:
+        if run["tags"]["family"] in ("chonn", "stack") and run["seed"] == 1:
+            for scores in (*run["metrics"].values(), run["curve"], run["curves"]):
+                for name, value in scores.items():
+                    scores[name] = [None] * len(value) if isinstance(value, list) else None
+    found = verdicts(study(runs))
+    found.pop(("with only moderate growt", "Fig. 4g"), None)
+    assert SUPPORTED not in found.values()
+
+
+@pytest.mark.parametrize("experiment", SOURCES)
+def test_missing_models_leave_claims_untested(experiment):
+    runs = [run for run in SOURCES[experiment]() if run["tags"]["family"] != "chonn"]
+    found = verdicts(study(runs))
+    alone = ("its derivative error oft", "2x2 improves", "2x3 improves", "with the largest")
+    assert {found[key] for key in found if not key[0].startswith(alone)} == {NOT_TESTED}
+
+
+def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
+    studies = [study(source()) for source in SOURCES.values()]
+    entries = scoreboard.entries(studies)
+    page = scoreboard.page(studies)
+    for claim, judged, judgement in entries:
+        assert judgement.verdict in VERDICTS
+        assert claim.quote in page
+        if judged is not None:
+            assert judgement.evidence in page
+    counts = scoreboard.summary(entries)
+    assert counts in page
+    total = sum(int(part.split()[0]) for part in counts.split(", "))
+    assert total == len([claim for claim in CLAIMS if not claim.setting])
+
+
+def test_settings_that_no_model_has_get_no_column():
+    runs = [r for r in result_files.order1d() if r["tags"]["termination"] == "matched"]
+    (board, *_) = scoreboard.boards(scoreboard.entries([study(runs)]))
+    assert board.settings == ("", "equal parameters")
