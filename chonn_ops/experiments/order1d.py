@@ -2,8 +2,8 @@
 
 Targets are powers n = 1..4 of one first-order operator. The paper compares a block of order n with
 a stack of n blocks of order 1 and the same width, which has about twice as many parameters, and at
-"similar parameter budgets" stacks of blocks of orders 2 and 3; beside these, here, each target's
-stack of first-order blocks is made narrower until it has the parameters of the block of order n.
+"similar parameter budgets" stacks of blocks of orders 2 and 3. Beside these, here, the stack of
+n first-order blocks is made narrower until it has the parameters of the block of order n.
 All of it with scans that start from rest (the paper) and with periodic ones, which is what the
 domain is.
 
@@ -257,7 +257,7 @@ class Order1d(Experiment[OrderConfig]):
 
 
 def _variants(target: int, termination: str, sweep: bool) -> Iterator[Variant[OrderConfig]]:
-    """Models for one target: its own order and depth, or all, from first order to the deepest."""
+    """Models for one target: of its own order and depth, or of all of them."""
 
     def variant(name: str, label: str, family: str, order: int, depth: int, **tags: Any):
         def build(config: OrderConfig) -> nn.Module:
@@ -282,10 +282,9 @@ def _variants(target: int, termination: str, sweep: bool) -> Iterator[Variant[Or
     for n in numbers:
         if n > 1:
             yield variant(f"depth{n}", f"{n} first-order blocks", "depth", 1, n)
-    for n in numbers:
-        if n > 1:
-            label = f"{n} first-order blocks, parameters of order {n}"
-            yield variant(f"narrow{n}", label, "depth", 1, n, matched_parameters=True)
+    if target > 1:
+        label = f"{target} first-order blocks, parameters of order {target}"
+        yield variant(f"narrow{target}", label, "depth", 1, target, matched_parameters=True)
     if sweep:
         for order, depth in STACKS:
             yield variant(f"stack{order}x{depth}", f"{order}x{depth}", "stack", order, depth)
