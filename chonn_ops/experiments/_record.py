@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
 
 def write(
-    run: Run, training: Training, size: Cost, evaluation: Evaluation, device: torch.device
+    run: Run,
+    training: Training,
+    size: Cost,
+    evaluation: Evaluation,
+    device: torch.device,
+    diverged: str | None,
 ) -> dict[str, Any]:
     """Write the files of a run, whole or not at all; content of the JSON."""
     if evaluation.fields:
         arrays = {name: field.cpu().numpy() for name, field in evaluation.fields.items()}
         with whole_file(run.fields, force=True) as staged, open(staged, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-    record = _finite(_record(run, training, size, evaluation, device))
+    record = _finite(_record(run, training, size, evaluation, device, diverged))
     # Last, since it says that the run is finished.
     with whole_file(run.result, force=True) as staged:
         staged.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -37,7 +42,12 @@ def write(
 
 
 def _record(
-    run: Run, training: Training, size: Cost, evaluation: Evaluation, device: torch.device
+    run: Run,
+    training: Training,
+    size: Cost,
+    evaluation: Evaluation,
+    device: torch.device,
+    diverged: str | None,
 ) -> dict[str, Any]:
     history = training.history
     epochs = len(history["train_loss"])
@@ -57,7 +67,7 @@ def _record(
         "parameters": size.parameters,
         "multiply_adds": size.multiply_adds,
         "curve": {"epoch": list(range(1, epochs + 1)), **history},
-        "diverged": f"training loss not finite in epoch {epochs}" if training.diverged else None,
+        "diverged": diverged,
         "metrics": {
             split: {name: float(value) for name, value in scores.items()}
             for split, scores in evaluation.metrics.items()

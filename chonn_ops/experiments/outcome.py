@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.results import Statistic
+from chonn_ops.experiments.statistic import Statistic
 
 Record = dict[str, Any]
 
@@ -62,8 +62,9 @@ def table(records: Sequence[Record]) -> str:
     variants: dict[str, list[Record]] = {}
     for record in records:
         variants.setdefault(record["variant"], []).append(record)
-    scores = {(s, n): None for r in records for s, found in r["metrics"].items() for n in found}
-    splits, names = (list(dict.fromkeys(part)) for part in zip(*scores, strict=True))
+    scores = [(s, n) for r in records for s, found in r["metrics"].items() for n in found]
+    splits = dict.fromkeys(split for split, _ in scores) or ["test"]
+    names = dict.fromkeys(name for _, name in scores)
     rows = [["variant", "split", "runs", "parameters", *names]]
     for variant, runs in variants.items():
         for split in splits:

@@ -13,8 +13,10 @@ import torch
 from filelock import FileLock, Timeout
 
 from chonn_ops.experiments import _environment, _record, cost
+from chonn_ops.experiments._trainer import CHECKPOINT, trainer
+from chonn_ops.experiments.base import Evaluation
 from chonn_ops.experiments.jobs import Job, Run
-from chonn_ops.experiments.training import CHECKPOINT, Training, loaders, trainer
+from chonn_ops.experiments.training import Diverged, Training, loaders
 
 
 def execute(
@@ -33,7 +35,8 @@ def execute(
     Returns
     -------
     dict
-        Content of the result file; None in the processes of a distributed run but the first.
+        Content of the result file, without scores if the training diverged; None in the processes
+        of a distributed run but the first.
 
     Raises
     ------
@@ -75,18 +78,22 @@ def _execute(
     batches = loaders(
         config, data.train, data.validation, seed, fitter.global_rank, fitter.world_size
     )
-    # One that diverged just before it was interrupted has nothing left to train.
-    if not training.diverged:
+    diverged = None
+    try:
         with _interruptible():
             fitter.fit(
                 training, *batches, ckpt_path=checkpoint if resumed else None, weights_only=True
             )
+    except Diverged as error:
+        diverged = str(error)
     if not fitter.is_global_zero:
         return None
     device = fitter.strategy.root_device
-    with torch.no_grad():
-        evaluation = run.experiment.evaluate(config, model.to(device).eval(), data)
-    return _record.write(run, training, size, evaluation, device)
+    evaluation = Evaluation(metrics={})
+    if diverged is None:
+        with torch.no_grad():
+            evaluation = run.experiment.evaluate(config, model.to(device).eval(), data)
+    return _record.write(run, training, size, evaluation, device, diverged)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""One model trained by Lightning: loaders, optimiser, schedule, logs, checkpoints.
+"""A model in training: loss, optimiser, schedule, the history of its epochs, its batches.
 
 A run stopped anywhere resumes at its last whole epoch and ends at the same numbers, to the last bit
 on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch, rank) alone.
@@ -6,32 +6,31 @@ on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch, rank
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import math
-import os
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
 import numpy as np
 import torch
-from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from chonn_ops.experiments.base import Config, Experiment
 from chonn_ops.experiments.jobs import differences
-from chonn_ops.problems._files import whole_file
 
-CHECKPOINT = "last.ckpt"
 _STATE = "chonn_ops"
 _HISTORY = ("train_loss", "validation_error")
+
+
+class Diverged(Exception):
+    """Training has left the finite numbers; the last checkpoint is of the epoch before."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"training loss or weights not finite in epoch {epoch}")
 
 
 class Training(lightning.LightningModule):
@@ -71,12 +70,6 @@ class Training(lightning.LightningModule):
         self.history: dict[str, list[float]] = {name: [] for name in _HISTORY}
         self.seconds = 0.0
 
-    @property
-    def diverged(self) -> bool:
-        """Whether the last training loss is no number."""
-        losses = self.history["train_loss"]
-        return bool(losses) and not math.isfinite(losses[-1])
-
     def configure_optimizers(self) -> Any:
         config = self.config
         kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -97,13 +90,29 @@ class Training(lightning.LightningModule):
         sampler.sampler.sampler.set_epoch(self.current_epoch)
 
     def training_step(self, batch: tuple[Tensor, ...], _index: int) -> Tensor:
-        loss = self.experiment.loss(self.config, self.model, batch)
+        with self._watched():
+            loss = self.experiment.loss(self.config, self.model, batch)
         self._log("train_loss", loss, batch)
         return loss
 
     def validation_step(self, batch: tuple[Tensor, ...], _index: int) -> None:
-        errors = self.experiment.errors(self.config, self.model, batch)
+        with self._watched():
+            errors = self.experiment.errors(self.config, self.model, batch)
         self._log("validation_error", errors.mean(), batch)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A model that refuses its own weights, as scans do, has diverged if these are not finite.
+
+        The weights are looked at after a refusal only. They are the same in every process of a
+        distributed run, so all of them stop.
+        """
+        try:
+            yield
+        except ValueError as error:
+            if all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
+                raise
+            raise Diverged(self.current_epoch + 1) from error
 
     def _log(self, name: str, value: Tensor, batch: tuple[Tensor, ...]) -> None:
         """Mean over the samples of an epoch, all processes together."""
@@ -118,11 +127,12 @@ class Training(lightning.LightningModule):
         )
 
     def on_train_epoch_end(self) -> None:
+        means = {name: float(self.trainer.callback_metrics[name]) for name in _HISTORY}
+        if not math.isfinite(means["train_loss"]):
+            raise Diverged(self.current_epoch + 1)
         for name, values in self.history.items():
-            values.append(float(self.trainer.callback_metrics[name]))
+            values.append(means[name])
         self.seconds += time.perf_counter() - self._started
-        if self.diverged:
-            self.trainer.should_stop = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[_STATE] = {
@@ -198,92 +208,8 @@ def loaders(
 
 
 def _batches(dataset: TensorDataset, sampler: BatchSampler) -> DataLoader[Any]:
-    # Indexed by a list of samples, a TensorDataset gives the whole batch at once.
-    return DataLoader(dataset, batch_size=None, sampler=sampler, collate_fn=tuple)
-
-
-class _WholeFiles(TorchCheckpointIO):
-    """Checkpoints under a temporary name in their own folder first.
-
-    Lightning's temporary file is in the system's folder for such, often on another file system,
-    from where a move is a copy that a kill can cut short.
-    """
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
-    ) -> None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path, force=True) as staged:
-            super().save_checkpoint(checkpoint, staged, storage_options)
-
-
-class _EpochReport(Callback):
-    def __init__(self, report: Callable[[], object]) -> None:
-        self._report = report
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        self._report()
-
-
-def trainer(
-    config: Config,
-    folder: Path,
-    *,
-    accelerator: str = "auto",
-    precision: str = "32-true",
-    progress: bool = False,
-    on_epoch: Callable[[], object] | None = None,
-) -> lightning.Trainer:
-    """Trainer that keeps checkpoint and logs in a folder; logs of earlier parts stay.
-
-    Under ``torchrun`` it spans that launcher's processes (distributed data parallel).
-    """
-    quiet_lightning()
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    callbacks: list[Callback] = [
-        ModelCheckpoint(
-            dirpath=folder,
-            save_last=True,
-            save_top_k=0,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-        ),
-        LearningRateMonitor("epoch"),
-    ]
-    if on_epoch is not None:
-        callbacks.append(_EpochReport(on_epoch))
-    return lightning.Trainer(
-        accelerator=accelerator,
-        strategy="ddp" if world > 1 else "auto",
-        devices=local,
-        num_nodes=world // local,
-        precision=precision,  # pyright: ignore[reportArgumentType]
-        max_epochs=config.epochs,
-        # CSVLogger counts up versions; TensorBoard reads any number of files in a folder as one.
-        logger=[
-            CSVLogger(folder, name="csv"),
-            TensorBoardLogger(folder, name="", version="tensorboard"),
-        ],
-        callbacks=callbacks,
-        plugins=[_WholeFiles()],
-        default_root_dir=folder,
-        enable_progress_bar=progress,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        # Tensors that a model keeps from validation must serve training too.
-        inference_mode=False,
-        use_distributed_sampler=False,
-        sync_batchnorm=world > 1 and accelerator != "cpu" and torch.cuda.is_available(),
+    # Indexed by a list of samples, a TensorDataset gives the whole batch at once. The generator is
+    # the loader's own: starting a loader draws a number, and a resumed run starts it elsewhere.
+    return DataLoader(
+        dataset, batch_size=None, sampler=sampler, collate_fn=tuple, generator=torch.Generator()
     )
-
-
-def quiet_lightning() -> None:
-    """Leave out Lightning's information and advice; its other warnings and errors stay."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", category=PossibleUserWarning)
-    warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
-    # Lightning's own use of torch.
-    warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")

@@ -1,6 +1,12 @@
-"""A real experiment of seconds: smoothing of periodic 1-D signals, from an HDF5 file."""
+"""A real experiment of seconds: smoothing of periodic 1-D signals, from an HDF5 file.
+
+With ``TINY_KILL=order2:37`` in the environment a process kills itself in the 37th step of that
+variant.
+"""
 
 import dataclasses
+import os
+import signal
 
 import h5py
 import numpy as np
@@ -19,19 +25,23 @@ POINTS = 32
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TinyConfig(Config):
     width: int = 4
-    directions: str = "axial"
+    dropout: float = 0.1
     noisy: bool = False
+    spoiled_step: int = 0  # Its loss is NaN.
     modes: tuple[int, ...] = (1, 2)
 
 
 class Network(nn.Sequential):
-    def __init__(self, order, width, directions):
-        block = CKB(width, 1, order=order, d_state=2, directions=directions, termination="ring")
-        super().__init__(nn.Conv1d(1, width, 1), block, nn.Dropout(0.1), nn.Conv1d(width, 1, 1))
+    def __init__(self, order, width, dropout):
+        block = CKB(width, 1, order=order, d_state=2, termination="ring")
+        first, last = nn.Conv1d(1, width, 1), nn.Conv1d(width, 1, 1)
+        super().__init__(first, block, nn.Dropout(dropout), last)
+        self.name = f"order{order}"
+        self.steps = 0
 
 
 def model(order):
-    return lambda config: Network(order, config.width, config.directions)
+    return lambda config: Network(order, config.width, config.dropout)
 
 
 def relative(model, batch):
@@ -47,7 +57,7 @@ class Tiny(Experiment[TinyConfig]):
         scale: TinyConfig(
             n_train=n, n_validation=7, n_test=8, batch_size=8, epochs=epochs, schedule="cosine"
         )
-        for scale, n, epochs in (("smoke", 32, 2), ("small", 256, 12), ("paper", 4096, 100))
+        for scale, n, epochs in (("smoke", 32, 2), ("small", 96, 12), ("paper", 4096, 100))
     }
 
     def variants(self, config):  # noqa: ARG002
@@ -80,10 +90,14 @@ class Tiny(Experiment[TinyConfig]):
         return Data(train, validation, {"test": test})
 
     def loss(self, config, model, batch):
+        model.steps += 1
+        if os.environ.get("TINY_KILL") == f"{model.name}:{model.steps}":
+            os.kill(os.getpid(), signal.SIGKILL)
         inputs, targets = batch
         if config.noisy:
             inputs = inputs + 0.1 * torch.randn_like(inputs)
-        return relative(model, (inputs, targets)).mean()
+        spoiled = model.steps == config.spoiled_step
+        return relative(model, (inputs, targets)).mean() * (torch.nan if spoiled else 1)
 
     def errors(self, config, model, batch):  # noqa: ARG002
         return relative(model, batch)

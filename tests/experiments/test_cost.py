@@ -1,0 +1,83 @@
+"""Counts of multiply-adds against arithmetic by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from chonn_ops import CHONNFNO2d, CKBOptions
+from chonn_ops.experiments import cost
+from chonn_ops.nn import KirchhoffCell
+
+
+class Transform(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_layers():
+    model = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.Flatten(), nn.Linear(5 * 64, 7))
+    found = cost.measure(model, [torch.zeros(2, 3, 8, 8)])
+    assert found.parameters == 5 * 3 * 9 + 5 + 7 * 320 + 7
+    assert found.multiply_adds == 2 * (64 * 5 * 3 * 9 + 7 * 320)
+    assert found.scan_multiply_adds == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "real"),
+    [(torch.fft.rfft2, True), (torch.fft.fft2, False)],
+)
+def test_fft(function, real):
+    x = torch.zeros(3, 16, 8, dtype=torch.float32 if real else torch.complex64)
+    expected = 3 * 2.5 * 128 * math.log2(128) / (2 if real else 1)
+    assert cost.measure(Transform(function), [x]).multiply_adds == pytest.approx(expected, abs=3)
+
+
+def test_inverse_fft_costs_the_same():
+    def both(x):
+        return torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1])
+
+    once = cost.measure(Transform(torch.fft.rfft), [torch.zeros(4, 64)])
+    assert cost.measure(Transform(both), [torch.zeros(4, 64)]).multiply_adds == (
+        2 * once.multiply_adds
+    )
+
+
+def test_complex_products_are_four_real_ones():
+    def product(x):
+        return torch.einsum("bi,io->bo", x, torch.ones(6, 5, dtype=x.dtype))
+
+    real = cost.measure(Transform(product), [torch.zeros(2, 6)])
+    assert real.multiply_adds == 2 * 6 * 5
+    imaginary = cost.measure(Transform(product), [torch.zeros(2, 6, dtype=torch.complex64)])
+    assert imaginary.multiply_adds == 4 * real.multiply_adds
+
+
+def test_scan():
+    cell = KirchhoffCell(dim=6, d_state=4)
+    found = cost.measure(cell, [torch.zeros(2, 10, 6)])
+    assert found.scan_multiply_adds == 2 * 10 * 6 * (4 * (4 + 2) + 2)
+    assert found.multiply_adds > found.scan_multiply_adds
+
+
+def test_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Conv1d(1, 2, 1), nn.BatchNorm1d(2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    cost.measure(model, [torch.ones(4, 1, 8)])
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_meta_device():
+    sizes = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            model = CHONNFNO2d(1, modes1=4, modes2=4, width=8, initial_step=1, ckb=CKBOptions())
+            inputs = [torch.zeros(1, 16, 16, 1), torch.zeros(1, 16, 16, 2)]
+        sizes.append(cost.measure(model, inputs))
+    assert sizes[0] == sizes[1]

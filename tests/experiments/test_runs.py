@@ -1,0 +1,114 @@
+"""Result files: content, what is not run twice, and clear errors for what is in the way."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from running import job, read
+
+pytest.importorskip("lightning")
+from chonn_ops.experiments import get, runs
+from chonn_ops.experiments.results import Run
+
+
+def test_result_file(tmp_path):
+    work = job(tmp_path, "epochs=3")
+    record = runs.execute(work)
+    run = work.resolve()
+    assert run.result == tmp_path / "runs" / "tiny" / "smoke+epochs=3" / "order2-seed0.json"
+    assert read(run.result) == record
+    Run.parse(record)
+    assert record["scale"] == "smoke+epochs=3"
+    assert (record["variant"], record["label"], record["tags"]) == (
+        "order2",
+        "Order 2",
+        {"order": 2},
+    )
+    assert record["config"]["epochs"] == 3
+    assert record["config"]["learning_rate"] == 2e-3
+    assert record["versions"]["torch"] == torch.__version__.partition("+")[0]
+    assert record["hardware"]["device"] == "cpu"
+    assert record["hardware"]["processes"] == 1
+    assert record["parameters"] == 169
+    assert record["multiply_adds"] > 32 * 169 / 2
+    assert len(record["curves"]["by_sample"]) == 8
+    assert record["diverged"] is None
+    assert 0 < record["seconds"] < 60
+    assert 10 < record["peak_memory_mib"] < 10_000
+    with np.load(run.fields) as fields:
+        assert {name: fields[name].shape for name in fields} == {
+            "target": (1, 1, 32),
+            "prediction": (1, 1, 32),
+        }
+    assert [path.name for path in run.folder.glob(".*")] in ([".lock"], [])
+
+
+def test_same_seed_same_numbers_other_seed_others(tmp_path):
+    first, second = (runs.execute(job(tmp_path / name, "noisy=true")) for name in "ab")
+    assert first["curve"] == second["curve"]
+    other = runs.execute(job(tmp_path, "noisy=true", "seed=1"))
+    assert other["seed"] == 1
+    assert other["curve"]["train_loss"][0] != first["curve"]["train_loss"][0]
+
+
+def test_finished_runs_are_read(tmp_path):
+    work = job(tmp_path)
+    record = runs.execute(work)
+    written = work.resolve().result.stat().st_mtime_ns
+    epochs = []
+    assert runs.execute(work, on_epoch=lambda: epochs.append(1)) == record
+    assert epochs == []
+    assert work.resolve().result.stat().st_mtime_ns == written
+
+
+def test_result_of_other_settings_is_in_the_way(tmp_path):
+    work = job(tmp_path)
+    record = runs.execute(work)
+    path = work.resolve().result
+    changed = {**record, "config": {**record["config"], "epochs": 9, "width": 5}}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="epochs: 9 there, 2 here, width: 5 there, 4 here") as info:
+        runs.execute(work)
+    assert str(path) in str(info.value)
+    assert read(path) == changed
+
+
+def test_damaged_result(tmp_path):
+    work = job(tmp_path)
+    path = work.resolve().result
+    path.parent.mkdir(parents=True)
+    path.write_text('{"config": {')
+    with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged result; remove it"):
+        runs.execute(work)
+
+
+# Four steps an epoch: the first to notice are the next step, validation, and again the next step.
+@pytest.mark.parametrize(("step", "epochs"), [(1, 0), (4, 0), (6, 1)])
+def test_divergence_is_a_result_without_scores(tmp_path, step, epochs):
+    work = job(tmp_path, f"spoiled_step={step}")
+    record = runs.execute(work)
+    assert record["diverged"] == f"training loss or weights not finite in epoch {epochs + 1}"
+    assert record["curve"]["epoch"] == list(range(1, epochs + 1))
+    assert record["metrics"] == {}
+    assert read(work.resolve().result) == record
+    Run.parse(record)
+
+
+def test_a_run_belongs_to_one_process(tmp_path):
+    work = job(tmp_path)
+    folder = work.resolve().folder
+    folder.mkdir(parents=True)
+    with (
+        FileLock(folder / ".lock"),
+        pytest.raises(ValueError, match="order2-seed0: another process trains this run"),
+    ):
+        runs.execute(work)
+
+
+def test_unknown_experiment():
+    with pytest.raises(ValueError, match=r"one of order1d, darcy, .*, got 'burgers'"):
+        get("burgers")
+    with pytest.raises(ValueError, match="expected 'tiny:POINTS' to be an Experiment, got 32"):
+        get("tiny:POINTS")
