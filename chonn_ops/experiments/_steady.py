@@ -147,20 +147,14 @@ class SteadyExperiment(Experiment[ConfigT]):
             return Variant(name, label, scaled, tags, changes, cost)
 
         found = [
-            variant(
-                "unet",
-                "U-Net",
-                models.unet,
-                family="unet",
-                role="baseline",
-            ),
-            variant("fno", "FNO", models.fno, family="fno", role="baseline"),
+            variant("unet", "U-Net", models.unet, 0.45, family="unet", role="baseline"),
+            variant("fno", "FNO", models.fno, 0.55, family="fno", role="baseline"),
             variant(
                 "cno",
                 "CNO",
                 lambda c: models.backbone(c, c.cno_layers, 0),
                 family="cno",
-                cost=3.0,
+                cost=0.9,
                 role="baseline",
             ),
         ]
@@ -173,7 +167,7 @@ class SteadyExperiment(Experiment[ConfigT]):
                 role="ablation",
                 backbone="cno",
                 order=order,
-                cost=3.0 + 0.2 * order,
+                cost=0.95 + 0.06 * order,
             )
             for order in ORDERS
         ]
@@ -191,7 +185,7 @@ class SteadyExperiment(Experiment[ConfigT]):
                     backbone="mixer",
                     order=order,
                     depth=depth,
-                    cost=depth * (0.15 + 0.04 * order),
+                    cost=depth * (0.07 + 0.035 * order),
                 )
                 for order in ORDERS[1:]
             ]
