@@ -165,7 +165,7 @@ class NavierStokes(Experiment[NavierStokesConfig]):
             "small": NavierStokesConfig(
                 n_train=64,
                 n_validation=8,
-                n_test=32,
+                n_test=24,
                 batch_size=10,
                 epochs=4,
                 step_size=1,

@@ -140,9 +140,9 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
                 n_validation=8,
                 n_test=24,
                 batch_size=4,
-                epochs=15,
-                step_size=3,
-                resolution=32,
+                epochs=25,
+                step_size=5,
+                resolution=48,
                 unroll=4,
                 stride=4,
                 increment=True,
@@ -190,10 +190,10 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
         open_ends = functools.partial(fno, order=2, directions="axial", termination="open")
         chonn = {"family": "chonn", "order": 2}
         return (
-            variant("unet", "U-Net", unet, family="unet", role="baseline"),
+            variant("unet", "U-Net", unet, 0.5, family="unet", role="baseline"),
             variant("fno", "FNO", functools.partial(fno, order=0), family="fno", role="baseline"),
             variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
-            variant("chonn-open", "CHONN, open lines", open_ends, 1.6, role="best", **chonn),
+            variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
         )
 
     def prepare(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> None:
