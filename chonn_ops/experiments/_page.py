@@ -41,7 +41,9 @@ td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 table.claims { width: 100%; }
 table.claims th, table.claims td { text-align: left; white-space: normal; vertical-align: top; }
-table.claims th:first-child { width: 46%; }
+table.claims th:first-child { width: 34%; }
+table.claims td:nth-child(2) { white-space: nowrap; }
+table.claims span { white-space: nowrap; }
 .supported { color: var(--yes); font-weight: 600; }
 .not-supported { color: var(--no); font-weight: 600; }
 .not-tested-at-this-scale { color: var(--open); }

@@ -80,18 +80,25 @@ def _errors(study: Study, split: str) -> Table:
 
 def _by_target(study: Study, name: str) -> Table:
     """A row a model, a column a target."""
-    targets = sorted({group.tags["target"] for group in study.groups if "target" in group.tags})
+    groups = sorted((g for g in study.groups if "target" in g.tags), key=_kind)
+    targets = sorted({group.tags["target"] for group in groups})
     found: dict[str, dict[int, Statistic]] = {}
-    for group in study.groups:
-        if "target" in group.tags:
-            row = found.setdefault(model_label(group), {})
-            row[group.tags["target"]] = group.metric(name)
+    for group in groups:
+        found.setdefault(model_label(group), {})[group.tags["target"]] = group.metric(name)
     rows = [
         [label, *(str(row.get(target, Statistic(()))) for target in targets)]
-        for label, row in sorted(found.items(), key=lambda item: "from rest" not in item[0])
+        for label, row in found.items()
     ]
     caption = f"{metric_label(name)}, mean and standard deviation over the seeds"
     return Table(caption, ["model", *(f"T{target}" for target in targets)], rows)
+
+
+def _kind(group: Group) -> tuple[Any, ...]:
+    """By ends, then blocks by order, first-order blocks, those of equal parameters, stacks."""
+    tags = group.tags
+    family = ("chonn", "depth", "stack").index(group.family)
+    equal = bool(tags.get("matched_parameters"))
+    return tags["termination"], family, equal, tags["order"], tags["depth"]
 
 
 def model_label(group: Group) -> str:
@@ -116,14 +123,14 @@ def _costs(study: Study) -> Table:
     """A line a model; of the order-defined benchmark, the models of the highest target."""
     top = max((group.tags.get("target", 0) for group in study.groups), default=0)
     rows = []
-    for group in study.groups:
+    for group in sorted(study.groups, key=_kind) if top else study.groups:
         if group.tags.get("target", 0) == top:
             memory = Statistic.of(run.peak_memory_mib for run in group.runs)
             rows.append(
                 [
                     model_label(group),
                     f"{group.parameters:,}",
-                    f"{group.multiply_adds / 1e6:,.1f}" if group.multiply_adds else "-",
+                    number(group.multiply_adds / 1e6) if group.multiply_adds else "-",
                     number(group.seconds.mean),
                     number(memory.mean) if memory.values else "-",
                     str(len(group.runs)),

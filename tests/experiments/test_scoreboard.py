@@ -63,7 +63,7 @@ def test_reduction_has_the_error_of_the_ratio():
 def test_order1d_claims_follow_the_numbers():
     good = verdicts(study(result_files.order1d()))
     bad = verdicts(study(result_files.order1d(gain=-0.3)))
-    section = "Results, intra-block high-order design"
+    section = "Text on Fig. 3a, b"
     for key in (
         ("CHONN shows more consist", "Fig. 3a"),
         ("for higher-order targets", section),
@@ -84,7 +84,7 @@ def test_equal_parameters_and_periodic_ends_are_judged_on_their_own():
             scores = run["metrics"]["test"]
             run["metrics"]["test"] = {name: value / 10 for name, value in scores.items()}
     judged = study(runs)
-    key = ("for higher-order targets", "Results, intra-block high-order design")
+    key = ("for higher-order targets", "Text on Fig. 3a, b")
     settings = ("", "equal parameters", "periodic ends", "periodic ends, equal parameters")
     found = [verdicts(judged, setting)[key] for setting in settings]
     assert found == [SUPPORTED, SUPPORTED, SUPPORTED, NOT_SUPPORTED]
@@ -96,7 +96,7 @@ def test_derivative_error_that_rises_with_depth_is_seen():
         if run["tags"]["family"] == "depth":
             run["metrics"]["test"]["derivative"] *= run["tags"]["depth"]
     found = verdicts(study(runs))
-    section = "Results, intra-block high-order design"
+    section = "Text on Fig. 3a, b"
     assert found["its derivative error oft", section] == SUPPORTED
     assert found["but are most pronounced ", section] == SUPPORTED
 
@@ -146,7 +146,7 @@ def test_navier_stokes_claims_follow_the_rollouts():
     runs = list(result_files.navier_stokes())
     found = verdicts(study(runs))
     # Both degrade alike when the history is shortened.
-    assert found.pop(("When fewer historical fr", "Results, Navier-Stokes")) == NOT_SUPPORTED
+    assert found.pop(("When fewer historical fr", "Text on Fig. 5e, f")) == NOT_SUPPORTED
     assert set(found.values()) == {SUPPORTED}
     names = {"fno": "chonn", "chonn": "fno"}
     for run in runs:

@@ -153,7 +153,7 @@ def moderate_growth(study: Study) -> Judgement:
     return decided(ratio <= MODERATE, evidence, (groups[4], groups[0]))
 
 
-_DARCY = "Results, Darcy flow"
+_DARCY = "Text on Fig. 4f"
 _DARCY_ROWS = (
     (
         "CHONN consistently achieves lower error than FNO",
@@ -194,7 +194,7 @@ _DARCY_ROWS = (
         lower_validation,
     ),
 )
-_POISSON = "Results, Poisson"
+_POISSON = "Text on Fig. 4g"
 _POISSON_ROWS = (
     (
         "Compared with the 0-order baseline, CKB variants reduce both relative L1 error and nRMSE",

@@ -124,7 +124,7 @@ def _flat(pairs: dict[int, tuple[Group, Group]]) -> tuple[Group, ...]:
     return tuple(group for pair in pairs.values() for group in pair)
 
 
-_SECTION = "Results, Navier-Stokes"
+_SECTION = "Text on Fig. 5e, f"
 
 
 def _claims(ours: bool, setting: str) -> tuple[Claim, ...]:

@@ -18,8 +18,8 @@ from chonn_ops.experiments.comparison import Estimate, average, difference, lowe
 from chonn_ops.experiments.results import Group, Study
 
 DERIVATIVE = "derivative"
-SECTION = "Results, intra-block high-order design"
-SCALING = "Results, high-order block stacking"
+SECTION = "Text on Fig. 3a, b"
+SCALING = "Text on Fig. 3c"
 HIGHER = (2, 3, 4)
 
 

@@ -8,7 +8,7 @@ from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lowe
 from chonn_ops.experiments.results import Study
 
 ERROR = "error"
-_SECTION = "Results, natural image recognition"
+_SECTION = "Text on Fig. 5h"
 
 
 def _untested(study: Study) -> Judgement:  # noqa: ARG001

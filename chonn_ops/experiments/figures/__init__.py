@@ -36,8 +36,8 @@ _METRICS = Panel(
 )
 _GAINS = Panel(
     "gains.svg",
-    "Error of CHONN relative to the better of U-Net and FNO, one metric at a time; bars to the "
-    "left: CHONN's error is higher. Whiskers: standard error over the seeds.",
+    "Error of CHONN over that of the better of U-Net and FNO, one metric at a time; bars to the "
+    "left: CHONN's error is lower. Whiskers: standard error over the seeds.",
     _bars.gains,
 )
 _FIELDS = Panel(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from chonn_ops.experiments.choice import representatives, stronger
 from chonn_ops.experiments.comparison import reduction
@@ -51,7 +52,7 @@ def metrics(study: Study) -> Figure | None:
 
 
 def gains(study: Study) -> Figure | None:
-    """Bars to the right: CHONN's error is lower than the better baseline's."""
+    """Bars to the left of 1: CHONN's error is lower than the better baseline's."""
     names = study.metrics()
     ours = [group for group in representatives(study) if group.family == "chonn"]
     if not names or not ours or stronger(study, names[0]) is None:
@@ -64,21 +65,27 @@ def gains(study: Study) -> Figure | None:
             baseline = stronger(study, name)
             gain = baseline and reduction(group.metric(name), baseline.metric(name))
             if gain:
+                ratio = 1 - gain.mean
+                error = 0.0 if math.isnan(gain.error) else gain.error
                 axis.barh(
                     row + (index - (len(ours) - 1) / 2) * thickness,
-                    gain.mean,
+                    ratio - 1,
                     thickness * 0.9,
-                    xerr=gain.error,
+                    left=1,
+                    xerr=[[min(error, 0.9 * ratio)], [error]],
+                    log=True,
                     color=style.look(group).colour,
                     label=group.label,
                     error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
                 )
-    axis.axvline(0, color="#333333", linewidth=0.8)
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, 0.5), max(high, 2))
+    style.logarithmic(axis.xaxis)
+    axis.axvline(1, color="#333333", linewidth=0.8)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_yticks(range(len(names)), [metric_label(name) for name in names])
     axis.tick_params("y", length=0)
     axis.grid(visible=False, axis="y")
-    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axis.set_xlabel("error below the stronger of U-Net and FNO")
+    axis.set_xlabel("error / error of the stronger of U-Net and FNO")
     style.legend(figure, axes)
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 from zipfile import BadZipFile
 
@@ -29,7 +30,7 @@ def maps(study: Study) -> Figure | None:
     if pictures["target"].ndim == 1:
         return _lines(found, labels)
     columns = len(found) + 1
-    figure = Figure(figsize=(style.WIDTH, 2 * style.WIDTH / columns + 0.7), layout="constrained")
+    figure = Figure(figsize=(style.WIDTH, 2 * style.WIDTH / columns + 0.9), layout="constrained")
     axes = figure.subplots(2, columns, squeeze=False)
     target = pictures["target"]
     scale = {"vmin": float(target.min()), "vmax": float(target.max()), "cmap": "viridis"}
@@ -44,7 +45,7 @@ def maps(study: Study) -> Figure | None:
     axes[1, 0].set_title("target")
     for column, (prediction, error) in enumerate(zip(predictions, errors, strict=True), start=1):
         axes[0, column].imshow(prediction.T, origin="lower", **scale)
-        axes[0, column].set_title(labels[column - 1])
+        axes[0, column].set_title(fill(labels[column - 1], 13))
         axes[1, column].imshow(error.T, origin="lower", vmin=0, vmax=top, cmap="magma")
         axes[1, column].set_title(f"mean {error.mean():.2g}")
     for axis in axes.flat:

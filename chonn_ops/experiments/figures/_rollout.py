@@ -34,7 +34,7 @@ def averages(study: Study) -> Figure | None:
                     place,
                     value.mean,
                     0.75,
-                    yerr=style.errors([value])[0],
+                    yerr=style.errors([value]),
                     color=style.look(group).colour,
                     error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
                 )

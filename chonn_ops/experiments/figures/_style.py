@@ -18,7 +18,7 @@ from chonn_ops.experiments.statistic import Statistic
 from chonn_ops.problems._files import whole_file
 
 WIDTH = 7.2  # inches
-LINE = 110  # characters of a legend across it
+LINE = 116  # characters of a legend across it
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -99,9 +99,14 @@ def grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def errors(statistics: Sequence[Statistic]) -> list[float]:
-    """Lengths of error bars: standard deviations, 0 for a single seed."""
-    return [s.deviation if s.count > 1 else 0.0 for s in statistics]
+def errors(statistics: Sequence[Statistic]) -> list[list[float]]:
+    """Lengths of error bars down and up: standard deviations, 0 for a single seed.
+
+    Down at most nine tenths of the mean, which a logarithmic axis can show.
+    """
+    deviations = [s.deviation if s.count > 1 else 0.0 for s in statistics]
+    down = [min(d, 0.9 * s.mean) for d, s in zip(deviations, statistics, strict=True)]
+    return [down, deviations]
 
 
 def line(
@@ -125,11 +130,13 @@ def line(
 
 def band(axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, label: str) -> None:
     """Means as a line, one standard deviation around them as a band."""
-    kept = [(a, s.mean, e) for a, s, e in zip(x, y, errors(y), strict=False) if s.count]
+    kept = [(a, s) for a, s in zip(x, y, strict=False) if s.count]
     if kept:
-        places, means, spread = zip(*kept, strict=True)
-        low = [max(m - e, m / 20) for m, e in zip(means, spread, strict=True)]
-        high = [m + e for m, e in zip(means, spread, strict=True)]
+        places, points = zip(*kept, strict=True)
+        means = [s.mean for s in points]
+        down, up = errors(points)
+        low = [m - d for m, d in zip(means, down, strict=True)]
+        high = [m + u for m, u in zip(means, up, strict=True)]
         axis.plot(places, means, color=drawn.colour, linestyle=drawn.line, label=label)
         axis.fill_between(places, low, high, color=drawn.colour, alpha=0.18, linewidth=0)
 
