@@ -18,6 +18,7 @@ from chonn_ops.experiments.claims._claim import (
 from chonn_ops.experiments.comparison import Estimate, average, difference, reduction
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import Statistic, number
+from chonn_ops.experiments.tables import metric_label
 
 BOUNDARY_AND_HIGH = ("boundary_rmse", "fourier_rmse_high")
 MODERATE = 1.5
@@ -31,7 +32,10 @@ def lower_everywhere(study: Study, choose: Choose, family: str) -> Judgement:
     if ours is None or other is None:
         return untested("no results for it")
     return all_lower(
-        [Pair(name, ours.metric(name), other.metric(name)) for name in study.metrics()],
+        [
+            Pair(metric_label(name), ours.metric(name), other.metric(name))
+            for name in study.metrics()
+        ],
         (ours, other),
     )
 
@@ -45,7 +49,9 @@ def lower_than_stronger(study: Study, choose: Choose) -> Judgement:
     for name in study.metrics():
         other = stronger(study, name)
         if other:
-            pairs.append(Pair(f"{name}, {other.label}:", ours.metric(name), other.metric(name)))
+            pairs.append(
+                Pair(f"{metric_label(name)}, {other.label}:", ours.metric(name), other.metric(name))
+            )
     return all_lower(pairs, (ours, *others))
 
 
@@ -68,7 +74,7 @@ def largest_gains(study: Study, choose: Choose) -> Judgement:
         return untested("no boundary or frequency metrics")
     gap = difference(average(special), average(rest))
     holds = gap.positive and average(special).positive
-    evidence = "; ".join(f"{name} {gain}" for name, gain in gains.items())
+    evidence = "; ".join(f"{metric_label(name)} {gain}" for name, gain in gains.items())
     return decided(holds, f"below the stronger baseline by {evidence}", (ours, *others))
 
 
@@ -113,7 +119,7 @@ def better_than_none(study: Study) -> Judgement:
     if plain is None or len(groups) < 2:
         return untested("needs order 0 and others")
     pairs = [
-        Pair(f"order {n} {name}", group.metric(name), plain.metric(name))
+        Pair(f"order {n} {metric_label(name)}", group.metric(name), plain.metric(name))
         for n, group in groups.items()
         if n
         for name in AVERAGE
@@ -127,7 +133,7 @@ def fourth_best(study: Study, ladder: str = "ablation") -> Judgement:
     if 4 not in groups or len(groups) < 3:
         return untested("needs orders up to 4")
     pairs = [
-        Pair(f"{name} order {n}:", groups[4].metric(name), group.metric(name))
+        Pair(f"{metric_label(name)} than order {n}:", groups[4].metric(name), group.metric(name))
         for n, group in groups.items()
         if n != 4
         for name in AVERAGE
