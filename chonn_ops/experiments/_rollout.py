@@ -134,12 +134,7 @@ class GridFNO(nn.Module):
     """PDEBench's FNO, plain or with a block, on (B, history, R, R) with coordinates added."""
 
     def __init__(
-        self,
-        config: RolloutConfig,
-        ckb: CKBOptions,
-        *,
-        downsample: int = 1,
-        padding: int | None = None,
+        self, config: RolloutConfig, ckb: CKBOptions, *, padding: int, downsample: int = 1
     ) -> None:
         super().__init__()
         self.fno = CHONNFNO2d(
