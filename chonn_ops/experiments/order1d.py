@@ -152,10 +152,11 @@ class Order1d(Experiment[OrderConfig]):
                 d_state=2,
             ),
             "small": OrderConfig(
-                n_train=2048,
+                n_train=1024,
                 n_validation=128,
                 n_test=512,
-                epochs=6,
+                batch_size=8,
+                epochs=8,
                 learning_rate=5e-3,
                 sweep_from=4,
             ),
