@@ -194,8 +194,8 @@ class Order1d(Experiment[OrderConfig]):
             "norm": "The paper's blocks start with an unspecified norm. None here: it would take "
             "the amplitude from a linear operator's input, and cost accuracy for every model.",
             "directions": "Not given; both ways, since the operator is symmetric.",
-            "selective_norm": "Ours: without it orders 3 and 4 and the deepest stacks diverge at the "
-            "small scale's learning rate, orders 1 and 2 do a little worse.",
+            "selective_norm": "Ours: without it orders 3 and 4 and the deepest stack diverge at "
+            "the small scale's learning rate.",
         }
     )
 
