@@ -192,7 +192,7 @@ class Order1d(Experiment[OrderConfig]):
                 '"an SS1DPassOnlyChain with expansion ratio 16 and state dimension d_state=8".',
             ),
             "norm": "The paper's blocks start with an unspecified norm. None here: it would take "
-            "the amplitude from a linear operator's input, and cost accuracy for every model.",
+            "the amplitude from a linear operator's input, and cost accuracy in each model tried.",
             "directions": "Not given; both ways, since the operator is symmetric.",
             "selective_norm": "Ours: without it orders 3 and 4 and the deepest stack diverge at "
             "the small scale's learning rate.",
