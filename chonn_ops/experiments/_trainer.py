@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def trainer(
     precision: str = "32-true",
     progress: bool = False,
     on_epoch: Callable[[], object] | None = None,
+    callbacks: Iterable[Callback] = (),
 ) -> lightning.Trainer:
     """Trainer that keeps checkpoint and logs in a folder; logs of earlier parts stay.
 
@@ -62,7 +63,8 @@ def trainer(
     quiet_lightning()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    callbacks: list[Callback] = [
+    chosen: list[Callback] = [
+        *callbacks,
         # One file, replaced after every epoch.
         ModelCheckpoint(
             dirpath=folder,
@@ -73,7 +75,7 @@ def trainer(
         LearningRateMonitor("epoch"),
     ]
     if on_epoch is not None:
-        callbacks.append(_EpochReport(on_epoch))
+        chosen.append(_EpochReport(on_epoch))
     return lightning.Trainer(
         accelerator=accelerator,
         strategy="ddp" if world > 1 else "auto",
@@ -86,7 +88,7 @@ def trainer(
             CSVLogger(folder, name="csv"),
             TensorBoardLogger(folder, name="", version="tensorboard"),
         ],
-        callbacks=callbacks,
+        callbacks=chosen,
         plugins=[_WholeFiles()],
         default_root_dir=folder,
         enable_progress_bar=progress,

@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from chonn_ops.experiments import _environment, _record, cost
+from chonn_ops.experiments._stopping import StopBetweenBatches
 from chonn_ops.experiments._trainer import CHECKPOINT, trainer
 from chonn_ops.experiments.base import Evaluation
 from chonn_ops.experiments.jobs import Job, Run
@@ -67,6 +68,7 @@ def _execute(
     resumed = checkpoint.exists()
     if resumed:
         training.restore(checkpoint)
+    stopping = StopBetweenBatches()
     fitter = trainer(
         config,
         run.folder,
@@ -74,13 +76,14 @@ def _execute(
         precision=run.job.precision,
         progress=progress,
         on_epoch=on_epoch,
+        callbacks=[stopping],
     )
     batches = loaders(
         config, data.train, data.validation, seed, fitter.global_rank, fitter.world_size
     )
     diverged = None
     try:
-        with _interruptible():
+        with stopping.watching():
             fitter.fit(
                 training, *batches, ckpt_path=checkpoint if resumed else None, weights_only=True
             )
@@ -115,14 +118,3 @@ def _claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Pass on Ctrl-C, which Lightning turns into exit code 1."""
-    try:
-        yield
-    except SystemExit as stop:
-        if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
