@@ -30,6 +30,7 @@ EXPERIMENTS_MODULES = (
     "requests",
     "scipy",
     "tensorboard",
+    "torchmetrics",
     "tqdm",
 )
 INFO_PACKAGES = (

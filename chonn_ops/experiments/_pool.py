@@ -78,6 +78,7 @@ class _Pool:
         self._workers: dict[Connection, _Worker] = {}
         self._total = len(jobs)
         self._bar = tqdm(
+            desc=f"0 of {len(jobs)} runs",
             total=sum(costs.values()),
             bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
             mininterval=0.1 if sys.stderr.isatty() else 60,

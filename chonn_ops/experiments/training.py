@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
+from torchmetrics import MeanMetric
 
 from chonn_ops.experiments.base import Config, Experiment
 from chonn_ops.experiments.jobs import differences
@@ -67,6 +68,8 @@ class Training(lightning.LightningModule):
         self.model = model
         self.seed = seed
         self.settings = settings
+        # Unlike the mean of `log`, exact where processes have unequal numbers of samples.
+        self._validation_error = MeanMetric(nan_strategy="disable")
         self.history: dict[str, list[float]] = {name: [] for name in _HISTORY}
         self.seconds = 0.0
 
@@ -92,13 +95,22 @@ class Training(lightning.LightningModule):
     def training_step(self, batch: tuple[Tensor, ...], _index: int) -> Tensor:
         with self._watched():
             loss = self.experiment.loss(self.config, self.model, batch)
-        self._log("train_loss", loss, batch)
+        self.log(
+            "train_loss",
+            loss,
+            on_step=False,
+            on_epoch=True,
+            prog_bar=True,
+            sync_dist=True,
+            batch_size=len(batch[0]),
+        )
         return loss
 
     def validation_step(self, batch: tuple[Tensor, ...], _index: int) -> None:
         with self._watched():
             errors = self.experiment.errors(self.config, self.model, batch)
-        self._log("validation_error", errors.mean(), batch)
+        self._validation_error.update(errors)
+        self.log("validation_error", self._validation_error, prog_bar=True)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -113,18 +125,6 @@ class Training(lightning.LightningModule):
             if all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
                 raise
             raise Diverged(self.current_epoch + 1) from error
-
-    def _log(self, name: str, value: Tensor, batch: tuple[Tensor, ...]) -> None:
-        """Mean over the samples of an epoch, all processes together."""
-        self.log(
-            name,
-            value,
-            on_step=False,
-            on_epoch=True,
-            prog_bar=True,
-            sync_dist=True,
-            batch_size=len(batch[0]),
-        )
 
     def on_train_epoch_end(self) -> None:
         means = {name: float(self.trainer.callback_metrics[name]) for name in _HISTORY}

@@ -30,16 +30,12 @@ def job(folder, *assignments, variant="order2", scale="smoke", **options):
     return found
 
 
-def command(*arguments, launcher=("-m", "chonn_ops.cli")):
-    return [sys.executable, *launcher, "run", NAME, *map(str, arguments)]
-
-
-def start(folder, *arguments, **environment):
+def start(folder, *arguments, launcher=("-m", "chonn_ops.cli"), **environment):
     """``chonn run`` that Ctrl-C reaches, even if whoever started the tests ignores it."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return subprocess.Popen(
-            command(*arguments),
+            [sys.executable, *launcher, "run", NAME, *map(str, arguments)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **environment},
             stdout=subprocess.PIPE,

@@ -1,0 +1,96 @@
+"""chonn run, list and report: messages, tables, exit codes."""
+
+import subprocess
+import sys
+
+import pytest
+from running import NAME, start
+
+pytest.importorskip("lightning")
+from chonn_ops import cli
+from chonn_ops.experiments import EXPERIMENTS
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run(folder):
+    process = start(folder, "--scale", "smoke", "--seeds", "2", "--jobs", "2", "--set", "epochs=3")
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    # Nothing but the progress bar, without Lightning's advice.
+    bars = errors.replace("\r", "\n").splitlines()
+    assert not [line for line in bars if line.strip() and " of 4 runs" not in line]
+    lines = out.splitlines()
+    assert lines[-1] == "results in runs/tiny/smoke+epochs=3"
+    assert lines[-4].split() == ["variant", "split", "runs", "parameters", "relative_l2"]
+    assert [line.split()[:4] for line in lines[-3:-1]] == [
+        ["order1", "test", "2", "129"],
+        ["order2", "test", "2", "169"],
+    ]
+    assert len(list((folder / "runs" / "tiny" / "smoke+epochs=3").glob("*.json"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["burgers"], "experiment: expected one of order1d, darcy"),
+        ([NAME, "--variants", "cno"], "variant: expected one of order1, order2, got 'cno'"),
+        ([NAME, "--set", "epochs=many"], "epochs: expected an integer, got 'many'"),
+    ],
+)
+def test_wrong_names(folder, capsys, arguments, message):
+    assert cli.main(["run", *arguments]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"chonn: error: {message}")
+    assert errors.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", NAME, "--scale", "huge"],
+        ["run", NAME, "--jobs", "0"],
+        ["run", NAME, "--seeds", "x"],
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_wrong_usage(arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+
+
+def test_list(capsys):
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
+    assert names == list(EXPERIMENTS)
+    for scale in ("smoke", "small", "paper"):
+        assert sum(line.startswith(f"  {scale}: ") for line in lines) == len(EXPERIMENTS)
+
+
+def test_help_is_quick():
+    probe = (
+        "import sys; from chonn_ops import cli\n"
+        "try: cli.main(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'torch', 'lightning', 'matplotlib', 'h5py'} & set(sys.modules) - {'torch'})"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_missing_extra_is_named(folder, capsys, monkeypatch):
+    for name in [n for n in sys.modules if n.startswith("chonn_ops.experiments")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    assert cli.main(["run", "order1d"]) == 1
+    expected = "chonn: error: this needs filelock: pip install 'chonn-ops[experiments]'\n"
+    assert capsys.readouterr().err == expected
+    assert list(folder.iterdir()) == []
