@@ -1,8 +1,8 @@
 """Parameters and multiply-adds of vision backbones at 224 x 224, ours and timm's, by one counter.
 
 Counted are convolutions, matrix products and scans, in a forward pass of one image; norms,
-activations and other elementwise work are not, as in published counts. The counter is PyTorch's
-(`torch.utils.flop_counter`), halved. Models live on the meta device: no weights, no arithmetic.
+activations and other elementwise work are not, as in published counts; see
+`chonn_ops.experiments.cost`. Models live on the meta device: no weights, no arithmetic.
 
 Published counts beside them: VMamba (Liu et al. 2024, whose models of these names the paper
 compares with), Swin (Liu et al. 2021), ConvNeXt (Liu et al. 2022).
@@ -11,16 +11,14 @@ compares with), Swin (Liu et al. 2021), ConvNeXt (Liu et al. 2022).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 from _harness import FOLDER, cell, table, version, write_result
-from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-from chonn_ops.scan._walks import plan
+from chonn_ops.experiments import cost
 
 MODELS = (
     "chonn_tiny",
@@ -47,43 +45,10 @@ BESIDE = {
 }
 
 
-@register_flop_formula(torch.ops.chonn_ops.kirchhoff_scan)
-def scan_flops(
-    u: Sequence[int],
-    delta: Sequence[int],  # noqa: ARG001
-    decay: Sequence[int],
-    b: Sequence[int],  # noqa: ARG001
-    c: Sequence[int],  # noqa: ARG001
-    d: Sequence[int] | None,  # noqa: ARG001
-    initial_state: Sequence[int] | None,  # noqa: ARG001
-    grid: Sequence[int],
-    directions: str,
-    *modes: object,  # noqa: ARG001
-    **outputs: object,  # noqa: ARG001
-) -> int:
-    """Two a multiply-add.
-
-    A state of a channel takes, at each position, four products for all walks (exponent and
-    injection ``(1 - alpha) * (1 / decay) * b * u``), and for each walk one multiply-add to relax
-    and inject and one to read out. The skip and the mean over walks take one each a channel.
-    """
-    batch, positions, channels = u
-    states = decay[1]
-    walks = len(plan(tuple(grid), directions))
-    return 2 * batch * positions * channels * (states * (4 + 2 * walks) + 2)
-
-
 def measure(name: str, points: int) -> dict[str, Any]:
     model = timm.create_model(name, device="meta").eval()
-    with FlopCounterMode(display=False) as counter:
-        model(torch.empty(1, 3, points, points, device="meta"))
-    counts = counter.get_flop_counts()["Global"]
-    row: dict[str, Any] = {
-        "name": name,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "multiply_adds": counter.get_total_flops() // 2,
-        "scan_multiply_adds": counts.get(torch.ops.chonn_ops.kirchhoff_scan, 0) // 2,
-    }
+    size = cost.measure(model, [torch.empty(1, 3, points, points, device="meta")])
+    row: dict[str, Any] = {"name": name, **size._asdict()}
     if beside := BESIDE.get(name):
         parameters, multiply_adds = PUBLISHED[beside]
         row["published"] = {

@@ -64,6 +64,7 @@ def add_run_commands(commands: Any) -> None:
 
     listing = commands.add_parser("list", help="experiments, their scales and models")
     listing.set_defaults(command=_list)
+    listing.add_argument("experiment", metavar="NAME", nargs="?", help="with all of its models")
 
     report = commands.add_parser(
         "report",
@@ -80,9 +81,7 @@ def add_run_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if ":" in arguments.experiment:
-        # As `python -m` does, unlike installed commands.
-        sys.path.insert(0, os.getcwd())
+    _find_here(arguments.experiment)
     from chonn_ops.experiments import schedule
     from chonn_ops.experiments.outcome import say
 
@@ -112,6 +111,12 @@ def _run(arguments: argparse.Namespace) -> None:
     say(f"results in {jobs[0].resolve().folder.parent}")
 
 
+def _find_here(experiment: str) -> None:
+    """Let modules in the working directory be found, as `python -m` does."""
+    if ":" in experiment and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 def _summarize(job: "Job", records: list[dict[str, Any]]) -> None:
     """Print a table of the results, and draw their figures if the experiment has any."""
     from chonn_ops.experiments import EXPERIMENTS
@@ -128,16 +133,25 @@ def _summarize(job: "Job", records: list[dict[str, Any]]) -> None:
             print(f"wrote {path}")
 
 
-def _list(_arguments: argparse.Namespace) -> None:
+def _list(arguments: argparse.Namespace) -> None:
     from chonn_ops.experiments import EXPERIMENTS, get
 
-    for name in EXPERIMENTS:
+    only = arguments.experiment
+    _find_here(only or "")
+    for name in [only] if only else EXPERIMENTS:
         experiment = get(name)
         print(f"{name}: {experiment.title}")
+        scales: dict[Any, list[str]] = {}
         for scale, config in experiment.scales.items():
-            names = " ".join(variant.name for variant in experiment.variants(config))
-            size = f"{config.n_train} samples, {config.epochs} epochs"
-            print(f"  {scale}: {size}; {names}")
+            variants = experiment.variants(config)
+            sizes = f"{config.n_train:,} samples, {config.epochs:,} epochs, {len(variants)} models"
+            print(f"  {scale + ':':7}{sizes}")
+            for variant in variants:
+                scales.setdefault((variant.name, variant.label), []).append(scale)
+        if only:
+            width = max(len(name) for name, _ in scales)
+            for (name, label), found in scales.items():
+                print(f"  {name:{width}}  {label} ({', '.join(found)})")
 
 
 def _report(arguments: argparse.Namespace) -> None:

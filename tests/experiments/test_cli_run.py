@@ -75,6 +75,18 @@ def test_list(capsys):
         assert sum(line.startswith(f"  {scale}: ") for line in lines) == len(EXPERIMENTS)
 
 
+def test_list_one(capsys):
+    assert cli.main(["list", NAME]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "tiny:EXPERIMENT: Smoothing of periodic signals",
+        "  smoke: 32 samples, 2 epochs, 2 models",
+        "  small: 96 samples, 12 epochs, 2 models",
+        "  paper: 4,096 samples, 100 epochs, 2 models",
+        "  order1  Order 1 (smoke, small, paper)",
+        "  order2  Order 2 (smoke, small, paper)",
+    ]
+
+
 def test_help_is_quick():
     probe = (
         "import sys; from chonn_ops import cli\n"
