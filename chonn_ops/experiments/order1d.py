@@ -192,9 +192,9 @@ class Order1d(Experiment[OrderConfig]):
                 ("expand", "d_state"),
                 '"an SS1DPassOnlyChain with expansion ratio 16 and state dimension d_state=8".',
             ),
-            "norm": '"Given the normalized input X~=Norm(X)", of an unspecified kind; the library\'s '
-            "default. None at the small scale: a norm takes the amplitude from a linear operator's "
-            "input, and cost every model accuracy.",
+            "norm": '"Given the normalized input X~=Norm(X)", of an unspecified kind; here the '
+            "default of `CKB`. None at the small scale: a norm takes the amplitude from a linear "
+            "operator's input, and cost accuracy in each model tried.",
             "directions": "Not given; both ways, since the operator is symmetric.",
             "selective_norm": "Ours: without it orders 3 and 4 and the deepest stack diverge at "
             "the small scale's learning rate.",
