@@ -32,8 +32,7 @@ from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
 
 HISTORIES = (10, 5, 3)
-# Frames known before a rollout starts: the same for every history, so that all predict the same
-# frames and a shorter history is less of the same past.
+# Frames known before a rollout: the same for every history, so that all predict the same ones.
 GIVEN = 10
 OFFICIAL_NAME, OFFICIAL_SAMPLES = "ns_V1e-3_N5000_T50.mat", 5000
 
@@ -114,7 +113,8 @@ def _rings(d_state: int) -> CKBOptions:
     return CKBOptions(order=2, d_state=d_state, directions="axial", termination="ring")
 
 
-# Name, label, block, relative cost, tags; for every history.
+# Name, label, block, relative cost, tags; for every history. The flow amplifies early errors below
+# mode 2 twelvefold from t = 10 to 50; those of models of increments start several times smaller.
 _MODELS = (
     ("fno", "FNO", _none, 1.0, {"family": "fno", "role": "baseline", "recipe": "paper"}),
     (
