@@ -107,5 +107,7 @@ def quiet_lightning() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
     warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+    # Of folders moved to another place, where they resume as well.
+    warnings.filterwarnings("ignore", "The dirpath has changed")
     # Lightning's own use of torch.
     warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")
