@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -143,8 +143,7 @@ class Evaluation:
 class Experiment(ABC, Generic[ConfigT]):
     """One benchmark of the paper.
 
-    Losses and scores get the model as the trainer wraps it; they must not keep state, so that
-    several runs share an experiment. `loss` may draw random numbers from torch's global generator,
+    Methods must not keep state: several runs share an experiment. `loss` may draw random numbers from torch's global generator,
     which is seeded at the start of every epoch.
 
     Attributes
@@ -192,7 +191,9 @@ class Experiment(ABC, Generic[ConfigT]):
         """Arguments of the model for one sample, to count its operations and test that it runs."""
 
 
-def batches(dataset: TensorDataset, size: int, device: torch.device):
+def batches(
+    dataset: TensorDataset, size: int, device: torch.device
+) -> Iterator[tuple[Tensor, ...]]:
     """Batches of a data set in order, on a device."""
     for start in range(0, len(dataset), size):
         yield tuple(tensor[start : start + size].to(device) for tensor in dataset.tensors)
