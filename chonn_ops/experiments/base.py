@@ -143,8 +143,8 @@ class Evaluation:
 class Experiment(ABC, Generic[ConfigT]):
     """One benchmark of the paper.
 
-    Methods must not keep state: several runs share an experiment. `loss` may draw random numbers from torch's global generator,
-    which is seeded at the start of every epoch.
+    Methods must not keep state: several runs share an experiment. `loss` may draw random numbers
+    from torch's global generator, which is seeded at the start of every epoch.
 
     Attributes
     ----------
