@@ -77,6 +77,9 @@ def _head(studies: Sequence[Study], entries: Sequence[Entry]) -> str:
             ),
             paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", "soft"),
             *(_board(board) for board in scoreboard.boards(entries)),
+            "<h2>Beyond the claims</h2>",
+            paragraph("Statements of ours, judged by the same rule.", "soft"),
+            *(_claim(entry) for entry in scoreboard.observations(studies)),
         ]
     )
 

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chonn_ops.experiments.claims import CLAIMS, NOT_TESTED, VERDICTS, Claim, Judgement
+from chonn_ops.experiments.claims import (
+    CLAIMS,
+    NOT_TESTED,
+    OBSERVATIONS,
+    VERDICTS,
+    Claim,
+    Judgement,
+)
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.tables import markdown, model_label, settings, tables, title
@@ -49,6 +56,16 @@ def entries(studies: Sequence[Study]) -> list[Entry]:
         if not matching:
             found.append(Entry(claim, None, Judgement(NOT_TESTED, "not run")))
     return found
+
+
+def observations(studies: Sequence[Study]) -> list[Entry]:
+    """What the studies show beyond the paper's claims."""
+    return [
+        Entry(claim, study, claim.verdict(study))
+        for claim in OBSERVATIONS
+        for study in studies
+        if study.experiment == claim.experiment
+    ]
 
 
 def boards(found: Sequence[Entry]) -> list[Board]:
@@ -134,6 +151,9 @@ def page(studies: Sequence[Study]) -> str:
         "## Scoreboard",
         f"Of the claims, with models as in the paper: {summary(found)}.",
         overview(found),
+        "## Beyond the claims",
+        "Statements of ours, judged by the same rule.",
+        *(_observation(entry) for entry in observations(studies)),
     ]
     for study in studies:
         parts.append(f"## {title(study.experiment)}, scale `{study.scale}`")
@@ -141,6 +161,14 @@ def page(studies: Sequence[Study]) -> str:
         parts += [markdown(table) for table in tables(study)]
         parts.append("\n".join(f"- {name}: {text}" for name, text in settings(study).items()))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _observation(entry: Entry) -> str:
+    claim, judgement = entry.claim, entry.judgement
+    return (
+        f"**{judgement.verdict}**: {claim.quote} ({title(claim.experiment)}).  \n"
+        f"Evidence: {judgement.evidence}."
+    )
 
 
 def _claim(entry: Entry) -> str:

@@ -6,8 +6,15 @@ import math
 import pytest
 import result_files
 
-from chonn_ops.experiments import scoreboard
-from chonn_ops.experiments.claims import CLAIMS, NOT_SUPPORTED, NOT_TESTED, SUPPORTED, VERDICTS
+from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
+from chonn_ops.experiments.claims import (
+    CLAIMS,
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    OBSERVATIONS,
+    SUPPORTED,
+    VERDICTS,
+)
 from chonn_ops.experiments.comparison import Estimate, lower, reduction, sign
 from chonn_ops.experiments.results import Run, Study
 from chonn_ops.experiments.statistic import Statistic
@@ -216,3 +223,51 @@ def test_settings_that_no_model_has_get_no_column():
     runs = [r for r in result_files.order1d() if r["tags"]["termination"] == "matched"]
     (board, *_) = scoreboard.boards(scoreboard.entries([study(runs)]))
     assert board.settings == ("", "equal parameters")
+
+
+def of_all_models(name, error):
+    """A study of an experiment's own models, with made-up errors by tags."""
+    experiment = get(name)
+    names = {"order1d": result_files.ORDER1D_METRICS, "navier_stokes": NAVIER_STOKES_METRICS}
+    return study(
+        result_files.record(
+            name,
+            variant.name,
+            dict(variant.tags),
+            error(variant.tags),
+            seed,
+            names.get(name, result_files.FIELD_METRICS),
+        )
+        for variant in experiment.variants(experiment.scales["small"])
+        for seed in range(3)
+    )
+
+
+NAVIER_STOKES_METRICS = ("one_step_relative_l2", "rollout_relative_l2")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_observations_are_of_models_that_there_are(name):
+    pytest.importorskip("lightning")
+
+    def ours_lower(tags):
+        error = 0.5 if tags["family"] == "chonn" else 1.0
+        error *= 0.5 ** (tags.get("order", 1) + tags.get("target", 0))
+        better = ("ring", "increment", "best")
+        return error * 0.4 ** sum(tag in better for tag in tags.values())
+
+    lower = of_all_models(name, ours_lower)
+    higher = of_all_models(name, lambda tags: 1 / ours_lower(tags))
+    found = [claim for claim in OBSERVATIONS if claim.experiment == name]
+    assert {claim.verdict(lower).verdict for claim in found} == {SUPPORTED}
+    assert {claim.verdict(higher).verdict for claim in found} == {NOT_SUPPORTED}
+
+
+def test_every_observation_is_on_the_page_with_its_evidence():
+    studied = [of_all_models(name, lambda _: 1.0) for name in EXPERIMENTS]
+    page = scoreboard.page(studied)
+    found = scoreboard.observations(studied)
+    assert len(found) == len(OBSERVATIONS)
+    for claim, _, judgement in found:
+        assert claim.quote in page
+        assert judgement.evidence in page

@@ -9,6 +9,7 @@ from chonn_ops.experiments.claims._claim import (
     Claim,
     Judgement,
 )
+from chonn_ops.experiments.claims._ours import OBSERVATIONS
 
 CLAIMS: tuple[Claim, ...] = (
     *_order1d.CLAIMS,
@@ -21,6 +22,7 @@ __all__ = [
     "CLAIMS",
     "NOT_SUPPORTED",
     "NOT_TESTED",
+    "OBSERVATIONS",
     "SUPPORTED",
     "VERDICTS",
     "Claim",

@@ -1,0 +1,129 @@
+"""What the runs show beyond the paper's claims, by the same test."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lower, untested
+from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.tables import metric_label, model_label
+
+Tags = Mapping[str, Any]
+HISTORIES = (10, 5, 3)
+TARGETS = (1, 2, 3, 4)
+
+
+def _lower(study: Study, sides: list[tuple[Tags, Tags]], metrics: tuple[str, ...]) -> Judgement:
+    """Whether the first model of every pair has the lower error, in every metric."""
+    pairs: list[Pair] = []
+    compared: list[Group] = []
+    for tags in sides:
+        found = [study.find(**side) for side in tags]
+        if not all(found):
+            return untested("no results for it")
+        ours, other = (groups[0] for groups in found)
+        compared += [group for group in (ours, other) if group not in compared]
+        pairs += [
+            Pair(
+                f"{metric_label(name)}, {_named(ours)} against {_named(other)}:",
+                ours.metric(name),
+                other.metric(name),
+            )
+            for name in metrics
+        ]
+    return all_lower(pairs, tuple(compared))
+
+
+def _named(group: Group) -> str:
+    target = f"T{group.tags['target']} " if "target" in group.tags else ""
+    return target + model_label(group)
+
+
+def _claim(experiment: str, statement: str, sides: list[tuple[Tags, Tags]], *metrics: str) -> Claim:
+    test = "lower in " + " and ".join(metric_label(name) for name in metrics)
+    judge = functools.partial(_lower, sides=sides, metrics=metrics)
+    return Claim(experiment, statement, "ours", test, judge)
+
+
+def _ends(target: int, family: str) -> tuple[Tags, Tags]:
+    number = {"order": target} if family == "chonn" else {"depth": target}
+    tags = {"family": family, "target": target, "matched_parameters": None, **number}
+    return {**tags, "termination": "ring"}, {**tags, "termination": "matched"}
+
+
+def _recipe(family: str, history: int, recipe: str) -> Tags:
+    return {"family": family, "history": history, "recipe": recipe}
+
+
+def _mixer(depth: int, order: int) -> Tags:
+    return {"family": "chonn", "backbone": "mixer", "depth": depth, "order": order}
+
+
+_BEST: Tags = {"family": "chonn", "role": "best"}
+
+OBSERVATIONS = (
+    _claim(
+        "order1d",
+        "Lines that close on themselves lower the errors of every order on this periodic problem",
+        [_ends(target, "chonn") for target in TARGETS],
+        "point",
+        "derivative",
+    ),
+    _claim(
+        "order1d",
+        "and those of every stack of first-order blocks",
+        [_ends(target, "depth") for target in TARGETS[1:]],
+        "point",
+        "derivative",
+    ),
+    _claim(
+        "navier_stokes",
+        "One step: CHONN in the paper's place has a lower error than FNO",
+        [(_recipe("chonn", h, "paper"), _recipe("fno", h, "paper")) for h in HISTORIES],
+        "one_step_relative_l2",
+    ),
+    _claim(
+        "navier_stokes",
+        "One step: with periodic axial lines, and increments predicted by both, it has",
+        [(_recipe("chonn", h, "increment"), _recipe("fno", h, "increment")) for h in HISTORIES],
+        "one_step_relative_l2",
+    ),
+    _claim(
+        "navier_stokes",
+        "Predicting the increment lowers FNO's error over the rollout",
+        [(_recipe("fno", h, "increment"), _recipe("fno", h, "paper")) for h in HISTORIES],
+        "rollout_relative_l2",
+    ),
+    *(
+        _claim(
+            problem,
+            f"CKBs as the only coupling of points (order 2, three layers) have a lower error than "
+            f"{label}",
+            [(_BEST, {"family": family})],
+            "relative_l1",
+        )
+        for problem in ("poisson", "darcy")
+        for family, label in (("unet", "U-Net"), ("fno", "FNO"), ("cno", "CNO"))
+    ),
+    *(
+        _claim(
+            problem,
+            f"Where CKBs are the only coupling, order {order} has a lower error than order 1 "
+            f"{where}",
+            [(_mixer(depth, order), _mixer(depth, 1))],
+            "relative_l1",
+        )
+        for problem in ("poisson", "darcy")
+        for depth, where in ((1, "in one layer"), (3, "in three layers"))
+        for order in (2, 4)
+    ),
+    _claim(
+        "shallow_water",
+        "Axial lines with even walls have a lower error than the paper's flattened line",
+        [(_BEST, {"family": "chonn", "role": "paper"})],
+        "rmse",
+        "boundary_rmse",
+    ),
+)
