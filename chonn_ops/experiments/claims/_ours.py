@@ -61,6 +61,10 @@ def _mixer(depth: int, order: int) -> Tags:
     return {"family": "chonn", "backbone": "mixer", "depth": depth, "order": order}
 
 
+def _backbone(order: int) -> Tags:
+    return {"family": "chonn", "role": "ablation", "order": order}
+
+
 _BEST: Tags = {"family": "chonn", "role": "best"}
 
 OBSERVATIONS = (
@@ -101,11 +105,25 @@ OBSERVATIONS = (
             problem,
             f"CKBs as the only coupling of points (order 2, three layers) have a lower error than "
             f"{label}",
-            [(_BEST, {"family": family})],
+            [(_BEST, other)],
             "relative_l1",
         )
         for problem in ("poisson", "darcy")
-        for family, label in (("unet", "U-Net"), ("fno", "FNO"), ("cno", "CNO"))
+        for other, label in (
+            ({"family": "unet"}, "U-Net"),
+            ({"family": "fno"}, "FNO"),
+            (_backbone(0), "the plain CNO that the paper's CHONN is built on"),
+        )
+    ),
+    *(
+        _claim(
+            problem,
+            f"In that CNO's deepest stages, CKBs of order {order} lower its error",
+            [(_backbone(order), _backbone(0))],
+            "relative_l1",
+        )
+        for problem in ("poisson", "darcy")
+        for order in (1, 2, 4)
     ),
     *(
         _claim(
