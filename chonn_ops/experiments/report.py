@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chonn_ops.experiments import scoreboard
@@ -79,9 +80,15 @@ def _head(studies: Sequence[Study], entries: Sequence[Entry]) -> str:
             *(_board(board) for board in scoreboard.boards(entries)),
             "<h2>Beyond the claims</h2>",
             paragraph("Statements of ours, judged by the same rule.", "soft"),
-            *(_claim(entry) for entry in scoreboard.observations(studies)),
+            *_observations(scoreboard.observations(studies)),
         ]
     )
+
+
+def _observations(entries: Sequence[Entry]) -> Iterator[str]:
+    for experiment, group in itertools.groupby(entries, lambda entry: entry.claim.experiment):
+        yield f"<h3>{html.escape(title(experiment))}</h3>"
+        yield from map(_claim, group)
 
 
 def _verdict(word: str) -> str:

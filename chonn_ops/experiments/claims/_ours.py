@@ -77,7 +77,7 @@ OBSERVATIONS = (
     ),
     _claim(
         "order1d",
-        "and those of every stack of first-order blocks",
+        "Lines that close on themselves lower the errors of every stack of first-order blocks, too",
         [_ends(target, "depth") for target in TARGETS[1:]],
         "point",
         "derivative",
@@ -90,7 +90,7 @@ OBSERVATIONS = (
     ),
     _claim(
         "navier_stokes",
-        "One step: with periodic axial lines, and increments predicted by both, it has",
+        "One step: CHONN with periodic axial lines has, where both predict increments",
         [(_recipe("chonn", h, "increment"), _recipe("fno", h, "increment")) for h in HISTORIES],
         "one_step_relative_l2",
     ),
