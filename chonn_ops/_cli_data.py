@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from chonn_ops.problems._workers import usable_cores
+
 
 def add_data_commands(commands: Any) -> None:
     """Add ``data`` to the subparsers of ``chonn``."""
@@ -38,12 +40,6 @@ def _positive(text: str) -> float:
     return value
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an existing output file")
 
@@ -67,7 +63,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=integer(1),
-        default=_usable_cores(),
+        default=usable_cores(),
         metavar="W",
         help="processes; the data do not depend on it",
     )

@@ -17,14 +17,6 @@ from chonn_ops.nn import CKBOptions
 PLAIN = CKBOptions(order=0)
 SCORED_AT_ONCE = 20
 PICTURES = 2
-OPTIMIZER_FIELDS = (
-    "optimizer",
-    "learning_rate",
-    "weight_decay",
-    "schedule",
-    "step_size",
-    "gamma",
-)
 SIZES = MappingProxyType(
     {
         "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',

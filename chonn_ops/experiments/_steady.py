@@ -20,14 +20,6 @@ from chonn_ops.metrics import MetricAccumulator
 ORDERS = range(5)
 SCORED_AT_ONCE = 32
 PICTURES = 2
-OPTIMIZER_FIELDS = (
-    "optimizer",
-    "learning_rate",
-    "weight_decay",
-    "schedule",
-    "step_size",
-    "gamma",
-)
 _MIXER = "Ours: the paper has no such model."
 SOURCES = MappingProxyType(
     {

@@ -15,6 +15,14 @@ from torch.utils.data import TensorDataset
 SCALES = ("smoke", "small", "paper")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("step", "cosine")
+OPTIMIZER_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "weight_decay",
+    "schedule",
+    "step_size",
+    "gamma",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +75,11 @@ class Config:
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+
+    @property
+    def n_samples(self) -> int:
+        """Of the three splits."""
+        return self.n_train + self.n_validation + self.n_test
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from chonn_ops.models.cascade import count_parameters
 from chonn_ops.scan._walks import plan
 
 aten = torch.ops.aten
@@ -36,8 +37,7 @@ def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
         model.eval()(*inputs)
     model.train(training)
     scans = counter.get_flop_counts()["Global"].get(torch.ops.chonn_ops.kirchhoff_scan, 0)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Cost(parameters, counter.get_total_flops() // 2, scans // 2)
+    return Cost(count_parameters(model), counter.get_total_flops() // 2, scans // 2)
 
 
 # Formulas give two a multiply-add, as those of PyTorch.

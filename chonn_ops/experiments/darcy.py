@@ -11,14 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from chonn_ops.experiments._steady import (
-    OPTIMIZER_FIELDS,
     SOURCES,
     SteadyConfig,
     SteadyExperiment,
     pairs,
 )
 from chonn_ops.experiments._steady_models import Units
-from chonn_ops.experiments.base import Data
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import darcy
 from chonn_ops.problems.hdf5 import dataset, open_hdf5
 
@@ -151,11 +150,11 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         path = self._path(config, folder)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            darcy.generate(path, _samples(config), config.resolution, BETA, progress=progress)
+            darcy.generate(path, config.n_samples, config.resolution, BETA, progress=progress)
 
     def load(self, config: DarcyConfig, folder: Path) -> Data:
         path = self._path(config, folder)
-        wanted = _samples(config)
+        wanted = config.n_samples
         with open_hdf5(path) as file:
             nu, u = dataset(file, "nu"), dataset(file, "tensor")
             if nu.shape[1:] != (config.resolution,) * 2 or u.shape != (len(nu), 1, *nu.shape[1:]):
@@ -179,14 +178,10 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     def _path(self, config: DarcyConfig, folder: Path) -> Path:
         """PDEBench's file at its resolution, else one of ours that says what is in it."""
         official = darcy.default_name(BETA)
-        if config.resolution == OFFICIAL_RESOLUTION and _samples(config) <= PAPER_SAMPLES:
+        if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= PAPER_SAMPLES:
             return folder / official
         grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(official).stem}_{grid}_{_samples(config)}.hdf5"
-
-
-def _samples(config: DarcyConfig) -> int:
-    return config.n_train + config.n_validation + config.n_test
+        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.hdf5"
 
 
 EXPERIMENT = Darcy()

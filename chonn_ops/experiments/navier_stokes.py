@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._rollout import (
-    OPTIMIZER_FIELDS,
     PLAIN,
     SCORED_AT_ONCE,
     SIZES,
@@ -27,7 +26,14 @@ from chonn_ops.experiments._rollout import (
     split,
     with_noise,
 )
-from chonn_ops.experiments.base import Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.experiments.base import (
+    OPTIMIZER_FIELDS,
+    Data,
+    Evaluation,
+    Experiment,
+    Variant,
+    batches,
+)
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
 
@@ -75,10 +81,6 @@ class NavierStokesConfig(RolloutConfig):
             )
         if self.history > GIVEN:
             raise ValueError(f"history: expected at most {GIVEN}, got {self.history}")
-
-    @property
-    def n_samples(self) -> int:
-        return self.n_train + self.n_validation + self.n_test
 
 
 _SAMPLES = (

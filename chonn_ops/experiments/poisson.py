@@ -16,14 +16,13 @@ from typing import ClassVar
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._steady import (
-    OPTIMIZER_FIELDS,
     SOURCES,
     SteadyConfig,
     SteadyExperiment,
     pairs,
 )
 from chonn_ops.experiments._steady_models import Units
-from chonn_ops.experiments.base import Data
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import poisson
 
 

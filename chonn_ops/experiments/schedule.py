@@ -16,6 +16,7 @@ from chonn_ops.experiments import get, overrides
 from chonn_ops.experiments._pool import run_in_workers
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.outcome import Outcome, explain, say
+from chonn_ops.problems._workers import usable_cores
 
 
 def plan(
@@ -71,9 +72,7 @@ def default_workers(accelerator: str) -> int:
     gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
     if gpu or _distributed():
         return 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cores()
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> Outcome:

@@ -16,7 +16,7 @@ from chonn_ops.experiments.claims import (
 )
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.tables import markdown, model_label, settings, tables, title
+from chonn_ops.experiments.tables import full_label, markdown, settings, tables, title
 
 RULE = (
     "A difference counts when it exceeds twice its standard error over the seeds, "
@@ -106,7 +106,7 @@ def heading(board: Board) -> str:
 def costs(groups: Sequence[Group]) -> str:
     """Parameters, multiply-adds and training seconds of compared models."""
     return "; ".join(
-        f"{_named(group)}: {group.parameters:,} parameters, {_work(group)}"
+        f"{full_label(group)}: {group.parameters:,} parameters, {_work(group)}"
         f"{number(group.seconds.mean)} s"
         for group in groups
     )
@@ -116,11 +116,6 @@ def _work(group: Group) -> str:
     """Not all results have it."""
     millions = group.multiply_adds / 1e6
     return f"{number(millions)} M multiply-adds, " if millions else ""
-
-
-def _named(group: Group) -> str:
-    target = f"T{group.tags['target']} " if "target" in group.tags else ""
-    return target + model_label(group)
 
 
 def overview(found: Sequence[Entry]) -> str:

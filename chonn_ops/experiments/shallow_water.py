@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._rollout import (
-    OPTIMIZER_FIELDS,
     PLAIN,
     SCORED_AT_ONCE,
     SIZES,
@@ -27,7 +26,14 @@ from chonn_ops.experiments._rollout import (
     split,
     with_noise,
 )
-from chonn_ops.experiments.base import Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.experiments.base import (
+    OPTIMIZER_FIELDS,
+    Data,
+    Evaluation,
+    Experiment,
+    Variant,
+    batches,
+)
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNUNet2d
 from chonn_ops.nn import CKBOptions
@@ -90,10 +96,6 @@ class ShallowWaterConfig(RolloutConfig):
                 f"history + unroll: expected at most the {self.n_frames} frames of a sample at "
                 f"stride {self.stride}, got {self.history} + {self.unroll}"
             )
-
-    @property
-    def n_samples(self) -> int:
-        return self.n_train + self.n_validation + self.n_test
 
     @property
     def n_frames(self) -> int:
@@ -159,9 +161,7 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
     sources: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             **SIZES,
-            **dict.fromkeys(
-                ("n_train", "n_validation", "n_test", "resolution", "stride"), _SAMPLES
-            ),
+            **dict.fromkeys(_SAMPLE_FIELDS, _SAMPLES),
             **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
             **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
             **dict.fromkeys(("d_state", "downsample"), _BRANCH),

@@ -101,6 +101,12 @@ def _kind(group: Group) -> tuple[Any, ...]:
     return tags["termination"], family, equal, tags["order"], tags["depth"]
 
 
+def full_label(group: Group) -> str:
+    """`model_label` with the target, where there is one."""
+    target = f"T{group.tags['target']} " if "target" in group.tags else ""
+    return target + model_label(group)
+
+
 def model_label(group: Group) -> str:
     """What tells a model from the others of a table: labels leave out history and target."""
     tags = group.tags

@@ -15,6 +15,13 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def ordered_map(
     function: Callable[[Task], Result], tasks: Iterator[Task], workers: int
 ) -> Iterator[Result]:

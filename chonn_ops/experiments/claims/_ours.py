@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lower, untested
+from chonn_ops.experiments.claims._navier_stokes import HISTORIES
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.tables import metric_label, model_label
+from chonn_ops.experiments.tables import full_label, metric_label
 
 Tags = Mapping[str, Any]
-HISTORIES = (10, 5, 3)
 TARGETS = (1, 2, 3, 4)
 
 
@@ -27,18 +27,13 @@ def _lower(study: Study, sides: list[tuple[Tags, Tags]], metrics: tuple[str, ...
         compared += [group for group in (ours, other) if group not in compared]
         pairs += [
             Pair(
-                f"{metric_label(name)}, {_named(ours)} against {_named(other)}:",
+                f"{metric_label(name)}, {full_label(ours)} against {full_label(other)}:",
                 ours.metric(name),
                 other.metric(name),
             )
             for name in metrics
         ]
     return all_lower(pairs, tuple(compared))
-
-
-def _named(group: Group) -> str:
-    target = f"T{group.tags['target']} " if "target" in group.tags else ""
-    return target + model_label(group)
 
 
 def _claim(experiment: str, statement: str, sides: list[tuple[Tags, Tags]], *metrics: str) -> Claim:
