@@ -62,9 +62,7 @@ class RolloutConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The models check their own sizes; these are no model's.
-        for name in ("resolution", "history", "unroll"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        self._check_least(1, "resolution", "history", "unroll")
         if not self.noise >= 0:
             raise ValueError(f"noise: expected at least 0, got {self.noise}")
 

@@ -86,9 +86,7 @@ class SteadyConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The models check their own sizes.
-        for name in ("resolution", "baseline_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        self._check_least(1, "resolution", "baseline_batch_size")
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
 

@@ -66,15 +66,18 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_train", "n_validation", "n_test", "batch_size", "epochs", "step_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "weight_decay", "gamma", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        self._check_least(
+            1, "n_train", "n_validation", "n_test", "batch_size", "epochs", "step_size"
+        )
+        self._check_least(0, "learning_rate", "weight_decay", "gamma", "seed")
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+
+    def _check_least(self, least: int, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
 
     @property
     def n_samples(self) -> int:

@@ -84,8 +84,7 @@ class OrderConfig(Config):
                 )
         if self.target not in TARGETS:
             raise ValueError(f"target: expected one of {TARGETS}, got {self.target}")
-        if self.sweep_from < 1:
-            raise ValueError(f"sweep_from: expected at least 1, got {self.sweep_from}")
+        self._check_least(1, "sweep_from")
 
     def block(self, order: int, termination: str) -> CKBOptions:
         """Options of a block."""

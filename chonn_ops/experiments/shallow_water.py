@@ -89,8 +89,7 @@ class ShallowWaterConfig(RolloutConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stride < 1:
-            raise ValueError(f"stride: expected at least 1, got {self.stride}")
+        self._check_least(1, "stride")
         if self.history + self.unroll > self.n_frames:
             raise ValueError(
                 f"history + unroll: expected at most the {self.n_frames} frames of a sample at "
