@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments.base import Config
+from chonn_ops.experiments.base import Config, per_sample
 from chonn_ops.models import CHONNFNO2d
 from chonn_ops.nn import CKBOptions
 
@@ -150,7 +150,8 @@ def with_noise(frames: Tensor, noise: float) -> Tensor:
     if not noise:
         return frames
     size = frames.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
-    return frames + noise * size * torch.randn_like(frames)
+    white = per_sample(lambda n: torch.randn(n, *frames.shape[1:]), len(frames))
+    return frames + noise * size * white.to(frames)
 
 
 def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -160,7 +161,8 @@ class Experiment(ABC, Generic[ConfigT]):
     """One benchmark of the paper.
 
     Methods must not keep state: several runs share an experiment. `loss` may draw random numbers
-    from torch's global generator, which is seeded at the start of every epoch.
+    from torch's global generator, which is seeded at the start of every epoch; through
+    `per_sample` they do not depend on the number of processes.
 
     Attributes
     ----------
@@ -205,6 +207,22 @@ class Experiment(ABC, Generic[ConfigT]):
     @abstractmethod
     def example(self, config: ConfigT) -> tuple[Tensor, ...]:
         """Arguments of the model for one sample, to count its operations and test that it runs."""
+
+
+def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
+    """Random numbers for the samples of a training batch, however many processes share it.
+
+    Parameters
+    ----------
+    draw : callable
+        Numbers for so many samples, along the first axis, from torch's global generator of the CPU.
+    n : int
+        Samples of this process.
+    """
+    distributed = dist.is_available() and dist.is_initialized()
+    rank, world = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+    # As the sampler deals them out; every process draws for all, from the same seed.
+    return draw(n * world)[rank::world]
 
 
 def batches(

@@ -33,6 +33,7 @@ from chonn_ops.experiments.base import (
     Experiment,
     Variant,
     batches,
+    per_sample,
 )
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNUNet2d
@@ -225,7 +226,8 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
     ) -> Tensor:
         (frames,) = batch
         length = config.history + config.unroll
-        starts = torch.randint(config.n_frames - length + 1, (len(frames), 1))
+        choices = config.n_frames - length + 1
+        starts = per_sample(lambda n: torch.randint(choices, (n, 1)), len(frames))
         window = starts + torch.arange(length)
         stretch = frames[torch.arange(len(frames))[:, None], window]
         history, target = stretch.split((config.history, config.unroll), dim=1)

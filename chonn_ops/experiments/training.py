@@ -1,7 +1,7 @@
 """A model in training: loss, optimiser, schedule, the history of its epochs, its batches.
 
 A run stopped anywhere resumes at its last whole epoch and ends at the same numbers, to the last bit
-on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch, rank) alone.
+on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch) alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Training(lightning.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._started = time.perf_counter()
-        entropy = (self.seed, self.current_epoch, self.global_rank)
+        entropy = (self.seed, self.current_epoch)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         sampler: Any = self.trainer.train_dataloader
         sampler.sampler.sampler.set_epoch(self.current_epoch)

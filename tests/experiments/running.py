@@ -12,6 +12,10 @@ from tiny import EXPERIMENT
 from chonn_ops.experiments import schedule
 
 NAME = "tiny:EXPERIMENT"
+TWO_PROCESSES = (
+    *("-m", "torch.distributed.run", "--nproc-per-node", "2"),
+    *("-m", "chonn_ops.cli"),
+)
 
 
 def prepared(data):
@@ -30,12 +34,12 @@ def job(folder, *assignments, variant="order2", scale="smoke", **options):
     return found
 
 
-def start(folder, *arguments, launcher=("-m", "chonn_ops.cli"), **environment):
+def start(folder, *arguments, name=NAME, launcher=("-m", "chonn_ops.cli"), **environment):
     """``chonn run`` that Ctrl-C reaches, even if whoever started the tests ignores it."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return subprocess.Popen(
-            [sys.executable, *launcher, "run", NAME, *map(str, arguments)],
+            [sys.executable, *launcher, "run", name, *map(str, arguments)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **environment},
             stdout=subprocess.PIPE,

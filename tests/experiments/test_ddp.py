@@ -3,20 +3,19 @@
 import os
 
 import pytest
-from running import job, read, start
+from running import TWO_PROCESSES, job, read, start
 
 pytest.importorskip("lightning")
 from chonn_ops.experiments import runs
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="gloo and sessions of POSIX")
-LAUNCHER = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "chonn_ops.cli")
 
 
 def test_two_processes(tmp_path):
     process = start(
         tmp_path,
-        *("--scale", "smoke", "--set", "dropout=0", "--accelerator", "cpu"),
-        launcher=LAUNCHER,
+        *("--scale", "smoke", "--set", "dropout=0", "--set", "noisy=true", "--accelerator", "cpu"),
+        launcher=TWO_PROCESSES,
         OMP_NUM_THREADS="1",
     )
     out, errors = process.communicate(timeout=240)
@@ -26,7 +25,9 @@ def test_two_processes(tmp_path):
     assert out.count("run 1 of 2: order1 seed 0") == 1
     assert out.count("results in") == 1
     for variant in ("order1", "order2"):
-        work = job(tmp_path / "single", "dropout=0", variant=variant, accelerator="cpu")
+        work = job(
+            tmp_path / "single", "dropout=0", "noisy=true", variant=variant, accelerator="cpu"
+        )
         alone = runs.execute(work)
         both = read(tmp_path / "runs" / "tiny" / work.scale / f"{variant}-seed0.json")
         assert both["hardware"]["processes"] == 2

@@ -3,17 +3,21 @@
 
 import dataclasses
 import importlib.util
+import os
 import sys
 
 import numpy as np
 import pytest
 import torch
+from running import TWO_PROCESSES, read, start
 from torch import nn
 
 h5py = pytest.importorskip("h5py")
+pytest.importorskip("lightning")
 pytest.importorskip("pooch")
 
 from chonn_ops import metrics
+from chonn_ops.experiments import runs, schedule
 from chonn_ops.experiments.shallow_water import EXPERIMENT, METRICS
 
 SMOKE = EXPERIMENT.scales["smoke"]
@@ -155,6 +159,43 @@ def test_damaged_and_foreign_files(tmp_path):
     file.write_bytes(file.read_bytes()[:-400])
     with pytest.raises(ValueError, match="damaged"):
         EXPERIMENT.load(SMOKE, tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="gloo")
+def test_two_processes_see_the_windows_and_the_noise_of_one(tmp_path):
+    data = tmp_path / "data" / EXPERIMENT.name
+    data.mkdir(parents=True)
+    write(data / NAME, rings())
+    command = (
+        "--scale",
+        "smoke",
+        "--variants",
+        "fno",
+        "--set",
+        "noise=0.1",
+        "--accelerator",
+        "cpu",
+    )
+    process = start(
+        tmp_path, *command, name=EXPERIMENT.name, launcher=TWO_PROCESSES, OMP_NUM_THREADS="1"
+    )
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    (job,) = schedule.plan(
+        EXPERIMENT.name,
+        "smoke",
+        output=tmp_path / "single",
+        data=tmp_path / "data",
+        variants=["fno"],
+        assignments=["noise=0.1"],
+        accelerator="cpu",
+    )
+    alone = runs.execute(job)
+    both = read(tmp_path / "runs" / EXPERIMENT.name / job.scale / "fno-seed0.json")
+    assert both["hardware"]["processes"] == 2
+    for name in ("train_loss", "validation_error"):
+        assert both["curve"][name] == pytest.approx(alone["curve"][name], rel=1e-5)
+    assert both["metrics"]["test"] == pytest.approx(alone["metrics"]["test"], rel=1e-5)
 
 
 def test_missing_pyclaw_is_one_clear_error(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops import CKB
-from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant
+from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, per_sample
 from chonn_ops.problems._files import whole_file
 from chonn_ops.problems.hdf5 import dataset, open_hdf5
 
@@ -95,7 +95,8 @@ class Tiny(Experiment[TinyConfig]):
             os.kill(os.getpid(), signal.SIGKILL)
         inputs, targets = batch
         if config.noisy:
-            inputs = inputs + 0.1 * torch.randn_like(inputs)
+            noise = per_sample(lambda n: torch.randn(n, *inputs.shape[1:]), len(inputs))
+            inputs = inputs + 0.1 * noise
         spoiled = model.steps == config.spoiled_step
         return relative(model, (inputs, targets)).mean() * (torch.nan if spoiled else 1)
 
