@@ -47,9 +47,10 @@ class OrderConfig(Config):
     target : int
         n of the operator to learn, 1 to 4; every variant sets its own.
     sweep_from : int
-        Lowest target for which all orders and depths 1 to 4 and the stacks of blocks of higher
-        order are compared; on targets below, the block of the target's order and the stacks of as
-        many first-order blocks.
+        Lowest target for which all orders and depths 1 to 4 are compared; on targets below, the
+        block of the target's order and the stacks of as many first-order blocks.
+    stacks_from : int
+        Lowest target that stacks of blocks of higher order learn.
     width : int
         Channels between blocks.
     expand, d_state, norm, directions, selective_norm
@@ -68,6 +69,7 @@ class OrderConfig(Config):
     seed: int = 42
     target: int = 1
     sweep_from: int = 1
+    stacks_from: int = 1
     width: int = 2
     expand: int = 16
     d_state: int = 8
@@ -84,7 +86,7 @@ class OrderConfig(Config):
                 )
         if self.target not in TARGETS:
             raise ValueError(f"target: expected one of {TARGETS}, got {self.target}")
-        self._check_least(1, "sweep_from")
+        self._check_least(1, "sweep_from", "stacks_from")
 
     def block(self, order: int, termination: str) -> CKBOptions:
         """Options of a block."""
@@ -146,6 +148,7 @@ class Order1d(Experiment[OrderConfig]):
                 epochs=2,
                 learning_rate=5e-3,
                 sweep_from=4,
+                stacks_from=4,
                 width=1,
                 expand=8,
                 d_state=2,
@@ -155,9 +158,9 @@ class Order1d(Experiment[OrderConfig]):
                 n_validation=128,
                 n_test=512,
                 batch_size=8,
-                epochs=8,
+                epochs=6,
                 learning_rate=5e-3,
-                sweep_from=4,
+                stacks_from=4,
                 norm="none",
             ),
             "paper": OrderConfig(),
@@ -184,8 +187,9 @@ class Order1d(Experiment[OrderConfig]):
             **dict.fromkeys(("step_size", "gamma"), "Not used by the cosine schedule."),
             "target": '"The target orders are denoted as T1-T4"; each variant has its own.',
             "sweep_from": '"For each target order, [...] errors are reported across model orders '
-            'or baseline depths 1-4" (Fig. 3a); "we additionally evaluate stacked high-order '
-            'variants denoted by 2xk and 3xk".',
+            'or baseline depths 1-4" (Fig. 3a).',
+            "stacks_from": '"we additionally evaluate stacked high-order variants denoted by 2xk '
+            'and 3xk".',
             "width": "Not given.",
             **dict.fromkeys(
                 ("expand", "d_state"),
@@ -205,7 +209,7 @@ class Order1d(Experiment[OrderConfig]):
             variant
             for termination in TERMINATIONS
             for target in TARGETS
-            for variant in _variants(target, termination, target >= config.sweep_from)
+            for variant in _variants(config, target, termination)
         )
 
     def prepare(self, config: OrderConfig, folder: Path, progress: bool = True) -> None:  # noqa: ARG002
@@ -258,7 +262,7 @@ class Order1d(Experiment[OrderConfig]):
         return (torch.zeros(1, 1, order1d.RESOLUTION),)
 
 
-def _variants(target: int, termination: str, sweep: bool) -> Iterator[Variant[OrderConfig]]:
+def _variants(config: OrderConfig, target: int, termination: str) -> Iterator[Variant[OrderConfig]]:
     """Models for one target: of its own order and depth, or of all of them."""
 
     def variant(name: str, label: str, family: str, order: int, depth: int, **tags: Any):
@@ -277,17 +281,17 @@ def _variants(target: int, termination: str, sweep: bool) -> Iterator[Variant[Or
             cost=0.6 + order * depth,
         )
 
-    numbers = TARGETS if sweep else (target,)
+    numbers = TARGETS if target >= config.sweep_from else (target,)
     for n in numbers:
         yield variant(f"order{n}", f"order {n}", "chonn", n, 1)
     # A stack of one first-order block is the block of order 1.
     for n in numbers:
         if n > 1:
-            yield variant(f"depth{n}", f"{n} first-order blocks", "depth", 1, n)
-    if target > 1:
-        label = f"{target} first-order blocks, parameters of order {target}"
-        yield variant(f"narrow{target}", label, "depth", 1, target, matched_parameters=True)
-    if sweep:
+            label = f"{n} first-order blocks"
+            yield variant(f"depth{n}", label, "depth", 1, n)
+            label += f", parameters of order {n}"
+            yield variant(f"narrow{n}", label, "depth", 1, n, matched_parameters=True)
+    if target >= config.stacks_from:
         for order, depth in STACKS:
             yield variant(f"stack{order}x{depth}", f"{order}x{depth}", "stack", order, depth)
 
