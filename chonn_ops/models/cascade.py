@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_least
 
 TOLERANCE = 0.02
 MAX_RANK = 8
@@ -52,8 +53,7 @@ class CKBStack1d(nn.Module):
     ) -> None:
         super().__init__()
         ckb = CKBOptions() if ckb is None else ckb
-        if depth < 1:
-            raise ValueError(f"depth: expected at least 1, got {depth}")
+        check_least(1, depth=depth)
         factory = {"device": device, "dtype": dtype}
         self.lift = nn.Conv1d(in_channels, width, 1, **factory)
         self.blocks = nn.Sequential(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_least
 
 
 class CNOUNet(nn.Module):
@@ -83,14 +84,9 @@ class CNOUNet(nn.Module):
     ) -> None:
         super().__init__()
         ckb = CKBOptions() if ckb is None else ckb
-        for name, value, least in (
-            ("n_layers", n_layers, 1),
-            ("n_res", n_res, 0),
-            ("n_res_neck", n_res_neck, 0),
-            ("latent", latent, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name}: expected at least {least}, got {value}")
+        check_least(1, n_layers=n_layers)
+        check_least(0, n_res=n_res, n_res_neck=n_res_neck)
+        check_least(1, latent=latent)
         if channel_multiplier < 2 or channel_multiplier % 2:
             raise ValueError(
                 f"channel_multiplier: expected a positive even number, got {channel_multiplier}"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import DownsampledCKB, build_ckb
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_least
 
 LAYERS = 4
 MODES = ("replace", "alongside")
@@ -88,10 +89,9 @@ class _CHONNFNO(nn.Module):
         ckb = CKBOptions() if ckb is None else ckb
         if mode not in MODES:
             raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
-        if downsample < 1:
-            raise ValueError(f"downsample: expected at least 1, got {downsample}")
-        if padding is not None and padding < 0:
-            raise ValueError(f"padding: expected at least 0, got {padding}")
+        check_least(1, downsample=downsample)
+        if padding is not None:
+            check_least(0, padding=padding)
         dims = len(modes)
         self.spatial_dims = dims
         padded_axes, points = _PADDING[dims]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_least
 
 
 class CHONNMixer2d(nn.Module):
@@ -57,10 +58,7 @@ class CHONNMixer2d(nn.Module):
     ) -> None:
         super().__init__()
         ckb = CKBOptions() if ckb is None else ckb
-        sizes = {"width": width, "depth": depth, "patch": patch, "mlp_ratio": mlp_ratio}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+        check_least(1, width=width, depth=depth, patch=patch, mlp_ratio=mlp_ratio)
         factory = {"device": device, "dtype": dtype}
         self.in_channels, self.patch = in_channels, patch
         self.lift = nn.Conv2d(in_channels + 2, width, patch, stride=patch, **factory)

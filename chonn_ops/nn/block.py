@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.cell import KirchhoffCell
 from chonn_ops.nn.options import CKBOptions
@@ -90,8 +91,7 @@ class CKB(nn.Module):
         )
         if order < 1:
             raise ValueError(f"order: expected at least 1 in a CKB, got {order}")
-        if dim < 1:
-            raise ValueError(f"dim: expected at least 1, got {dim}")
+        check_least(1, dim=dim)
         if spatial_dims not in (None, 1, 2, 3):
             raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
         self.dim, self.spatial_dims = dim, spatial_dims

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.scan import kirchhoff_scan, scan_field
 from chonn_ops.scan._checks import check_modes
@@ -83,9 +84,7 @@ class KirchhoffCell(nn.Module):
     ) -> None:
         super().__init__()
         dt_rank = math.ceil(dim / 16) if dt_rank is None else dt_rank
-        for name, size in (("dim", dim), ("d_state", d_state), ("dt_rank", dt_rank)):
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+        check_least(1, dim=dim, d_state=d_state, dt_rank=dt_rank)
         if not 0 < dt_min <= dt_max:
             raise ValueError(f"expected 0 < dt_min <= dt_max, got {dt_min} and {dt_max}")
         check_modes(directions, termination)
