@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -65,29 +65,36 @@ def fno(config: SteadyConfig) -> nn.Module:
     return FNO(config.fno_modes, config.fno_width)
 
 
-def backbone(config: SteadyConfig, n_layers: int, order: int) -> nn.Module:
+def cno(config: SteadyConfig) -> nn.Module:
+    """Plain CNO of sizes of its own."""
+    return backbone(config, config.cno_layers, config.cno_res_neck, 0)
+
+
+def backbone(config: SteadyConfig, n_layers: int, n_res_neck: int, order: int) -> nn.Module:
     """The paper's CHONN: a CNO with CKBs in its deepest stages."""
     return CNOUNet(
         n_layers=n_layers,
         n_res=config.n_res,
-        n_res_neck=config.n_res_neck,
+        n_res_neck=n_res_neck,
         channel_multiplier=config.channel_multiplier,
         latent=config.latent,
         ckb=_block(config, order),
+        stages=config.stages or None,
     )
 
 
-def mixer(config: SteadyConfig, depth: int, order: int) -> nn.Module:
+def mixer(config: SteadyConfig, depth: int, order: int, **block: Any) -> nn.Module:
     """CKBs as the only coupling between patches.
 
-    Without a norm in them: one over the field hides the amplitude, in which Poisson's operator is
-    linear. It doubled the error out of distribution, and changed none on Darcy flow.
+    Without a norm in them, unless `block` has it: one over the field hides the amplitude, in which
+    Poisson's operator is linear. It doubled the error out of distribution, and changed none on
+    Darcy flow.
     """
     return CHONNMixer2d(
         width=config.mixer_width,
         depth=depth,
         patch=config.mixer_patch,
-        ckb=dataclasses.replace(_block(config, order), norm="none"),
+        ckb=dataclasses.replace(_block(config, order), **{"norm": "none", **block}),
     )
 
 

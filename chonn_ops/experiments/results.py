@@ -14,7 +14,7 @@ from chonn_ops.experiments.statistic import Statistic
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
-ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3}
+ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3, "probe": 4}
 NESTED = ("config", "versions", "hardware")
 
 

@@ -92,3 +92,22 @@ def check_units(experiment, data):
         (source[:2] - units.input_centre) / units.input_spread
     )
     torch.testing.assert_close(model(source[:2]), expected)
+
+
+def check_equal_budget(experiment):
+    """At the small scale CHONN has no more parameters than any baseline, which are alike."""
+    config = experiment.scales["small"]
+    variants = {variant.name: variant for variant in experiment.variants(config)}
+
+    def size(name):
+        return sum(p.numel() for p in variants[name].build(config).parameters())
+
+    baselines = [size(name) for name in ("unet", "fno", "cno")]
+    assert max(baselines) < 1.1 * min(baselines)
+    for name in ("chonn2", "mixer2"):
+        assert 0.85 * min(baselines) < size(name) <= min(baselines)
+    samples = {
+        (config.n_train, config.epochs, v.changes.get("batch_size", config.batch_size))
+        for v in variants.values()
+    }
+    assert len(samples) == 1

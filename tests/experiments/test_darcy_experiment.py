@@ -11,7 +11,14 @@ h5py = pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 pytest.importorskip("tqdm")
 
-from steady import One, check_paper_step, check_smoke, check_sources, check_units
+from steady import (
+    One,
+    check_equal_budget,
+    check_paper_step,
+    check_smoke,
+    check_sources,
+    check_units,
+)
 
 from chonn_ops.experiments.darcy import EXPERIMENT, DarcyConfig
 from chonn_ops.metrics import MetricAccumulator
@@ -83,9 +90,13 @@ def test_paper_settings():
     assert (config.optimizer, config.learning_rate, config.weight_decay) == ("adamw", 1e-3, 1e-3)
     assert (config.epochs, config.batch_size, config.resolution) == (1000, 4, 128)
     variants = {variant.name: variant for variant in EXPERIMENT.variants(config)}
-    assert variants["unet"].changes == {"batch_size": 50}
-    assert variants["chonn2"].changes == {}
+    assert variants["unet"].changes == {"batch_size": 50, "learning_rate": 1e-3}
+    assert variants["chonn2"].changes == {"learning_rate": 1e-3}
     check_sources(EXPERIMENT)
+
+
+def test_equal_budget_at_the_small_scale():
+    check_equal_budget(EXPERIMENT)
 
 
 @pytest.mark.parametrize("name", ["unet", "fno", "chonn2", "mixer2"])

@@ -10,7 +10,14 @@ import torch
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("tqdm")
 
-from steady import One, check_paper_step, check_smoke, check_sources, check_units
+from steady import (
+    One,
+    check_equal_budget,
+    check_paper_step,
+    check_smoke,
+    check_sources,
+    check_units,
+)
 
 from chonn_ops.experiments.poisson import EXPERIMENT, PoissonConfig
 from chonn_ops.problems import poisson
@@ -114,6 +121,10 @@ def test_paper_settings():
     for name in ("unet", "fno", "cno"):
         assert variants[name].changes["batch_size"] == 32
     check_sources(EXPERIMENT)
+
+
+def test_equal_budget_at_the_small_scale():
+    check_equal_budget(EXPERIMENT)
 
 
 @pytest.mark.parametrize("name", ["unet", "fno", "cno", "chonn4", "mixer2"])

@@ -48,12 +48,26 @@ def _ends(target: int, family: str) -> tuple[Tags, Tags]:
     return {**tags, "termination": "ring"}, {**tags, "termination": "matched"}
 
 
+def _matched(target: int, n: int, end: str) -> tuple[Tags, Tags]:
+    """A block of order n, and n first-order blocks of as many parameters in all."""
+    place = {"target": target, "termination": end}
+    return (
+        {"family": "chonn", "order": n, **place},
+        {"family": "depth", "depth": n, "matched_parameters": True, **place},
+    )
+
+
 def _recipe(family: str, history: int, recipe: str) -> Tags:
     return {"family": family, "history": history, "recipe": recipe}
 
 
 def _mixer(depth: int, order: int) -> Tags:
-    return {"family": "chonn", "backbone": "mixer", "depth": depth, "order": order}
+    plain = {"termination": None, "directions": None, "norm": None}
+    return {"family": "chonn", "backbone": "mixer", "depth": depth, "order": order, **plain}
+
+
+def _probe(order: int, **block: str) -> Tags:
+    return {"role": "probe", "order": order, **block}
 
 
 def _backbone(order: int) -> Tags:
@@ -61,6 +75,7 @@ def _backbone(order: int) -> Tags:
 
 
 _BEST: Tags = {"family": "chonn", "role": "best"}
+_PLAIN_CNO: Tags = {"family": "cno"}
 
 OBSERVATIONS = (
     _claim(
@@ -76,6 +91,17 @@ OBSERVATIONS = (
         [_ends(target, "depth") for target in TARGETS[1:]],
         "point",
         "derivative",
+    ),
+    *(
+        _claim(
+            "order1d",
+            f"At equal parameters a block of order n has a lower error than n first-order blocks, "
+            f"n = 2, 3, 4, on every target, {where}",
+            [_matched(target, n, end) for target in TARGETS for n in TARGETS[1:]],
+            metric,
+        )
+        for end, where in (("matched", "from rest"), ("ring", "periodic"))
+        for metric in ("point", "derivative")
     ),
     _claim(
         "navier_stokes",
@@ -98,27 +124,41 @@ OBSERVATIONS = (
     *(
         _claim(
             problem,
-            f"CKBs as the only coupling of points (order 2, three layers) have a lower error than "
-            f"{label}",
-            [(_BEST, other)],
+            f"{ours} (order 2) has a lower error than {label} of as many parameters or a few more",
+            [(tags, other)],
             "relative_l1",
         )
         for problem in ("poisson", "darcy")
+        for ours, tags in (
+            ("CHONN in the paper's place", _backbone(2)),
+            ("The mixer, with CKBs as the only coupling of points,", _BEST),
+        )
         for other, label in (
-            ({"family": "unet"}, "U-Net"),
-            ({"family": "fno"}, "FNO"),
-            (_backbone(0), "the plain CNO that the paper's CHONN is built on"),
+            ({"family": "unet"}, "a U-Net"),
+            ({"family": "fno"}, "an FNO"),
+            (_PLAIN_CNO, "a CNO"),
         )
     ),
     *(
         _claim(
             problem,
-            f"In that CNO's deepest stages, CKBs of order {order} lower its error",
+            f"In a CNO's deepest stages, CKBs of order {order} lower its error",
             [(_backbone(order), _backbone(0))],
             "relative_l1",
         )
         for problem in ("poisson", "darcy")
         for order in (1, 2, 4)
+    ),
+    *(
+        _claim(
+            problem,
+            f"In a CNO's deepest stages, CKBs of order {order} give a lower error than CKBs of "
+            "order 1",
+            [(_backbone(order), _backbone(1))],
+            "relative_l1",
+        )
+        for problem in ("poisson", "darcy")
+        for order in (2, 4)
     ),
     *(
         _claim(
@@ -130,6 +170,22 @@ OBSERVATIONS = (
         )
         for problem in ("poisson", "darcy")
         for depth, where in ((1, "in one layer"), (3, "in three layers"))
+        for order in (2, 4)
+    ),
+    *(
+        _claim(
+            problem,
+            f"In one layer {where}, order {order} has a lower error than order 1",
+            [(_probe(order, **block), _probe(1, **block))],
+            "relative_l1",
+        )
+        for problem in ("poisson", "darcy")
+        for where, block in (
+            ("with odd walls", {"termination": "short"}),
+            ("with even walls", {"termination": "open"}),
+            ("with lines through all rows", {"directions": "cross"}),
+            ("with a norm", {"norm": "group"}),
+        )
         for order in (2, 4)
     ),
     _claim(
