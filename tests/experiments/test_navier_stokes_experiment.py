@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from torch import nn
+from forecasting import Persistence, check_learning, check_paper_step, check_sources
 
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
@@ -22,21 +22,8 @@ def folder(tmp_path_factory):
     return path
 
 
-class Persistence(nn.Module):
-    """The next frame is the last one."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-
-    def forward(self, frames):
-        return self.weight * frames[:, -1]
-
-
 def test_every_setting_has_a_source():
-    fields = {field.name for field in dataclasses.fields(SMOKE)}
-    assert set(EXPERIMENT.sources) == fields
-    assert set(EXPERIMENT.scales) == {"smoke", "small", "paper"}
+    check_sources(EXPERIMENT)
 
 
 def test_splits_are_consecutive(folder):
@@ -94,32 +81,13 @@ def test_every_model_learns(index, folder):
     # The variants are the same models for each history.
     variants = EXPERIMENT.variants(SMOKE)
     assert len(variants) == 4 * len(HISTORIES)
-    variant = variants[4 * (index % 3) + index]
-    config = dataclasses.replace(SMOKE, **variant.changes)
-    data = EXPERIMENT.load(config, folder)
-    torch.manual_seed(0)
-    model = variant.build(config)
-    model(*EXPERIMENT.example(config))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(20):
-        loss = EXPERIMENT.loss(config, model, data.train[range(len(data.train))])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.9 * losses[0]
+    check_learning(EXPERIMENT, variants[4 * (index % 3) + index], folder, steps=20, share=0.9)
 
 
 def test_one_step_at_paper_scale():
     config = EXPERIMENT.scales["paper"]
-    variant = next(v for v in EXPERIMENT.variants(config) if v.tags["family"] == "chonn")
-    config = dataclasses.replace(config, **variant.changes)
-    model = variant.build(config)
     size = (2, config.history + config.unroll, config.resolution, config.resolution)
-    loss = EXPERIMENT.loss(config, model, (torch.rand(size),))
-    loss.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    check_paper_step(EXPERIMENT, torch.rand(size))
 
 
 def test_damaged_and_foreign_files(folder, tmp_path):

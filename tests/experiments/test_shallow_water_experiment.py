@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from forecasting import Persistence, check_learning, check_paper_step, check_sources
 from running import TWO_PROCESSES, read, start
-from torch import nn
 
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("lightning")
@@ -50,21 +50,8 @@ def folder(tmp_path_factory):
     return path
 
 
-class Persistence(nn.Module):
-    """The next frame is the last one."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-
-    def forward(self, frames):
-        return self.weight * frames[:, -1]
-
-
 def test_every_setting_has_a_source():
-    fields = {field.name for field in dataclasses.fields(SMOKE)}
-    assert set(EXPERIMENT.sources) == fields
-    assert set(EXPERIMENT.scales) == {"smoke", "small", "paper"}
+    check_sources(EXPERIMENT)
 
 
 def test_paper_scale_reads_the_official_file(tmp_path):
@@ -120,32 +107,13 @@ def test_loss_takes_stretches_from_the_whole_trajectory():
 
 @pytest.mark.parametrize("variant", EXPERIMENT.variants(SMOKE), ids=lambda variant: variant.name)
 def test_every_variant_learns(variant, folder):
-    config = dataclasses.replace(SMOKE, **variant.changes)
-    data = EXPERIMENT.load(config, folder)
-    torch.manual_seed(0)
-    model = variant.build(config)
-    model.eval()(*EXPERIMENT.example(config))
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(15):
-        loss = EXPERIMENT.loss(config, model, data.train[:])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.8 * losses[0]
+    check_learning(EXPERIMENT, variant, folder, steps=15, share=0.8)
 
 
 def test_one_step_at_paper_scale():
-    config = EXPERIMENT.scales["paper"]
-    variant = next(v for v in EXPERIMENT.variants(config) if v.tags["family"] == "chonn")
-    model = variant.build(config)
-    frames = torch.from_numpy(rings(1, config.resolution))
+    frames = torch.from_numpy(rings(1, EXPERIMENT.scales["paper"].resolution))
     # Two of the 20 predictions keep the test short.
-    loss = EXPERIMENT.loss(dataclasses.replace(config, unroll=2), model, (frames,))
-    loss.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    check_paper_step(EXPERIMENT, frames, unroll=2)
 
 
 def test_damaged_and_foreign_files(tmp_path):
