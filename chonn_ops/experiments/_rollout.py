@@ -22,6 +22,7 @@ SIZES = MappingProxyType(
         "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
         "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
         "noise": "Ours; the paper mentions none.",
+        "pushforward": "Ours; the paper mentions none.",
         "increment": "Ours; the paper's models predict the frame.",
     }
 )
@@ -42,6 +43,9 @@ class RolloutConfig(Config):
     noise : float
         Standard deviation of white noise on the frames that a model is given in training, over
         the root mean square of the frames: a rollout's own errors, which it must not amplify.
+    pushforward : bool
+        Learn the last of the unrolled frames alone, and no gradients through the others, which are
+        a model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
     increment : bool
         Let the models predict the change from the last frame.
     modes, width : int
@@ -54,6 +58,7 @@ class RolloutConfig(Config):
     history: int = 10
     unroll: int = 1
     noise: float = 0.0
+    pushforward: bool = False
     increment: bool = False
     modes: int = 12
     width: int = 20
@@ -174,6 +179,20 @@ def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:
         predicted.append(model(frames))
         frames = torch.cat((frames[:, 1:], predicted[-1][:, None]), dim=1)
     return torch.stack(predicted, dim=1)
+
+
+def forecast(
+    config: RolloutConfig, model: nn.Module, history: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Prediction in training, and what it is to be: frames (B, T, R, R) out of `target`."""
+    history = with_noise(history, config.noise)
+    if not config.pushforward:
+        return rollout(model, history, config.unroll), target
+    if config.unroll > 1:
+        with torch.no_grad():
+            own = rollout(model, history, config.unroll - 1)
+        history = torch.cat((history, own), dim=1)[:, -config.history :]
+    return rollout(model, history, 1), target[:, -1:]
 
 
 def relative_l2(prediction: Tensor, target: Tensor) -> Tensor:

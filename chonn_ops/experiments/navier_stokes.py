@@ -12,19 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from chonn_ops.experiments._navier_stokes_models import VARIANTS
 from chonn_ops.experiments._rollout import (
-    PLAIN,
     SCORED_AT_ONCE,
     SIZES,
-    Forecaster,
-    GridFNO,
     RolloutConfig,
     Windows,
+    forecast,
     pictures,
     relative_l2,
     rollout,
     split,
-    with_noise,
 )
 from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
@@ -34,10 +32,8 @@ from chonn_ops.experiments.base import (
     Variant,
     batches,
 )
-from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
 
-HISTORIES = (10, 5, 3)
 # Frames known before a rollout: the same for every history, so that all predict the same ones.
 GIVEN = 10
 OFFICIAL_NAME, OFFICIAL_SAMPLES = "ns_V1e-3_N5000_T50.mat", 5000
@@ -98,48 +94,6 @@ _EPOCHS = (
 _SOLVER = (
     '"Simulations are generated on a 256x256 grid and downsampled to 64x64 [...] The '
     'data-generation time step is 1e-4"; the data set card shows that 2.5e-3 is the same.'
-)
-
-
-def _none(d_state: int) -> CKBOptions:  # noqa: ARG001
-    return PLAIN
-
-
-def _raster(d_state: int) -> CKBOptions:
-    """The paper's letter: the flattened field, one way, from rest."""
-    return CKBOptions(order=2, d_state=d_state, directions="raster")
-
-
-def _rings(d_state: int) -> CKBOptions:
-    """Every row and column a line of its own, both ways, closed as the domain is."""
-    return CKBOptions(order=2, d_state=d_state, directions="axial", termination="ring")
-
-
-# Name, label, block, relative cost, tags; for every history. The flow amplifies early errors below
-# mode 2 twelvefold from t = 10 to 50; those of models of increments start several times smaller.
-_MODELS = (
-    ("fno", "FNO", _none, 1.0, {"family": "fno", "role": "baseline", "recipe": "paper"}),
-    (
-        "chonn",
-        "CHONN",
-        _raster,
-        1.6,
-        {"family": "chonn", "order": 2, "role": "paper", "recipe": "paper"},
-    ),
-    (
-        "fno-increment",
-        "FNO, increments",
-        _none,
-        1.0,
-        {"family": "fno", "role": "baseline", "recipe": "increment"},
-    ),
-    (
-        "chonn-increment",
-        "CHONN rings, increments",
-        _rings,
-        2.0,
-        {"family": "chonn", "order": 2, "role": "best", "recipe": "increment"},
-    ),
 )
 
 
@@ -207,22 +161,7 @@ class NavierStokes(Experiment[NavierStokesConfig]):
     )
 
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
-        return tuple(
-            Variant(
-                f"{name}-{history}",
-                label,
-                lambda c, block=block: Forecaster(
-                    # The field is periodic: no padding.
-                    GridFNO(c, block(c.d_state), padding=0),
-                    c.increment,
-                ),
-                MappingProxyType({**tags, "history": history}),
-                {"history": history, "increment": tags["recipe"] == "increment"},
-                cost,
-            )
-            for history in HISTORIES
-            for name, label, block, cost, tags in _MODELS
-        )
+        return VARIANTS
 
     def prepare(self, config: NavierStokesConfig, folder: Path, progress: bool = True) -> None:
         path = self._path(config, folder)
@@ -254,8 +193,7 @@ class NavierStokes(Experiment[NavierStokesConfig]):
         self, config: NavierStokesConfig, model: nn.Module, batch: tuple[Tensor, ...]
     ) -> Tensor:
         history, target = batch[0].split((config.history, config.unroll), dim=1)
-        prediction = rollout(model, with_noise(history, config.noise), config.unroll)
-        return relative_l2(prediction, target).mean()
+        return relative_l2(*forecast(config, model, history, target)).mean()
 
     def errors(
         self, config: NavierStokesConfig, model: nn.Module, batch: tuple[Tensor, ...]

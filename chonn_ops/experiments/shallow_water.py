@@ -20,11 +20,11 @@ from chonn_ops.experiments._rollout import (
     Forecaster,
     GridFNO,
     RolloutConfig,
+    forecast,
     pictures,
     relative_l2,
     rollout,
     split,
-    with_noise,
 )
 from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
@@ -231,7 +231,7 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
         window = starts + torch.arange(length)
         stretch = frames[torch.arange(len(frames))[:, None], window]
         history, target = stretch.split((config.history, config.unroll), dim=1)
-        prediction = rollout(model, with_noise(history, config.noise), config.unroll)
+        prediction, target = forecast(config, model, history, target)
         return (prediction - target).square().mean()
 
     def errors(

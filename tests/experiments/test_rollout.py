@@ -1,11 +1,15 @@
 """Windows of trajectories and recursive prediction."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
 
 from chonn_ops.experiments._rollout import (
+    RolloutConfig,
     Windows,
+    forecast,
     pictures,
     relative_l2,
     rollout,
@@ -56,6 +60,35 @@ def test_rollout_has_gradients_through_all_steps():
     # x_7 = 6 x_1 + 2 x_2 + 5 x_3.
     assert start.grad is not None
     assert start.grad[0, :, 0, 0].tolist() == [6, 2, 5]
+
+
+def test_pushforward_learns_the_last_frame_from_predictions_without_gradients():
+    config = RolloutConfig(
+        n_train=1,
+        n_validation=1,
+        n_test=1,
+        batch_size=1,
+        epochs=1,
+        resolution=2,
+        history=3,
+        unroll=2,
+        pushforward=True,
+    )
+    history = torch.tensor([1.0, 2.0, 3.0])[None, :, None, None].repeat(1, 1, 2, 2)
+    history.requires_grad_()
+    target = torch.tensor([50.0, 90.0])[None, :, None, None].expand(1, 2, 2, 2)
+    prediction, learnt = forecast(config, Recurrence(), history, target)
+    assert prediction[0, :, 0, 0].tolist() == [9]
+    assert learnt[0, :, 0, 0].tolist() == [90]
+    prediction.sum().backward()
+    # x_5 = x_4 + 2 x_2, with x_4 predicted before.
+    assert history.grad is not None
+    assert history.grad[0, :, 0, 0].tolist() == [0, 2, 0]
+    plain, both = forecast(
+        dataclasses.replace(config, pushforward=False), Recurrence(), history, target
+    )
+    assert plain[0, :, 0, 0].tolist() == [5, 9]
+    assert both is target
 
 
 def test_noise_is_relative_to_each_sample():

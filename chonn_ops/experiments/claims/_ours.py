@@ -123,6 +123,32 @@ OBSERVATIONS = (
     ),
     *(
         _claim(
+            "navier_stokes",
+            f"Models of increments, 10 to 1: {what} lowers {label}'s error over the rollout",
+            [({"recipe": f"{family}-{probe}"}, _recipe(family, 10, "increment"))],
+            "rollout_relative_l2",
+        )
+        for probe, what in (
+            ("noise", "noise on the given frames in training"),
+            ("pushforward", "pushforward"),
+        )
+        for family, label in (("fno", "FNO"), ("chonn", "CHONN"))
+    ),
+    *(
+        _claim(
+            "navier_stokes",
+            f"Models of increments, 10 to 1: {what} lowers CHONN's errors",
+            [(_recipe("chonn", 10, "increment"), {"recipe": f"chonn-{probe}"})],
+            "one_step_relative_l2",
+            "rollout_relative_l2",
+        )
+        for probe, what in (
+            ("lines", "closing the axial lines to rings"),
+            ("unnormed", "the norm in the block"),
+        )
+    ),
+    *(
+        _claim(
             problem,
             f"{ours} (order 2) has a lower error than {label} of as many parameters or a few more",
             [(tags, other)],
