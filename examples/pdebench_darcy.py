@@ -26,7 +26,7 @@ from pathlib import Path
 import h5py
 import torch
 from darcy_figure import draw_fields
-from results_file import write_whole
+from results_file import commit, write_whole
 from tqdm import tqdm
 
 import chonn_ops
@@ -213,13 +213,6 @@ def run_pdebench(options: list[str], folder: Path, title: str) -> tuple[str, flo
 def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[str, object]:
     with h5py.File(data) as file:
         shape = list(file["tensor"].shape)
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     return {
         "experiment": "pdebench_darcy",
         "data": {"file": data.name, "tensor": shape},
@@ -237,7 +230,7 @@ def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[s
             "threads": torch.get_num_threads(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
-        "commit": commit or None,
+        "commit": commit(),
         "results": [
             {**result, "overrides": [o for o in result["overrides"] if "data_path" not in o]}
             for result in results

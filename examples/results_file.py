@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 
+def commit() -> str | None:
+    """Commit of the checkout that holds the examples, if it is one."""
+    folder = Path(__file__).parent
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
+    return git.stdout.strip() or None
+
+
 def read_record(
     path: Path, experiment: str, config: dict[str, Any], packages: Sequence[str], threads: int
 ) -> dict[str, Any]:
@@ -21,14 +28,12 @@ def read_record(
         if record["config"] != config:
             raise SystemExit(f"{path}: holds runs with {record['config']}, asked: {config}")
         return record
-    folder = Path(__file__).parent
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
     return {
         "experiment": experiment,
         "config": config,
         "versions": {package: metadata.version(package) for package in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": threads},
-        "commit": git.stdout.strip() or None,
+        "commit": commit(),
         "results": [],
     }
 
