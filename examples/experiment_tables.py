@@ -9,6 +9,7 @@ are those of ``digits_ablation.py``, joins the scoreboard here.
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from benchmark_tables import MISSING, load, markdown
 from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
 from chonn_ops.experiments.claims import VERDICTS
 from chonn_ops.experiments.results import Run, Study, read_studies
+from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.summaries import collect
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -95,8 +97,24 @@ def hyperparameters(name: str) -> str:
     return text.replace("---: |\n", "--- |\n", 1)
 
 
+def growth() -> str:
+    """Of errors in a band of wavenumbers, by time: means over the trajectories."""
+    record = load("navier_stokes_growth")
+    start, times = record["config"]["start"], (11, 15, 20, 30, 50)
+    lines = [
+        [
+            f"{first} to {below - 1}" if below - first > 1 else f"{first}",
+            *(number(statistics.fmean(result["growth"][time - start - 1])) for time in times),
+        ]
+        for result in record["results"]
+        for first, below in [result["band"]]
+    ]
+    return markdown(["wavenumbers", *(f"t = {time}" for time in times)], lines)
+
+
 EXPERIMENT_TABLES: dict[str, Callable[[], str]] = {
-    name: lambda name=name: hyperparameters(name) for name in EXPERIMENTS
+    "growth": growth,
+    **{name: lambda name=name: hyperparameters(name) for name in EXPERIMENTS},
 }
 
 

@@ -50,6 +50,11 @@ def orders(study: Study, ladder: str = "ablation") -> dict[int, Group]:
     return {group.tags["order"]: group for group in sorted(found, key=lambda g: g.tags["order"])}
 
 
+def compared(study: Study) -> list[Group]:
+    """All models but those that probe one setting."""
+    return [group for group in study.groups if group.tags.get("role") != "probe"]
+
+
 def representatives(study: Study) -> tuple[Group, ...]:
     """The baselines, the backbone without blocks, the paper's CHONN, the best: those there are.
 

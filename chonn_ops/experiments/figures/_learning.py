@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import representatives
+from chonn_ops.experiments.choice import compared, representatives
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.figures._order1d import ENDS
 from chonn_ops.experiments.results import Group, Study
@@ -53,7 +53,7 @@ def matched_orders(study: Study) -> Figure | None:
 def histories(study: Study) -> Figure | None:
     """Of forecasts from several numbers of frames."""
     columns: dict[str, list[tuple[Group, str]]] = {}
-    for group in study.groups:
+    for group in compared(study):
         title = f"{group.tags.get('history')} frames to 1"
         columns.setdefault(title, []).append((group, group.label))
     return _columns(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from chonn_ops.experiments.choice import compared
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Group, Study
 
@@ -19,9 +20,8 @@ def histories(study: Study) -> list[int]:
     return sorted({g.tags["history"] for g in study.groups if "history" in g.tags}, reverse=True)
 
 
-def _compared(study: Study, history: int) -> list[Group]:
-    """Without the probes, which only one history has."""
-    return [g for g in study.find(history=history) if g.tags.get("role") != "probe"]
+def _models(study: Study, history: int) -> list[Group]:
+    return [group for group in compared(study) if group.tags.get("history") == history]
 
 
 def averages(study: Study) -> Figure | None:
@@ -31,7 +31,7 @@ def averages(study: Study) -> Figure | None:
         return None
     figure, axes = style.grid(1, len(shown), 2.6, sharey=True)
     for axis, history in zip(axes[0], shown, strict=True):
-        groups = _compared(study, history)
+        groups = _models(study, history)
         values = [group.metric(CURVE) for group in groups]
         for place, (group, value) in enumerate(zip(groups, values, strict=True)):
             if value.count:
@@ -54,7 +54,7 @@ def averages(study: Study) -> Figure | None:
 def steps(study: Study) -> Figure | None:
     """Error of every predicted frame, a band of one standard deviation over the seeds."""
     columns = {
-        f"{history} frames to 1": _compared(study, history) for history in histories(study)
+        f"{history} frames to 1": _models(study, history) for history in histories(study)
     }
     columns = columns or {"": list(study.groups)}
     curves = [name for name in CURVES if any(group.curve(name) for group in study.groups)]
