@@ -77,7 +77,7 @@ def _backbone(order: int) -> Tags:
 _BEST: Tags = {"family": "chonn", "role": "best"}
 _PLAIN_CNO: Tags = {"family": "cno"}
 
-OBSERVATIONS = (
+_ORDER1D = (
     _claim(
         "order1d",
         "Lines that close on themselves lower the errors of every order on this periodic problem",
@@ -103,6 +103,8 @@ OBSERVATIONS = (
         for end, where in (("matched", "from rest"), ("ring", "periodic"))
         for metric in ("point", "derivative")
     ),
+)
+_NAVIER_STOKES = (
     _claim(
         "navier_stokes",
         "One step: CHONN in the paper's place has a lower error than FNO",
@@ -147,6 +149,8 @@ OBSERVATIONS = (
             ("unnormed", "the norm in the block"),
         )
     ),
+)
+_STEADY = (
     *(
         _claim(
             problem,
@@ -214,6 +218,8 @@ OBSERVATIONS = (
         )
         for order in (2, 4)
     ),
+)
+_SHALLOW_WATER = (
     _claim(
         "shallow_water",
         "Axial lines with even walls have a lower error than the paper's flattened line",
@@ -222,3 +228,4 @@ OBSERVATIONS = (
         "boundary_rmse",
     ),
 )
+OBSERVATIONS = (*_ORDER1D, *_NAVIER_STOKES, *_STEADY, *_SHALLOW_WATER)
