@@ -95,8 +95,8 @@ _ORDER1D = (
     *(
         _claim(
             "order1d",
-            f"At equal parameters a block of order n has a lower error than n first-order blocks, "
-            f"n = 2, 3, 4, on every target, {where}",
+            f"At equal parameters a block of order n is lower in {metric_label(metric)} than n "
+            f"first-order blocks, n = 2, 3, 4, on every target, {where}",
             [_matched(target, n, end) for target in TARGETS for n in TARGETS[1:]],
             metric,
         )

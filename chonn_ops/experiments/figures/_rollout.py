@@ -53,9 +53,7 @@ def averages(study: Study) -> Figure | None:
 
 def steps(study: Study) -> Figure | None:
     """Error of every predicted frame, a band of one standard deviation over the seeds."""
-    columns = {
-        f"{history} frames to 1": _models(study, history) for history in histories(study)
-    }
+    columns = {f"{history} frames to 1": _models(study, history) for history in histories(study)}
     columns = columns or {"": list(study.groups)}
     curves = [name for name in CURVES if any(group.curve(name) for group in study.groups)]
     if not curves:
