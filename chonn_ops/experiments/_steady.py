@@ -115,6 +115,7 @@ class SteadyConfig(Config):
         super().__post_init__()
         # The models check their own sizes.
         self._check_least(1, "resolution", "baseline_batch_size")
+        self._check_least(0, *(f"{name}_learning_rate" for name in ("cno", "mixer", "unet", "fno")))
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
 

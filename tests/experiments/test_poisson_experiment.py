@@ -140,6 +140,7 @@ def test_a_training_step_at_paper_scale(name):
         ({"resolution": 32}, "resolution: expected 64, .* got 32"),
         ({"best_order": 0}, "best_order: expected 1 to 4, got 0"),
         ({"baseline_batch_size": 0}, "baseline_batch_size: expected at least 1, got 0"),
+        ({"fno_learning_rate": -1.0}, "fno_learning_rate: expected at least 0, got -1.0"),
     ],
 )
 def test_bad_settings(changes, message):
