@@ -32,7 +32,8 @@ PICTURES = 2
 _MIXER = "Ours: the paper has no such model."
 _RATE = (
     "Not given; CHONN's. At the small scale, as for CHONN, the one of 1e-3 times 1, 2.5, 5, 10, 20 "
-    "and 50 with about the lowest validation error at seed 100, which no result has."
+    "and 50 with about the lowest validation error at seed 100 (CHONN on Poisson: 100 and 101), "
+    "which no result has."
 )
 SOURCES = MappingProxyType(
     {

@@ -114,7 +114,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 batch_size=8,
                 baseline_batch_size=8,
                 epochs=15,
-                learning_rate=5e-3,
+                learning_rate=2.5e-3,
                 schedule="cosine",
                 resolution=64,
                 standardize=True,

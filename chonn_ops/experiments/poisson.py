@@ -137,7 +137,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 baseline_batch_size=8,
                 epochs=15,
                 optimizer="adamw",
-                learning_rate=5e-3,
+                learning_rate=2.5e-3,
                 schedule="cosine",
                 standardize=True,
                 n_layers=3,
