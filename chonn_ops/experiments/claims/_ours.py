@@ -154,14 +154,14 @@ _STEADY = (
     *(
         _claim(
             problem,
-            f"{ours} (order 2) has a lower error than {label} of as many parameters or a few more",
+            f"{ours} has a lower error than {label} of as many parameters or a few more",
             [(tags, other)],
             "relative_l1",
         )
         for problem in ("poisson", "darcy")
         for ours, tags in (
-            ("CHONN in the paper's place", _backbone(2)),
-            ("The mixer, with CKBs as the only coupling of points,", _BEST),
+            ("CHONN in the paper's place, of order 2,", _backbone(2)),
+            ("The mixer of order 2, whose CKBs are the only coupling of points,", _BEST),
         )
         for other, label in (
             ({"family": "unet"}, "a U-Net"),
