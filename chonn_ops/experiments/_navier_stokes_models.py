@@ -77,6 +77,13 @@ _PROBES = (
     ("chonn-pushforward", "CHONN rings, increments, pushforward", _rings, 2.6, _PUSHFORWARD),
     ("chonn-lines", "CHONN axial lines from rest, increments", _lines, 2.0, {}),
     ("chonn-unnormed", "CHONN rings without norm, increments", _unnormed, 2.0, {}),
+    (
+        "chonn-both",
+        "CHONN rings without norm, increments, pushforward",
+        _unnormed,
+        2.6,
+        _PUSHFORWARD,
+    ),
 )
 
 

@@ -82,7 +82,7 @@ def test_every_history_has_the_same_models():
     for model in ("fno", "chonn", "fno-increment", "chonn-increment"):
         names -= {f"{model}-{history}" for history in HISTORIES}
     # Probes of one history.
-    assert len(names) == 6
+    assert len(names) == 7
     assert all(name.endswith("-10") for name in names)
 
 
