@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from chonn_ops.nn._checks import check_least
+
 SCALES = ("smoke", "small", "paper")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("step", "cosine")
@@ -76,9 +78,7 @@ class Config:
                 raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
 
     def _check_least(self, least: int, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+        check_least(least, **{name: getattr(self, name) for name in names})
 
     @property
     def n_samples(self) -> int:

@@ -1,9 +1,9 @@
-"""Checks of constructor arguments."""
+"""Checks of constructor arguments and settings."""
 
 from __future__ import annotations
 
 
-def check_least(least: int, /, **sizes: int) -> None:
+def check_least(least: int, /, **sizes: float) -> None:
     """Raise a ValueError for the first size below `least`."""
     for name, size in sizes.items():
         if size < least:
