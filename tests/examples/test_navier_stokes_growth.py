@@ -31,6 +31,10 @@ def test_low_wavenumbers_last_and_high_ones_are_damped(tmp_path):
     first, *_, last = results
     assert min(first["growth"][4]) > 0.5
     assert max(last["growth"][4]) < 0.01
+    record = json.loads(output.read_text())
+    output.write_text(json.dumps({**record, "results": results[:2]}))
+    assert grow(output, 2).returncode == 0
+    assert json.loads(output.read_text()) == record
     before = output.read_bytes()
     other = grow(output, 3)
     assert other.returncode == 1
