@@ -68,12 +68,10 @@ def _check_whole(path: Path) -> None:
         if size >= end and header[4] == 2:  # 64-bit; what loads another would be a 32-bit Python
             order = "<" if header[5] == 1 else ">"
             programs, sections = struct.unpack(order + "2Q", header[32:48])
-            each, programs_count, section, sections_count = struct.unpack(
-                order + "4H", header[54:62]
-            )
+            each, count, section, total = struct.unpack(order + "4H", header[54:62])
             table_end = programs + each * count
             end = max(table_end, sections + section * total)
-            if table_end <= size and each:
+            if table_end <= size and each >= 40:
                 file.seek(programs)
                 table = file.read(each * count)
                 for at in range(0, len(table), each):
