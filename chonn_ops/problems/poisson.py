@@ -193,6 +193,8 @@ def generate(
                 with output.writing() as file:
                     for name, value in zip(_RANGES, ranges, strict=True):
                         file[name] = value
+            # Neither file appears if one of them cannot be written to its end.
+            output.close()
     return paths
 
 
