@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -16,7 +14,7 @@ from tqdm import tqdm
 
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.outcome import Outcome, Record, explain
-from chonn_ops.problems._workers import worker_environment
+from chonn_ops.problems._workers import end_with_parent, worker_environment
 
 # Spawned, not forked: torch's threads are running in the parent.
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -132,7 +130,8 @@ class _Pool:
 
 def _work(connection: Any) -> None:
     """Run jobs until the parent closes the connection."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Before it is started again and trains the same run.
+    end_with_parent()
     from chonn_ops.experiments.runs import execute
 
     while True:
@@ -145,11 +144,3 @@ def _work(connection: Any) -> None:
         except Exception as error:
             answer = explain(job, error)
         connection.send(answer)
-
-
-def _end_with_parent() -> None:
-    """Stop at once if the parent is killed, before it is started again and trains the same run."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

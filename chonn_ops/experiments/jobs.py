@@ -7,9 +7,11 @@ checkpoint and logs, from which an interrupted run resumes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +105,19 @@ class Run:
 
     def prepare(self) -> None:
         """Make data that are not there yet, one process at a time."""
+        paths = self.experiment.files(self.config, self.data)
+        if paths and all(path.exists() for path in paths):
+            return
+        made = [folder for folder in (self.job.data, self.data) if not folder.exists()]
         self.data.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.data / ".lock"):
-            self.experiment.prepare(self.config, self.data)
+        try:
+            with _locked(self.data):
+                self.experiment.prepare(self.config, self.data)
+        except BaseException:
+            for folder in reversed(made):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
 
     def finished(self) -> dict[str, Any] | None:
         """Content of the result file, None if there is none.
@@ -126,6 +138,23 @@ class Run:
         if differing := differences(earlier, self.settings):
             raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
         return record
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep the making of a folder's data to this process; without a trace in the folder."""
+    if not os.access(folder, os.W_OK):
+        # Nobody makes anything there; whether it is needed is the experiment's to know.
+        yield
+        return
+    path = folder / ".lock"
+    with FileLock(path):
+        try:
+            yield
+        finally:
+            # While it is held: later, it may be somebody else's.
+            if os.name == "posix":
+                path.unlink(missing_ok=True)
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
