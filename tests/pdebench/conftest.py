@@ -13,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 
+from chonn_plugins.pdebench.job import Job, resolve
+
 REPO = Path(__file__).parents[2]
 SAMPLES = 20
 POINTS = 16
@@ -43,6 +45,19 @@ PROBLEMS = {
         "2D_rdb_NA_NA",
         {"initial_step": 2, "t_train": 3, "single_file": False, "if_training": True},
     ),
+}
+
+
+# What PDEBench's configs say of a job, for tests that make one without them.
+BASE = {
+    "single_file": True,
+    "if_training": True,
+    "continue_training": False,
+    "initial_step": 1,
+    "t_train": 2,
+    "reduced_batch": 1,
+    "ar_mode": False,
+    "pushforward": False,
 }
 
 
@@ -81,6 +96,22 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     write_data(folder)
     return folder
+
+
+@pytest.fixture
+def make_job(data: Path) -> Callable[..., Job]:
+    """``make_job("darcy", family="unet", batch_size=3)``: a job of one of PDEBench's own models."""
+
+    def make(problem: str, family: str = "fno", **args: object) -> Job:
+        _, filename, settings = PROBLEMS[problem]
+        channels = dict.fromkeys(
+            ("num_channels", "in_channels", "out_channels"), 5 if problem == "3d" else 1
+        )
+        given = {**BASE, "data_path": data, "filename": filename, **SMALL, **channels}
+        given.update({"model_name": {"fno": "FNO", "unet": "Unet"}[family], **settings, **args})
+        return resolve(given)
+
+    return make
 
 
 @pytest.fixture(scope="session")
