@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -89,6 +90,15 @@ def write_data(folder: Path) -> None:
             group["data"] = smooth(rng, 5, POINTS, POINTS, 1)
             group["grid/x"] = group["grid/y"] = centres
             group["grid/t"] = np.linspace(0, 1, 5, dtype=np.float32)
+
+
+@pytest.fixture(scope="session")
+def from_git() -> bool:
+    """Whether PDEBench's git version is installed, which has configs, and other metrics."""
+    spec = find_spec("pdebench")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("PDEBench is not installed")
+    return Path(next(iter(spec.submodule_search_locations)), "models", "config").is_dir()
 
 
 @pytest.fixture(scope="session")

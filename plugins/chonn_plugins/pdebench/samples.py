@@ -105,8 +105,8 @@ def _check(path: Path, modified: int, size: int, use: Use) -> None:  # noqa: ARG
         more = f", and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise JobError(
             f"{path}: expected finite values (float32) only; not finite: "
-            f"{'; '.join(bad[:NAMED])}{more}. Any model's loss would be nan: repair or leave out "
-            f"these samples."
+            f"{'; '.join(bad[:NAMED])}{more}. They make the loss of any model nan: repair them or "
+            f"leave them out."
         )
 
 
