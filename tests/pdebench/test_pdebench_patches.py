@@ -95,10 +95,14 @@ def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):
     undo.undo()
     train.logger.info("epoch: 1")
     assert capsys.readouterr().out == "epoch: 0\n"
-    train.logger.setLevel(logging.INFO)
     on = train.logger
+    on.setLevel(logging.INFO)
     patches.trainer_log(undo, train)
     assert train.logger is on
+    # As the git version's package does: then a log that is on arrives nowhere.
+    on.propagate = False
+    patches.trainer_log(undo, train)
+    assert train.logger is not on
 
 
 def test_patches_end_with_training_even_if_it_fails(train):

@@ -107,11 +107,13 @@ def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
 def trainer_log(patches: Patches, train: ModuleType) -> None:
     """Show what the git version's U-Net trainer logs, 0.1.0 prints it.
 
-    Its configs turn logging off, so that a training of days says nothing. A log that the user
-    turned on is left alone.
+    Its configs turn logging off, and its package keeps records from the root logger, so that a
+    training of days says nothing. A log that arrives somewhere is left alone.
     """
     logger = getattr(train, "logger", None)
-    if not isinstance(logger, logging.Logger) or logger.isEnabledFor(logging.INFO):
+    if not isinstance(logger, logging.Logger):
+        return
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
         return
     shown = logging.Logger(logger.name, logging.INFO)
     shown.addHandler(logging.StreamHandler(sys.stdout))
