@@ -69,7 +69,7 @@ def test_page_holds_every_figure_and_study(written):
     drawn = sorted((path.parent / "figures").glob("*/*/*"))
     assert len(page.images) == len(drawn) == 23
     studies = ("order1d", "darcy", "poisson", "shallow-water", "navier-stokes")
-    assert page.ids == {f"{name}-small" for name in studies}
+    assert page.ids == {"scoreboard", *(f"{name}-small" for name in studies)}
 
 
 def test_page_says_what_ran_where_and_how_well(written):

@@ -153,9 +153,10 @@ def test_truncated_checkpoint(tmp_path, checkpoint, part):
 
 
 def test_checkpoint_of_another_kind(tmp_path):
-    work, _ = _left(tmp_path, b"not a checkpoint at all")
-    with pytest.raises(ValueError, match="damaged checkpoint"):
+    work, path = _left(tmp_path, b"not a checkpoint at all")
+    with pytest.raises(FileExistsError, match=r"last\.ckpt: not written by chonn-ops"):
         runs.execute(work)
+    assert path.read_bytes() == b"not a checkpoint at all"
 
 
 def test_checkpoint_of_other_settings(tmp_path, checkpoint):

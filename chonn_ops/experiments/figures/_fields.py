@@ -27,6 +27,8 @@ def maps(study: Study) -> Figure | None:
     labels = [group.label for group in _chosen(study) if group.variant in dict(found)]
     first = found[0][1]
     pictures = {name: picture(array) for name, array in first.items()}
+    if pictures["target"].ndim == 0:
+        return None
     if pictures["target"].ndim == 1:
         return _lines(found, labels)
     columns = len(found) + 1

@@ -33,6 +33,8 @@ def curves(study: Study) -> Figure | None:
         style.logarithmic(axis.yaxis)
         axis.set_title(title)
         axis.set_xlabel(label)
+        if label == "epoch":
+            style.whole_numbers(axis.xaxis)
     style.legend(figure, axes)
     return figure
 
@@ -71,6 +73,7 @@ def _columns(columns: Mapping[str, Iterable[tuple[Group, str]]]) -> Figure | Non
         for axis, label in zip(column, ("epoch", "training time (s)"), strict=True):
             style.logarithmic(axis.yaxis)
             axis.set_xlabel(label)
+        style.whole_numbers(column[0].xaxis)
     for axis in axes[:, 0]:
         axis.set_ylabel("validation error")
     style.legend(figure, axes)
