@@ -77,9 +77,9 @@ class _Pool:
         self._workers: dict[Connection, _Worker] = {}
         self._total = len(jobs)
         self._bar = tqdm(
-            desc=f"0 of {len(jobs)} runs",
+            desc=f"0 of {len(jobs)} runs   0%",
             total=math.fsum(self._left.values()),
-            bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
+            bar_format="{desc}|{bar}| {elapsed}<{remaining}",
             mininterval=0.1 if sys.stderr.isatty() else 60,
         )
 
@@ -111,8 +111,10 @@ class _Pool:
         if message is None:
             run = worker.job.resolve()
             left = self._left[worker.job]
-            step = min(left, run.variant.cost / run.config.epochs)
+            # The scores at the end take about as long as an epoch.
+            step = min(left, run.variant.cost / (run.config.epochs + 1))
             self._left[worker.job] = left - step
+            self._describe(step)
             self._bar.update(step)
             return
         self._end(worker.job)
@@ -137,8 +139,16 @@ class _Pool:
         else:
             # Complete, also where nothing had to be trained.
             self._bar.n = self._bar.total = total or 1
+        self._describe()
+        self._bar.refresh()
+
+    def _describe(self, step: float = 0.0) -> None:
+        """Runs that have ended, and per cent of the work: not 100 before all of it is done."""
         done = self._total - len(self._left)
-        self._bar.set_description_str(f"{done} of {self._total} runs")
+        percent = math.floor(100 * (self._bar.n + step) / self._bar.total)
+        percent = 100 if not self._left else min(percent, 99)
+        text = f"{done} of {self._total} runs {percent:3d}%"
+        self._bar.set_description_str(text, refresh=False)
 
 
 def _work(connection: Any) -> None:

@@ -50,11 +50,16 @@ class _EpochBar(Callback):
     """A bar of the batches of an epoch, counted as people do; on standard error like all others."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        self._bar = tqdm(total=trainer.num_training_batches, disable=not trainer.is_global_zero)
+        self._bar = tqdm(
+            desc=f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}",
+            total=trainer.num_training_batches,
+            disable=not trainer.is_global_zero,
+        )
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        text = f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        self._bar.set_description(text, refresh=False)
         self._bar.reset()
-        self._bar.set_description(f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         self._bar.update()

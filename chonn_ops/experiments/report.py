@@ -81,7 +81,7 @@ def _head(studies: Sequence[Study]) -> str:
         f"{len(study.groups)} models, {len(study.runs)} runs</li>"
         for study in studies
     )
-    if any(entry.study for entry in scoreboard.entries(studies)):
+    if scoreboard.tested(scoreboard.entries(studies)):
         links += '\n<li><a href="#scoreboard">Scoreboard</a>: the paper\'s claims</li>'
     return f"<header><h1>{HEADING}</h1></header>\n<nav><ul>\n{links}\n</ul></nav>"
 
@@ -100,7 +100,7 @@ def _scoreboard(studies: Sequence[Study], entries: Sequence[Entry]) -> Iterator[
         yield "<h2>Beyond the claims</h2>"
         yield paragraph("Statements of ours, judged by the same rule.", "soft")
         yield from _observations(seen)
-    if missing := scoreboard.not_run(entries):
+    if tested and (missing := scoreboard.not_run(entries)):
         yield paragraph(f"Not run, with the number of claims on them: {missing}.", "soft")
 
 
@@ -141,9 +141,9 @@ def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
             f'<section id="{_anchor(study)}">',
             f"<h2>{html.escape(_name(study))}</h2>",
             *(picture(path, panel.caption) for panel, path in draw_study(study, figures)),
-            *(["<h3>Claims</h3>", *claims] if claims else []),
             "<h3>Numbers</h3>",
             *(markup(table) for table in tables(study)),
+            *(["<h3>Claims</h3>", *claims] if claims else []),
             "<h3>How it was run</h3>",
             f"<dl>\n{facts}\n</dl>",
             "</section>",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from chonn_ops.experiments.claims import (
@@ -153,7 +153,10 @@ def not_run(found: Sequence[Entry]) -> str:
 def results(studies: Sequence[Study]) -> str:
     """The page of somebody's own runs: what they gave, then the claims on these experiments."""
     found = entries(studies)
-    parts = ["# Results", *_sections(studies, found)]
+    parts = ["# Results"]
+    for study in studies:
+        parts += [_heading(study), *map(markdown, tables(study)), _settings(study)]
+        parts += [_claim(entry) for entry in found if entry.study is study]
     if tested(found):
         parts += ["## Scoreboard", f"{RULE} {SIGNS}"]
         parts.append(
@@ -162,7 +165,7 @@ def results(studies: Sequence[Study]) -> str:
         )
         parts.append(overview(tested(found)))
         parts += _beyond(studies)
-    if missing := not_run(found):
+    if tested(found) and (missing := not_run(found)):
         parts.append(f"Not run, with the number of claims on them: {missing}.")
     return _joined(parts)
 
@@ -182,8 +185,11 @@ def page(studies: Sequence[Study]) -> str:
         f"Of the claims, with models as in the paper: {summary(found)}.",
         overview(found),
         *_beyond(studies),
-        *_sections(studies, found),
     ]
+    for study in studies:
+        parts.append(_heading(study))
+        parts += [_claim(entry) for entry in found if entry.study is study]
+        parts += [*map(markdown, tables(study)), _settings(study)]
     return _joined(parts)
 
 
@@ -193,12 +199,12 @@ def _beyond(studies: Sequence[Study]) -> list[str]:
     return []
 
 
-def _sections(studies: Sequence[Study], found: Sequence[Entry]) -> Iterator[str]:
-    for study in studies:
-        yield f"## {study_title(study)}, scale `{study.scale}`"
-        yield from (_claim(entry) for entry in found if entry.study is study)
-        yield from map(markdown, tables(study))
-        yield "\n".join(f"- {name}: {text}" for name, text in settings(study).items())
+def _heading(study: Study) -> str:
+    return f"## {study_title(study)}, scale `{study.scale}`"
+
+
+def _settings(study: Study) -> str:
+    return "\n".join(f"- {name}: {text}" for name, text in settings(study).items())
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -123,7 +123,14 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     ),
 }
 # Of experiments of your own.
-OTHER = (_METRICS, _FIELDS, _LEARNING)
+OTHER = (
+    _METRICS,
+    _FIELDS,
+    _LEARNING._replace(
+        caption="Training loss and validation error by epoch, and validation error by training "
+        "time. Bands: standard deviation over the seeds."
+    ),
+)
 
 
 def panels(experiment: str) -> tuple[Panel, ...]:

@@ -29,10 +29,9 @@ def metrics(study: Study) -> Figure | None:
     height = rows * (HEIGHT * len(groups) + AROUND) + 0.2
     figure, axes = style.grid(rows, columns, height, sharey=True)
     for axis, name in zip(axes.flat, names, strict=False):
-        for row, group in enumerate(groups):
+        for row, (group, drawn) in enumerate(zip(groups, style.looks(groups), strict=True)):
             value = group.metric(name)
             if value.count:
-                drawn = style.look(group)
                 axis.errorbar(
                     [value.mean],
                     [row],

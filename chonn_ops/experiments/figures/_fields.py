@@ -122,5 +122,6 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+    # Not NumPy's words, which advise to load other files all the same.
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{path}: not a file of fields, or damaged: {error}") from error
+        raise ValueError(f"{path}: not a file of fields, or damaged") from error

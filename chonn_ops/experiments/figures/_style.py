@@ -94,6 +94,16 @@ def look(group: Group, by_order: bool = True) -> Look:
     return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), line)
 
 
+def looks(groups: Sequence[Group]) -> list[Look]:
+    """`look` of each, with colours in turn for models of families unknown here."""
+    return [
+        look(group)
+        if group.family in COLOURS
+        else look(group)._replace(colour=CYCLE[place % len(CYCLE)])
+        for place, group in enumerate(groups)
+    ]
+
+
 def grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
     """Figure of the common width and its axes, always a table of them."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
