@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chonn_ops.experiments import scoreboard
-from chonn_ops.experiments._ours import MARKS, own_file, refuse_foreign
+from chonn_ops.experiments._ours import own_file, refuse_foreign
 from chonn_ops.experiments._page import frame, paragraph, picture
 from chonn_ops.experiments.figures import draw_study, panels
 from chonn_ops.experiments.results import Study, read_studies
@@ -51,7 +51,7 @@ def write(results: Path, output: Path) -> Path:
     entries = scoreboard.entries(studies)
     sections = [_study(study, entries, _folder(output, study)) for study in studies]
     body = "\n".join([_head(studies), *sections, *_scoreboard(studies, entries)])
-    _write(text, f"{scoreboard.results(studies)}\n{MARKS['.md'].decode()}\n")
+    _write(text, scoreboard.results(studies))
     return _write(page, frame(HEADING, body))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chonn_ops.experiments._ours import MARKS
 from chonn_ops.experiments.claims import (
     CLAIMS,
     NOT_TESTED,
@@ -153,7 +154,7 @@ def not_run(found: Sequence[Entry]) -> str:
 def results(studies: Sequence[Study]) -> str:
     """The page of somebody's own runs: what they gave, then the claims on these experiments."""
     found = entries(studies)
-    parts = ["# Results"]
+    parts = ["# Results", MARKS[".md"].decode()]
     for study in studies:
         parts += [_heading(study), *map(markdown, tables(study)), _settings(study)]
         parts += [_claim(entry) for entry in found if entry.study is study]
