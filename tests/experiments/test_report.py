@@ -97,6 +97,36 @@ def test_tables_are_written_beside_it(written):
         assert len({line.count(" | ") for line in block.splitlines()}) == 1, block
 
 
+def test_page_starts_with_what_was_run(tmp_path):
+    result_files.write(tmp_path / "runs", result_files.shallow_water(seeds=2))
+    path = report.write(tmp_path / "runs", tmp_path / "report")
+    page, text = path.read_text(), path.with_name("results.md").read_text()
+    for content, first in ((page, "<figure>"), (text, "| U-Net |".replace("U-Net", "unet"))):
+        verdict = content.index("supported")
+        assert content.index("Shallow water") < content.index(first) < verdict
+        # The others are named once, after everything else.
+        assert content.count("Navier-Stokes") == content.count("Darcy flow") == 1
+        assert content.index("Beyond the claims" if "Beyond" in content else "Scoreboard") < (
+            content.index("Not run, with the number of claims on them")
+        )
+        assert "not tested at this scale" not in content[:verdict]
+
+
+def test_own_experiment_has_its_title_and_no_claims(tmp_path):
+    own = [
+        result_files.record("mine", name, {"family": "x"}, 0.1, title="My <own> problem")
+        for name in ("one", "two")
+    ]
+    result_files.write(tmp_path / "runs", own)
+    path = report.write(tmp_path / "runs", tmp_path / "report")
+    page, text = Page(path.read_text()), path.with_name("results.md").read_text()
+    assert "My <own> problem, small" in page.text
+    assert "## My <own> problem, scale `small`" in text
+    for content in ("".join(page.text), text):
+        for word in ("tested", "Scoreboard", "Not run", "Navier"):
+            assert word not in content
+
+
 def test_no_results_are_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no result files"):
         report.write(tmp_path, tmp_path / "report")
