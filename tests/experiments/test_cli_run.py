@@ -29,7 +29,7 @@ def test_run(folder):
     *lines, metrics, fields, learning, last = out.splitlines()
     figures = "wrote runs/tiny/smoke+epochs=3/figures"
     assert metrics == f"{figures}/metrics.svg"
-    assert (fields, learning) == (f"{figures}/fields.svg", f"{figures}/learning.svg")
+    assert (fields, learning) == (f"{figures}/fields.png", f"{figures}/learning.svg")
     assert last == "results in runs/tiny/smoke+epochs=3"
     assert lines[-3].split() == ["variant", "split", "runs", "parameters", "relative_l2"]
     assert [line.split()[:4] for line in lines[-2:]] == [
