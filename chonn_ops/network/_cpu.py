@@ -19,7 +19,7 @@ from chonn_ops._dtypes import compute_dtype
 
 _AXES = 3
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
-_ELIMINATE = 32  # the band up to which elimination alone is faster than iterations
+_ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
 _ALIGNMENT = 64
 
 

@@ -135,12 +135,106 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
         }
 }
 
+/* The same for the finest level of a plane, whose edges run along the axes: weights first, then
+ * shares, written out. A node between four has the power sum g (v_i - v)^2 over its edges, which
+ * with v = sum g v_i / t is sum g v_i^2 - t v^2. */
+APART void NAME(weigh_plane)(const struct NAME(level) *fine, const struct grid *coarse) {
+    const struct grid *grid = &fine->grid;
+    const vec zero = NAME(splat)(0);
+    const int64_t down = grid->stride[1];
+    EACH_ROW(coarse) {
+        const int has_lower = 2 * y + 1 < grid->n[1];
+        for (int64_t x = 0; x < coarse->n[2]; x++) {
+            const int64_t p = origin(grid, z, y, x);
+            vec *w = fine->weight + 8 * (ROW(coarse) + x);
+            w[0] = w[1] = w[2] = w[3] = zero;
+            if (2 * x + 1 < grid->n[2]) {
+                const vec left = fine->edge[0][p], right = fine->edge[0][p + 1];
+                const vec inverse = NAME(inverse)(left + right);
+                w[0] = left * inverse, w[1] = right * inverse;
+            }
+            if (has_lower) {
+                const vec above = fine->edge[1][p], below = fine->edge[1][p + down];
+                const vec inverse = NAME(inverse)(above + below);
+                w[2] = above * inverse, w[3] = below * inverse;
+            }
+        }
+    }
+}
+
+APART void NAME(lump_plane)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
+    const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    const vec zero = NAME(splat)(0);
+    const int64_t down = grid->stride[1], next = small->stride[1];
+    /* The ways of a coarse network's edges: across, down and back, down, both. */
+    vec *const *edge = coarse->edge;
+    EACH_ROW(small) for (int64_t x = 0; x < small->n[2]; x++) {
+        const int64_t cell = ROW(small) + x, p = origin(grid, z, y, x);
+        const int beside = 2 * x + 1 < grid->n[2], lower = 2 * y + 1 < grid->n[1];
+        vec *w = fine->weight + 8 * cell;
+        coarse->leak[cell] += fine->leak[p];
+        w[4] = w[5] = w[6] = w[7] = zero;
+        if (beside) { /* two edges in series */
+            const vec l = fine->leak[p + 1];
+            edge[0][cell] += fine->edge[0][p] * w[1];
+            coarse->leak[cell] += w[0] * l;
+            coarse->leak[cell + 1] += w[1] * l;
+        } else { /* a ring of an odd number closes; else zero */
+            edge[0][cell] += fine->edge[0][p];
+        }
+        if (lower) {
+            const vec l = fine->leak[p + down];
+            edge[2][cell] += fine->edge[1][p] * w[3];
+            coarse->leak[cell] += w[2] * l;
+            coarse->leak[cell + next] += w[3] * l;
+        } else {
+            edge[2][cell] += fine->edge[1][p];
+        }
+        if (beside && lower) {
+            const int64_t q = p + down + 1;
+            const vec top = fine->edge[1][q - down], bottom = fine->edge[1][q];
+            const vec left = fine->edge[0][q - 1], right = fine->edge[0][q];
+            const vec *upper = w, *under = w + 8 * next, *before = w, *after = w + 8;
+            const vec t = top + bottom + left + right, inverse = NAME(inverse)(t);
+            const vec a = top * upper[0] + left * before[2], b = top * upper[1] + right * after[2];
+            const vec c = bottom * under[0] + left * before[3];
+            const vec d = bottom * under[1] + right * after[3], l = fine->leak[q];
+            w[4] = a * inverse, w[5] = b * inverse, w[6] = c * inverse, w[7] = d * inverse;
+            edge[0][cell] += a * w[5] - top * upper[0] * upper[1];
+            edge[0][cell + next] += c * w[7] - bottom * under[0] * under[1];
+            edge[2][cell] += a * w[6] - left * before[2] * before[3];
+            edge[2][cell + 1] += b * w[7] - right * after[2] * after[3];
+            edge[3][cell] += a * w[7];
+            edge[1][cell + 1] += b * w[6];
+            coarse->leak[cell] += w[4] * l;
+            coarse->leak[cell + 1] += w[5] * l;
+            coarse->leak[cell + next] += w[6] * l;
+            coarse->leak[cell + next + 1] += w[7] * l;
+        } else if (beside || lower) { /* an edge that closes a ring of an odd number; else zero */
+            const vec g = fine->edge[lower ? 0 : 1][p + (lower ? down : 1)];
+            const vec *own = lower ? w + 2 : w, *other = lower ? w + 8 + 2 : w + 8 * next;
+            const int64_t one = lower ? 1 : next, two = lower ? next : 1;
+            edge[lower ? 0 : 2][cell] += g * own[0] * other[0];
+            edge[lower ? 0 : 2][cell + two] += g * own[1] * other[1];
+            edge[lower ? 2 : 0][cell] -= g * own[0] * own[1];
+            edge[lower ? 2 : 0][cell + one] -= g * other[0] * other[1];
+            edge[3][cell] += g * own[0] * other[1];
+            edge[1][cell + 1] += g * (lower ? other[0] * own[1] : own[1] * other[0]);
+        }
+    }
+}
+
 /* Weights between two levels, and the coarser level's network. */
 APART void NAME(coarsen)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
     const struct grid *grid = &coarse->grid;
     const int count = weights(grid);
+    const int plane = fine->grid.steps == 2 && fine->grid.halved[1] && fine->grid.halved[2];
     memset(fine->weight, 0, (size_t)(grid->all * count) * sizeof(vec));
-    for (int size = 1; size <= grid->axes; size++)
+    if (plane) {
+        NAME(weigh_plane)(fine, grid);
+        NAME(wrap)(grid, fine->weight, count);
+    }
+    for (int size = 1; size <= grid->axes && !plane; size++)
         for (int set = 1; set < CORNERS(grid->axes); set++)
             if (__builtin_popcount((unsigned)set) == size) {
                 NAME(weigh)(fine, grid, set);
@@ -149,7 +243,8 @@ APART void NAME(coarsen)(const struct NAME(level) *fine, const struct NAME(level
     memset(coarse->leak, 0, (size_t)grid->all * sizeof(vec));
     for (int o = 0; o < grid->steps; o++)
         memset(coarse->edge[o], 0, (size_t)grid->all * sizeof(vec));
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++)
+    if (plane) NAME(lump_plane)(fine, coarse);
+    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2] && !plane; x++)
         if (grid->axes == 2)
             NAME(lump_cell)(2, fine, coarse, z, y, x);
         else

@@ -46,15 +46,15 @@ static int64_t NAME(place_solver)(const struct plan *plan, struct NAME(solver) *
     return taken;
 }
 
-/* x of a level for its r, approximately: symmetric and linear in r. */
-APART void NAME(cycle)(struct NAME(solver) *s, int index) {
+/* x of a level for its r, approximately: symmetric and linear in r. Returns r . x (of all levels but
+ * the last). */
+APART vec NAME(cycle)(struct NAME(solver) *s, int index) {
     struct NAME(level) *l = s->level + index, *coarse = l + 1;
     if (index == s->count - 1) {
         NAME(solve_exactly)(l, &s->bottom);
-        return;
+        return NAME(splat)(0);
     }
-    NAME(smooth_forwards)(l);
-    NAME(restrict_left)(l, coarse, s->row);
+    NAME(descend)(l, coarse, s->row);
     NAME(cycle)(s, index + 1);
     if (index + 1 < s->count - 1) { /* a second visit for what the first one has left */
         vec *swap = coarse->x;
@@ -66,6 +66,5 @@ APART void NAME(cycle)(struct NAME(solver) *s, int index) {
         NAME(cycle)(s, index + 1);
         for (int64_t p = 0; p < grid->all; p++) coarse->x[p] += coarse->first[p];
     }
-    NAME(interpolate)(l, coarse);
-    NAME(smooth_backwards)(l);
+    return NAME(ascend)(l, coarse);
 }

@@ -56,6 +56,20 @@ static inline int64_t nodes(const struct grid *grid) {
     return grid->n[0] * grid->n[1] * grid->n[2];
 }
 
+/* Rows in order, as one sequence. */
+static inline int64_t rows(const struct grid *grid) { return grid->n[0] * grid->n[1]; }
+
+static inline int64_t row_at(const struct grid *grid, int64_t index) {
+    return grid->first + index / grid->n[1] * grid->stride[0] + index % grid->n[1] * grid->stride[1];
+}
+
+/* How many rows a sweep that needs its neighbours' results follows behind the one that makes them,
+ * so that it finds them in the cache. Around a ring the first rows need the last ones. */
+static inline int64_t lag(const struct grid *grid) {
+    if (grid->ring[0] || grid->ring[1] || grid->ring[2]) return rows(grid);
+    return grid->axes == 3 ? grid->n[1] + 1 : 1;
+}
+
 #define EACH_ROW(grid)                                                                          \
     for (int64_t z = 0; z < (grid)->n[0]; z++)                                                  \
         for (int64_t y = 0; y < (grid)->n[1]; y++)

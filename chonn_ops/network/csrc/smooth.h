@@ -1,6 +1,6 @@
 /* Gauss-Seidel sweeps: forwards from zero before the coarser network is asked, backwards after,
  * which makes the whole preconditioner symmetric. What comes from a ring's other side is taken as
- * it was before the sweep. Included once per precision. */
+ * it was before the sweep. Backwards also sums up r . x. Included once per precision. */
 
 INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
@@ -13,7 +13,9 @@ INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int6
     }
 }
 
-INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
+INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row,
+                               vec *power) {
+    vec part = NAME(splat)(0);
     for (int64_t p = row + l->grid.n[2] - 1; p >= row; p--) {
         vec sum = l->r[p];
         for (int o = 0; o < steps; o++) {
@@ -22,7 +24,9 @@ INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int
         }
         for (int o = 0; o < steps; o++) sum += l->edge[o][p] * l->x[p + l->grid.step[o]];
         l->x[p] = sum * l->inverse[p];
+        part += l->r[p] * l->x[p];
     }
+    *power += part;
 }
 
 /* to = r - A x, by differences of potentials. */
@@ -46,18 +50,4 @@ INLINE void NAME(left_row)(const int steps, const struct NAME(level) *l, int64_t
         for (int o = 0; o < steps; o++) sum += l->edge[o][p] * l->x[p + l->grid.step[o]];
         to[p - row] = sum;
     }
-}
-
-APART void NAME(smooth_forwards)(const struct NAME(level) *l) {
-    if (NAME(has_ring)(&l->grid)) NAME(clear_margin)(&l->grid, l->x, 1);
-    EACH_ROW(&l->grid) FOR_STEPS(l->grid.steps, NAME(forward_row), l, ROW(&l->grid))
-    NAME(wrap)(&l->grid, l->x, 1);
-}
-
-APART void NAME(smooth_backwards)(const struct NAME(level) *l) {
-    const struct grid *grid = &l->grid;
-    NAME(wrap)(grid, l->x, 1);
-    for (int64_t z = grid->n[0] - 1; z >= 0; z--)
-        for (int64_t y = grid->n[1] - 1; y >= 0; y--)
-            FOR_STEPS(grid->steps, NAME(backward_row), l, ROW(grid))
 }

@@ -54,7 +54,7 @@ static vec NAME(normalize)(const struct NAME(level) *l) {
         sum;                                                                                    \
     })
 
-/* q = A p with p's margin in place; returns p . q. */
+/* One row of A v; returns its part of v . A v. */
 INLINE vec NAME(apply_row)(const int steps, const struct NAME(level) *l, const vec *v, int64_t row,
                            vec *to) {
     vec power = NAME(splat)(0);
@@ -69,6 +69,25 @@ INLINE vec NAME(apply_row)(const int steps, const struct NAME(level) *l, const v
         power += sum * v[p];
     }
     return power;
+}
+
+/* p = x + beta p, q = A p; returns p . q. */
+APART vec NAME(advance)(const struct NAME(solver) *s, vec beta) {
+    const struct NAME(level) *l = s->level;
+    const struct grid *grid = &l->grid;
+    const int64_t all = rows(grid), behind = lag(grid), n = grid->n[2];
+    vec dissipated = NAME(splat)(0);
+    for (int64_t i = 0; i < all + behind; i++) {
+        if (i < all)
+            for (int64_t row = row_at(grid, i), p = row; p < row + n; p++)
+                s->p[p] = l->x[p] + beta * s->p[p];
+        if (i == all && behind == all) NAME(wrap)(grid, s->p, 1);
+        if (i < behind) continue;
+        const int64_t row = row_at(grid, i - behind);
+        dissipated += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, row, s->q)
+                                       : NAME(apply_row)(3, l, s->p, row, s->q);
+    }
+    return dissipated;
 }
 
 /* Returns the squares of the residuals over those of the sources. */
@@ -88,19 +107,12 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
     memset(s->v, 0, (size_t)grid->all * sizeof(vec));
     memset(s->p, 0, (size_t)grid->all * sizeof(vec));
     for (int count = 0; left && count < a->iterations_max; count++) {
-        NAME(cycle)(s, 0);
-        const vec next = SUM(grid, l->r[p] * l->x[p]);
+        const vec next = NAME(cycle)(s, 0);
         vec beta = NAME(splat)(0), alpha = beta;
         for (int lane = 0; lane < LANES; lane++)
             if (active[lane] && count) beta[lane] = next[lane] / power[lane];
         power = next;
-        EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++)
-            s->p[p] = l->x[p] + beta * s->p[p];
-        NAME(wrap)(grid, s->p, 1);
-        vec dissipated = NAME(splat)(0);
-        EACH_ROW(grid)
-            dissipated += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, ROW(grid), s->q)
-                                           : NAME(apply_row)(3, l, s->p, ROW(grid), s->q);
+        const vec dissipated = NAME(advance)(s, beta);
         for (int lane = 0; lane < LANES; lane++) {
             if (!active[lane]) continue;
             iterations[lane]++;

@@ -45,46 +45,67 @@ INLINE void NAME(interpolate_row)(const int axes, const struct NAME(level) *fine
 }
 
 
-/* coarse->r = what is left of fine->r; `left` has room for a row. */
-APART void NAME(restrict_left)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
-                                vec *left) {
+INLINE void NAME(restrict_one)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
+                               const vec *left, int64_t index) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    int across;
+    const int64_t z = index / grid->n[1], y = index % grid->n[1];
+    const int64_t cells = row_of_cells(grid, small, z, y, &across);
+    if (grid->axes == 3)
+        NAME(restrict_row)(3, fine, left, small, cells, across, coarse->r);
+    else if (across)
+        NAME(restrict_row)(2, fine, left, small, cells, 2, coarse->r);
+    else
+        NAME(restrict_row)(2, fine, left, small, cells, 0, coarse->r);
+}
+
+INLINE void NAME(interpolate_one)(const struct NAME(level) *fine,
+                                  const struct NAME(level) *coarse, int64_t index) {
+    const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    int across;
+    const int64_t z = index / grid->n[1], y = index % grid->n[1], row = row_at(grid, index);
+    const int64_t cells = row_of_cells(grid, small, z, y, &across);
+    if (grid->axes == 3)
+        NAME(interpolate_row)(3, fine, coarse, row, cells, across);
+    else if (across)
+        NAME(interpolate_row)(2, fine, coarse, row, cells, 2);
+    else
+        NAME(interpolate_row)(2, fine, coarse, row, cells, 0);
+}
+
+/* A forward sweep over fine->x; coarse->r = what it leaves of fine->r. `left` has room for a row. */
+APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
+                         vec *left) {
+    const struct grid *grid = &fine->grid;
     const int ring = NAME(has_ring)(grid);
-    memset(coarse->r, 0, (size_t)small->all * sizeof(vec));
-    EACH_ROW(grid) {
-        const int64_t row = ROW(grid);
+    const int64_t all = rows(grid), behind = lag(grid);
+    memset(coarse->r, 0, (size_t)coarse->grid.all * sizeof(vec));
+    if (ring) NAME(clear_margin)(grid, fine->x, 1);
+    for (int64_t i = 0; i < all + behind; i++) {
+        if (i < all) FOR_STEPS(grid->steps, NAME(forward_row), fine, row_at(grid, i))
+        if (i == all && ring) NAME(wrap)(grid, fine->x, 1);
+        if (i < behind) continue;
+        const int64_t row = row_at(grid, i - behind);
         if (ring)
             FOR_STEPS(grid->steps, NAME(residual_row), fine, fine->x, row, left - row)
         else
             FOR_STEPS(grid->steps, NAME(left_row), fine, row, left)
-        int across;
-        const int64_t cells = row_of_cells(grid, small, z, y, &across);
-        if (grid->axes == 2) {
-            if (across)
-                NAME(restrict_row)(2, fine, left, small, cells, 2, coarse->r);
-            else
-                NAME(restrict_row)(2, fine, left, small, cells, 0, coarse->r);
-        } else {
-            NAME(restrict_row)(3, fine, left, small, cells, across, coarse->r);
-        }
+        NAME(restrict_one)(fine, coarse, left, i - behind);
     }
-    NAME(fold)(small, coarse->r);
+    NAME(fold)(&coarse->grid, coarse->r);
 }
 
-/* fine->x += the coarse potentials between which its nodes lie. */
-APART void NAME(interpolate)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
-    const struct grid *grid = &fine->grid, *small = &coarse->grid;
-    NAME(wrap)(small, coarse->x, 1);
-    EACH_ROW(grid) {
-        int across;
-        const int64_t row = ROW(grid), cells = row_of_cells(grid, small, z, y, &across);
-        if (grid->axes == 2) {
-            if (across)
-                NAME(interpolate_row)(2, fine, coarse, row, cells, 2);
-            else
-                NAME(interpolate_row)(2, fine, coarse, row, cells, 0);
-        } else {
-            NAME(interpolate_row)(3, fine, coarse, row, cells, across);
-        }
+/* fine->x += the coarse potentials between which its nodes lie, and a backward sweep; r . x. */
+APART vec NAME(ascend)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
+    const struct grid *grid = &fine->grid;
+    const int64_t all = rows(grid), behind = lag(grid);
+    vec power = NAME(splat)(0);
+    NAME(wrap)(&coarse->grid, coarse->x, 1);
+    for (int64_t i = all - 1; i >= -behind; i--) {
+        if (i >= 0) NAME(interpolate_one)(fine, coarse, i);
+        if (i == -1 && behind == all) NAME(wrap)(grid, fine->x, 1);
+        if (i + behind < all)
+            FOR_STEPS(grid->steps, NAME(backward_row), fine, row_at(grid, i + behind), &power)
     }
+    return power;
 }
