@@ -58,8 +58,12 @@ def solve_lines(source: Tensor, conductance: Tensor, leak: Tensor) -> Tensor:
     return potential
 
 
-def inverse(network: Network) -> Tensor:
-    """Inverse matrices (M, N, N) of small networks of N nodes, in row-major order of the grid."""
+def inverse_factors(network: Network) -> Tensor:
+    """W (M, N, N), ``W^T W = A^-1``, of small networks of N nodes, in row-major order of the grid.
+
+    Rows of W are weighted sums of sources. To apply W and then its transpose keeps the digits of
+    sources that sum to zero, of which a large constant would drown in A^-1 itself.
+    """
     grid = network.grid
     leak = grid.inside(network.leak).flatten(1).clone()
     g = leak.new_zeros(leak.shape[0], grid.nodes, grid.nodes)
@@ -83,6 +87,4 @@ def inverse(network: Network) -> Tensor:
         g[:, k + 1 :, k + 1 :].addcmul_(edges[:, :, None], share[:, None, :])
         leak[:, k + 1 :].addcmul_(share, leak[:, k, None])
         factor[:, k + 1 :, k] = share.neg_()
-    half = torch.linalg.inv(factor)
-    half *= reciprocal(totals).sqrt()[:, :, None]
-    return half.mT @ half
+    return torch.linalg.inv(factor).mul_(reciprocal(totals).sqrt()[:, :, None])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network._coarsen import Transfer, coarsen
-from chonn_ops.network._elimination import inverse, reciprocal
+from chonn_ops.network._elimination import inverse_factors, reciprocal
 from chonn_ops.network._halo import Network
 
 # Grids of at most so many nodes are solved by elimination.
@@ -42,7 +42,7 @@ class Multigrid:
             self.levels.append((network, reciprocal(network.ties() + network.leak), transfer))
             network = coarse
         self.bottom = network.grid
-        self.inverse = inverse(network)
+        self.factors = inverse_factors(network)
 
     def solve(self, source: Tensor) -> Tensor:
         """An approximation to the potentials of `source`, linear and symmetric in it."""
@@ -52,9 +52,9 @@ class Multigrid:
         """Overwrites `residual`."""
         if level == len(self.levels):
             potential = self.bottom.new(residual)
-            flat = self.bottom.inside(residual).flatten(1)
-            flat = (self.inverse @ flat[:, :, None]).view(-1, *self.bottom.sizes)
-            self.bottom.inside(potential).copy_(flat)
+            flat = self.bottom.inside(residual).flatten(1)[:, :, None]
+            solved = self.factors.mT @ (self.factors @ flat)
+            self.bottom.inside(potential).copy_(solved.view(-1, *self.bottom.sizes))
             return potential
         network, _, transfer = self.levels[level]
         potential = network.grid.new(residual)

@@ -98,7 +98,8 @@ def _solve_grids(
     edges = {_along(a, len(ring)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
     network = Network(grid, edges, grid.pad(leak))
     # A node that nothing is tied to has potential zero, whatever its source.
-    s = grid.pad(source).mul_((network.ties() + network.leak) > 0)
+    tied = (network.ties() + network.leak) > 0
+    s = grid.pad(source).mul_(tied)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
     residual = s.new_zeros(len(s))
     # Networks of the same anisotropy go together: what one gets does not depend on the others.
@@ -110,6 +111,7 @@ def _solve_grids(
             part, Multigrid(part, lead), s[rows], tol, max_iterations
         )
         v[rows] = grid.inside(x)
+    v.mul_(grid.inside(tied))
     return v, iterations, residual
 
 
