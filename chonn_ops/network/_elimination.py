@@ -74,17 +74,21 @@ def inverse_factors(network: Network) -> Tensor:
         neighbours = nodes.roll([-o for o in offset], axes).flatten()
         g[:, nodes.flatten(), neighbours] += grid.inside(conductance).flatten(1)
     g += g.mT.clone()
-    factor = torch.eye(grid.nodes, dtype=leak.dtype, device=leak.device).expand_as(g).clone()
+    # Edges reach so far in this order, and those that elimination adds no further.
+    reach = max((grid.span(offset) for offset in network.edges), default=0)
+    factor = torch.zeros_like(g)
     totals = leak.clone()
     for k in range(grid.nodes):
-        edges = g[:, k, k + 1 :]
-        tied = edges.abs().sum(1)
+        ahead = slice(k + 1, k + 1 + reach)
+        edges = g[:, k, ahead]
         total = leak[:, k] + edges.sum(1)
         # Nothing but rounding: a part without leak hangs together by this node alone.
-        total = torch.where(total > torch.finfo(g.dtype).eps * tied, total, 0)
+        total = torch.where(total > torch.finfo(g.dtype).eps * edges.abs().sum(1), total, 0)
         totals[:, k] = total
         share = edges * reciprocal(total)[:, None]
-        g[:, k + 1 :, k + 1 :].addcmul_(edges[:, :, None], share[:, None, :])
-        leak[:, k + 1 :].addcmul_(share, leak[:, k, None])
-        factor[:, k + 1 :, k] = share.neg_()
-    return torch.linalg.inv(factor).mul_(reciprocal(totals).sqrt()[:, :, None])
+        g[:, ahead, ahead].addcmul_(edges[:, :, None], share[:, None, :])
+        leak[:, ahead].addcmul_(share, leak[:, k, None])
+        factor[:, ahead, k] = share.neg_()
+    one = torch.eye(grid.nodes, dtype=g.dtype, device=g.device)
+    lower = torch.linalg.solve_triangular(factor, one, upper=False, unitriangular=True)
+    return lower.mul_(reciprocal(totals).sqrt()[:, :, None])
