@@ -43,7 +43,7 @@ _CENTRE, _RADIUS = 1.25, 0.75
 def _bottom(nodes: int) -> int:
     """Most nodes of the coarsest grid: the factors of its matrix take its square, which stays
     within a few fields of the finest grid."""
-    return max(64, 2 * math.isqrt(nodes))
+    return max(128, 2 * math.isqrt(nodes))
 
 
 def _axes(network: Network, lead: list[int]) -> list[bool]:
