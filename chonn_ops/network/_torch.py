@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._elimination import solve_lines
 from chonn_ops.network._halo import Grid, Network, along
 from chonn_ops.network._multigrid import Multigrid, lead_of_axes
@@ -174,7 +175,7 @@ def solve(
         Relative residual in the 2-norm.
     """
     fields = [source, leak, *conductance]
-    dtype = torch.float64 if any(f.dtype == torch.float64 for f in fields) else torch.float32
+    dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape
     # An axis of one node has no edges.
     long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]

@@ -268,10 +268,8 @@ def test_expanded_strided_and_half_inputs_are_read_as_they_are():
 
 
 def test_units_do_not_matter():
-    source, conductance, leak = (
-        field.float() if isinstance(field, torch.Tensor) else [g.float() for g in field]
-        for field in random_fields((20, 21))
-    )
+    source, conductance, leak = random_fields((20, 21))
+    source, conductance, leak = source.float(), [g.float() for g in conductance], leak.float()
     expected, _, _ = solve(source, conductance, leak, (False, False), 1e-5, 100)
     ampere, siemens = 2.0**-90, 2.0**-60
     small = [siemens * g for g in conductance]
