@@ -5,7 +5,8 @@ inclusions have become smaller than a node are hard. The coarsest one is elimina
 small (2 sqrt(N) nodes) for the same reason.
 
 Smoothing is two steps of Chebyshev iteration: it needs residuals only, for all nodes at once, where
-a sweep of Gauss-Seidel walks the slices of 2^d colours one by one. Iterations to 1e-5 on 64 x 64 nodes, one W-cycle down to 64 nodes each:
+a sweep of Gauss-Seidel walks the slices of 2^d colours one by one. Iterations to 1e-5 on 64 x 64
+nodes, each with a W-cycle down to 64 nodes:
 
 =====================================  =========  ===========  ============
 contrast, pattern                      1 step     **2 steps**  Gauss-Seidel
