@@ -63,7 +63,7 @@ def test_error_falls_as_the_square_of_the_spacing(stretch, dirichlet):
     sizes = [n for n in (16, 32, 64, 128, 256) if n <= LARGEST]
     errors = [_error((n, n // stretch), dirichlet) for n in sizes]
     orders = [math.log2(a / b) for a, b in pairwise(errors)]
-    assert errors[-1] < 40 / (sizes[-1] // stretch) ** 2
+    assert errors[-1] < 4 / (sizes[-1] // stretch) ** 2
     assert all(1.8 < order < 2.3 for order in orders), (errors, orders)
 
 

@@ -200,12 +200,12 @@ def test_compile_without_graph_breaks(backend, ends):
 def test_transforms_compile():
     args, solve = _args(), _solver()
     tangents = tuple(torch.sin(7 * x) for x in args)
-    for transform in (
-        lambda *args: torch.func.jvp(solve, args, tangents)[1],
-        torch.func.jacrev(solve, ALL),
-        torch.vmap(solve),
+    stacked = tuple(torch.stack([x, 2 * x]) for x in args)
+    for transform, given in (
+        (lambda *args: torch.func.jvp(solve, args, tangents)[1], args),
+        (torch.func.jacrev(solve, ALL), args),
+        (torch.vmap(solve), stacked),
     ):
-        given = [torch.stack([x, 2 * x]) for x in args] if transform.__name__ == "solve" else args
         compiled = torch.compile(transform, fullgraph=True, backend="aot_eager")
         assert _worst(compiled(*given), transform(*given)) < 1e-12
 
