@@ -5,7 +5,12 @@ With A v = s the nodal equations, A symmetric:
 - backward: A w = grad_v, then grad_s = w, grad_l = -w v, grad_g_pq = -(w_p - w_q) (v_p - v_q);
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
-The solves go through `potentials` again, so derivatives of any order are solves, too.
+The solves are calls of the operator, so they have derivatives, too: of any order and mix of modes.
+
+PyTorch's own rule for custom operators knows neither forward mode, whose tangents it drops without
+a word, nor reverse mode under `torch.func`. So the kernel of the dispatch key "Autograd" is here.
+`torch.func` runs it once for each of its transforms, with that level's tensors, as it does for
+PyTorch's own operators.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 

@@ -5,8 +5,9 @@ A backend is anything with this, `ring` being one bool an axis::
     solve(source, conductance, leak, ring, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
-an elimination) and relative residual norms as (B, C). Values have been checked; whether a network
-converged is judged here. Derivatives are `chonn_ops.network._autograd`'s.
+an elimination) and relative residual norms as (B, C), in any dtype and strides. Values have been
+checked; whether a network converged is judged here. A source at a node without edge and leak
+counts for nothing. Derivatives are `chonn_ops.network._autograd`'s.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def _network(
             source, conductance, leak, tuple(ring), tol, max_iterations
         )
     _warn(residual, iterations, tol, grid)
-    return v.to(dtype), iterations.to(torch.int32), residual.to(dtype)
+    outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(dtype))
+    return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
 
 
 torch.library.register_kernel(_NAME, None, _network)

@@ -228,10 +228,9 @@ def test_no_source_no_potential(backend):
 def test_a_network_does_not_depend_on_its_neighbours(backend):
     hard = make_network((16, 17), contrast=1e6, dtype=torch.float32)
     easy = make_network((16, 17), contrast=1.0, dtype=torch.float32, seed=1)
-    both = [
-        torch.cat(pair) for pair in zip((hard[0], *hard[1], hard[2]), (easy[0], *easy[1], easy[2]))
-    ]
-    together = kirchhoff_network(both[0], both[1:3], both[3], backend=backend)
+    flat = [(source, *conductance, leak) for source, conductance, leak in (hard, easy)]
+    source, g0, g1, leak = (torch.cat(pair) for pair in zip(*flat, strict=True))
+    together = kirchhoff_network(source, (g0, g1), leak, backend=backend)
     assert torch.equal(together[2:], kirchhoff_network(*easy, backend=backend))
 
 
