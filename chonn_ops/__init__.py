@@ -3,7 +3,8 @@
 A hidden feature is a potential in an RC circuit. `kirchhoff_scan` solves one selective first-order
 update exactly under zero-order hold, `KirchhoffCell` adds the projections, `CKB` puts N cells in
 series inside one gated residual block, and the backbones carry such blocks where the paper puts
-them.
+them. `kirchhoff_network` solves grids of nodes under Kirchhoff's current law, with the
+conductances that `edge_conductance` makes of a conductivity.
 """
 
 from chonn_ops import metrics
@@ -16,6 +17,7 @@ from chonn_ops.models import (
     CHONNUNet3d,
     CNOUNet,
 )
+from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
@@ -34,6 +36,8 @@ __all__ = [
     "CNOUNet",
     "FixedGridCKB",
     "KirchhoffCell",
+    "edge_conductance",
+    "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",
 ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import DTYPES
 from chonn_ops.scan._walks import DIRECTIONS
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 TERMINATIONS = ("matched", "ring", "open", "short")
 
 
@@ -85,9 +84,3 @@ def check_decay(decay: Tensor) -> None:
         smallest = decay.min().item()
         if not smallest > 0:
             raise _error("decay", "> 0 everywhere", f"minimum {smallest:g}")
-
-
-def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """float64 where any input has it, else float32: narrower inputs are widened."""
-    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if wide else torch.float32

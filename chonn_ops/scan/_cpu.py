@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan._checkpoints import LINE
-from chonn_ops.scan._checks import compute_dtype
 from chonn_ops.scan._native import MIRROR, Call, available_isas
 from chonn_ops.scan._walks import Walk, split_checkpoints
 

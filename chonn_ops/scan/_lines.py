@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.scan._checks import compute_dtype
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan._walks import Walk, split_checkpoints
 
 _SIGNS = {"open": 1.0, "short": -1.0}

@@ -25,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan import _chunked, _cpu, reference
-from chonn_ops.scan._checks import check_decay, compute_dtype
+from chonn_ops.scan._checks import check_decay
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan._walks import checkpoint_numel, plan, walks_whole_lines
 

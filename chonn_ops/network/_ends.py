@@ -1,0 +1,98 @@
+"""What the ends of an axis add to the leak of the nodes there: plain differentiable PyTorch.
+
+The operator and its backends know two ends: none (open) and a ring. All others are conductances
+to ground, so they are leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+
+
+def series(a: Tensor, b: Tensor) -> Tensor:
+    """Two conductances one after the other, 1 / (1/a + 1/b): 0 where either is 0.
+
+    Neither product nor square is formed, and no gradient is NaN where both are 0.
+    """
+    total = a + b
+    return a * (b / torch.where(total > 0, total, 1))
+
+
+def _endless_line(g: Tensor, leak: Tensor) -> Tensor:
+    """What a line of the same edges and leaks, going on for ever, conducts: the positive root of
+    G = g (l + G) / (g + l + G), each stage being an edge in series with a leak beside the rest."""
+    some = leak > 0
+    l = torch.where(some, leak, 1)  # noqa: E741
+    return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)
+
+
+def _wall(g: Tensor, wall: Tensor) -> Tensor:
+    """The wall in series with half an edge."""
+    half = (2 * g).expand(torch.broadcast_shapes(g.shape, wall.shape))
+    endless = torch.isinf(wall)
+    return torch.where(endless, half, series(half, torch.where(endless, 1, wall)))
+
+
+def _added(end: str, g: Tensor, leak: Tensor, wall: Tensor | None) -> Tensor:
+    """What one end conducts to ground."""
+    if end == "short":
+        return 2 * g
+    if end == "matched":
+        return _endless_line(g, leak)
+    assert wall is not None
+    return _wall(g, wall)
+
+
+def leak_with_ends(
+    conductance: Sequence[Tensor], leak: Tensor, ends: Sequence[str], wall: Tensor | None
+) -> Tensor:
+    """The leak and what the ends of each axis conduct to ground.
+
+    Parameters
+    ----------
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis.
+    leak : Tensor, shape (B, \\*grid, C)
+    ends : sequence of str
+        One of `ENDS` an axis.
+    wall : Tensor, shape (C,) or (axes, 2, C), optional
+        Conductance to ground behind the half edge of open ends; none by default.
+
+    Returns
+    -------
+    Tensor, shape (B, \\*grid, C)
+        `leak` itself where the ends add nothing, else in the dtype the network is solved in.
+    """
+    total = leak
+    dtype = compute_dtype(leak, wall, *conductance)
+    if wall is not None:
+        wall = wall.to(dtype)
+        if wall.dim() == 1:
+            wall = wall.expand(len(ends), 2, wall.shape[0])
+    for axis, (g, end) in enumerate(zip(conductance, ends, strict=True)):
+        if end == "ring" or (end == "open" and wall is None):
+            continue
+        dim, n = axis + 1, leak.shape[axis + 1]
+        # The edge beside the low wall is entry 0, beside the high wall n - 2; one node has its own.
+        sides = ((0, 0, 0), (1, n - 1, max(n - 2, 0)))
+        low, high = (
+            _added(
+                end,
+                g.narrow(dim, edge, 1).to(dtype),
+                leak.narrow(dim, node, 1).to(dtype),
+                None if wall is None else wall[axis, side],
+            )
+            for side, node, edge in sides
+        )
+        if n == 1:
+            both = low + high
+        else:
+            shape = [n - 2 if i == dim else size for i, size in enumerate(low.shape)]
+            both = torch.cat([low, low.new_zeros(()).expand(shape), high], dim)
+        total = total + both
+    return total

@@ -1,0 +1,163 @@
+"""Kirchhoff networks by SciPy's direct solver in float64: the truth every backend is held to.
+
+=================  ================  ==============================================================
+here               nodal analysis    meaning
+=================  ================  ==============================================================
+``v``              :math:`v_p`       potential of node p, solved for
+``source``         :math:`s_p`       current fed into node p
+``conductance``    :math:`g_{pq}`    conductance of the edge between nodes p and q >= 0; 0: no edge
+``leak``           :math:`l_p`       conductance from node p to ground (potential 0) >= 0
+``flow``           :math:`i_{pq}`    current from p to q: Ohm's law, :math:`g_{pq} (v_p - v_q)`
+``excess``         :math:`r_p`       what Kirchhoff's current law leaves at node p: 0 when solved
+=================  ================  ==============================================================
+
+Kirchhoff's current law at every node p, what comes in is what goes out::
+
+    source_p  =  sum over neighbours q of  g_pq (v_p - v_q)  +  leak_p v_p
+
+In matrix form A v = s with A_pp = leak_p + sum_q g_pq and A_pq = -g_pq: symmetric, and positive
+definite where every connected part has a leak. The same equation is the finite-volume scheme for
+-div(k grad v) + c v = f: g_pq = k_pq * face area / distance, l_p = c_p * volume, s_p = f_p * volume
+(`chonn_ops.network.edge_conductance`).
+
+The factors of A (SuperLU) only give corrections. What they correct is the excess in edge form,
+differences of potentials in extended precision, so that small leaks beside large conductances are
+not lost in the sum A_pp.
+
+A node with neither edge nor leak is not part of the network: its potential is 0, whatever its
+source. NaN or infinity anywhere in a network makes all its potentials NaN.
+
+References: C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis",
+IEEE Trans. Circuits and Systems 22 (1975); R. Eymard, T. Gallouet, R. Herbin, "Finite volume
+methods", Handbook of Numerical Analysis 7 (2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_CORRECTIONS = 20
+_Array = np.ndarray[Any, Any]
+
+
+def _edges(grid: tuple[int, ...], ring: Sequence[bool]) -> tuple[_Array, ...]:
+    """For each axis, 1 where an entry of its conductance is an edge and 0 where not."""
+    masks = []
+    for axis, closed in enumerate(ring):
+        mask = np.ones(grid)
+        if not closed or grid[axis] == 1:
+            np.moveaxis(mask, axis, 0)[-1] = 0
+        masks.append(mask)
+    return tuple(masks)
+
+
+def _excess(s: _Array, g: Sequence[_Array], leak: _Array, v: _Array) -> _Array:
+    """What Kirchhoff's current law leaves at each node of one network."""
+    excess = s - leak * v
+    for axis, conductance in enumerate(g):
+        flow = conductance * (v - np.roll(v, -1, axis))
+        excess -= flow - np.roll(flow, 1, axis)
+    return excess
+
+
+def _check_ground(a: Any, leak: _Array, name: str) -> None:
+    """An isolated node may have no leak; a larger part may not."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, part = connected_components(a, directed=False)
+    sizes = np.bincount(part, minlength=count)
+    floating = (np.bincount(part, leak.ravel(), minlength=count) == 0) & (sizes > 1)
+    if floating.any():
+        raise ValueError(
+            f"{name}: expected a leak or a wall in every connected part, got a part of "
+            f"{sizes[floating][0]} nodes with none: its potentials are not determined"
+        )
+
+
+def _factors(g: Sequence[_Array], leak: _Array, name: str) -> Callable[[_Array], _Array]:
+    """Solves A x = b for one network, to the accuracy of a stored diagonal."""
+    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse.linalg import splu
+
+    nodes = np.arange(leak.size).reshape(leak.shape)
+    p = np.concatenate([nodes.ravel()] * len(g))
+    q = np.concatenate([np.roll(nodes, -1, axis).ravel() for axis in range(len(g))])
+    values = np.concatenate([conductance.ravel() for conductance in g])
+    p, q, values = (entry[values > 0] for entry in (p, q, values))
+    adjacency = coo_array((values, (p, q)), shape=(leak.size, leak.size)).tocsc()
+    _check_ground(adjacency, leak, name)
+    adjacency = adjacency + adjacency.T
+    diagonal = leak.ravel() + adjacency.sum(1)
+    diagonal[diagonal == 0] = 1  # not part of the network
+    factors = splu(
+        (diags_array(diagonal) - adjacency).tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
+
+
+def _solve_one(
+    s: _Array, g: Sequence[_Array], leak: _Array, name: str
+) -> tuple[_Array | float, float]:
+    """Potentials (\\*grid) and relative residual of one network."""
+    if not all(np.isfinite(x).all() for x in (s, leak, *g)):
+        return float("nan"), float("nan")
+    joined = leak + sum(conductance + np.roll(conductance, 1, i) for i, conductance in enumerate(g))
+    s = np.where(joined > 0, s, 0)
+    if not s.any():
+        return 0.0, 0.0
+    correct = _factors(g, leak, name)
+    wide = [x.astype(np.longdouble) for x in (s, leak, *g)]
+    v, excess = np.zeros_like(wide[0]), wide[0]
+    for _ in range(_CORRECTIONS):
+        step = correct(excess.astype(np.float64))
+        v = v + step
+        excess = _excess(wide[0], wide[2:], wide[1], v)
+        if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
+            break
+    rounded = v.astype(np.float64)
+    left = _excess(wide[0], wide[2:], wide[1], rounded.astype(np.longdouble))
+    return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))
+
+
+def solve(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    ring: Sequence[bool],
+    tol: float = 0.0,  # noqa: ARG001 - direct
+    max_iterations: int = 0,  # noqa: ARG001
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials (B, \\*grid, C) (float64), iterations (B, C) (0), relative residuals (B, C).
+
+    Parameters
+    ----------
+    source, leak : Tensor, shape (B, \\*grid, C)
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis; entry p joins node p to the next one along it. The last entry closes a ring.
+    ring : sequence of bool
+        One an axis.
+
+    Raises
+    ------
+    ValueError
+        Where a connected part of a network has no leak.
+    """
+    s, l, *g = (  # noqa: E741
+        np.moveaxis(x.detach().cpu().double().numpy(), -1, 1) for x in (source, leak, *conductance)
+    )
+    masks = _edges(s.shape[2:], ring)
+    v, residual = np.empty(s.shape), np.empty(s.shape[:2])
+    for b, c in np.ndindex(*s.shape[:2]):
+        edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
+        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], f"network ({b}, {c})")
+    out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
+    iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
+    return out, iterations, torch.from_numpy(residual).to(source.device)
