@@ -30,9 +30,10 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# About half an hour on two cores, which should have nothing else to do.
+# About three quarters of an hour on two cores, which should have nothing else to do.
 bench: setup
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/block.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/vision.py

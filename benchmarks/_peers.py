@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from _floors import moving_calls, moving_floor
 from _harness import Call, Turns, add_ratios, fill, milliseconds
-from _networks import TOLERANCE, Case, Networks, make, quality, unavoidable_bytes
+from _networks import CHANNELS, TOLERANCE, Case, Networks, make, quality, unavoidable_bytes
 from _solvers import Build, NotFitting, Solver
 
 LONG_MS = 300.0
 BUDGET_MS = 3000.0
 LIMIT_MS = {"forward": 20_000.0, "both": 12_000.0}
 BOTH_OVER_FORWARD = 2.5  # a guess, to choose how many networks
-SAMPLE = 8  # networks of the second trial: at least a few a thread
+SAMPLE = 8  # times the networks of the last trial in the next one
 ROUNDINGS = 4  # times the rounding of potentials that a residual may have above the tolerance
 
 
@@ -94,10 +94,13 @@ class Bench:
     ) -> dict[str, tuple[int, Solver]]:
         """How many networks each column is timed on, and the solver of so many."""
         build, total = self.found[name], len(networks)
+        count = 1
         each = _each(build, networks.first(1))
-        longest = LIMIT_MS["forward"] * limit
-        if each * total > longest and each * SAMPLE < longest and total > SAMPLE:
-            each = _each(build, networks.first(SAMPLE))
+        longest = max(LIMIT_MS[column] for column in columns) * limit
+        # Many at once take less each, so what one takes says too much.
+        while each * total > longest / 2 and count < total and 2 * each * count < BUDGET_MS:
+            count = min(total, SAMPLE * count)
+            each = _each(build, networks.first(count))
         built: dict[int, Solver] = {}
         chosen = {}
         for column in columns:
@@ -105,6 +108,7 @@ class Bench:
             count = total
             if estimate * total > LIMIT_MS[column] * limit:
                 count = max(1, min(total, int(BUDGET_MS * limit / estimate)))
+                count -= count % CHANNELS if count > CHANNELS else 0
             if count not in built:
                 built[count] = build(networks.first(count))
             chosen[column] = (count, built[count])
@@ -170,6 +174,6 @@ def _each(build: Build, networks: Networks) -> float:
     """Milliseconds a network of a call after one to warm up, if that one is not long enough."""
     solver = build(networks)
     ms = _timed(solver.forward)[0]
-    if ms < LONG_MS:
+    if ms < BUDGET_MS:
         ms = _timed(solver.forward)[0]
     return ms / len(networks)

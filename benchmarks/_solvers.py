@@ -45,7 +45,7 @@ class Solver:
 
     forward: Callable[[], Tensor]
     both: Call
-    iterations: Callable[[], list[int]] | None = None
+    iterations: Callable[[], list[int]] | None = None  # after a forward
 
 
 Build = Callable[[Networks], Solver]
@@ -98,7 +98,7 @@ def scipy_matrices(networks: Networks, kind: str) -> list[Any]:
     rows, columns = pattern(networks.grid)
     size = math.prod(networks.grid)
     order = sparse.coo_matrix((np.arange(1, len(rows) + 1), (rows, columns)), (size, size))
-    layout = order.asformat(kind)
+    layout: Any = order.asformat(kind)
     values = entries(networks).numpy().take(layout.data - 1, axis=1)
     form = type(layout)
     return [form((v, layout.indices, layout.indptr), shape=(size, size)) for v in values]
@@ -204,6 +204,7 @@ def torch_sla_cg(networks: Networks) -> Solver:
 
 
 def torch_dense(networks: Networks) -> Solver:
+    """One matrix after another: a batch of them fails in oneMKL on several threads (torch 2.15)."""
     rows, columns = (torch.from_numpy(index) for index in pattern(networks.grid))
     size = math.prod(networks.grid)
     if size > DENSE_NODES:
@@ -215,7 +216,8 @@ def torch_dense(networks: Networks) -> Solver:
     grad = torch.randn_like(source)
 
     def solve() -> Tensor:
-        return torch.linalg.solve(matrices, source)
+        pairs = zip(matrices, source, strict=True)
+        return torch.stack([torch.linalg.solve(a, b) for a, b in pairs])
 
     def forward() -> Tensor:
         with torch.no_grad():
@@ -244,11 +246,7 @@ def jacobi_cg(networks: Networks) -> Solver:
             raise MemoryError("jacobi_cg.c: expected memory for five fields a thread, got none")
         return v
 
-    def iterations() -> list[int]:
-        solve(networks.source)
-        return counts.tolist()
-
-    return Solver(*with_gradients(networks, lambda: solve), iterations)
+    return Solver(*with_gradients(networks, lambda: solve), counts.tolist)
 
 
 class NotFitting(ValueError):
