@@ -166,9 +166,7 @@ def coarsen(network: Network, axes: Sequence[bool]) -> tuple[Transfer, Network]:
     """The network of every other node along `axes`, and the transfer to and from it."""
     transfer = Transfer(network, axes)
     grid = transfer.coarse
-    edges = {
-        offset: grid.new(network.leak) for offset in half_offsets([n > 1 for n in grid.sizes])
-    }
+    edges = {offset: grid.new(network.leak) for offset in half_offsets([n > 1 for n in grid.sizes])}
     for offset, conductance in network.edges.items():
         for odd in transfer.classes:
             fine = transfer.fine_view(conductance, odd)

@@ -58,8 +58,12 @@ def solve_lines(source: Tensor, conductance: Tensor, leak: Tensor) -> Tensor:
     return potential
 
 
-def inverse(network: Network) -> Tensor:
-    """Inverse matrices (M, N, N) of small networks of N nodes, in row-major order of the grid."""
+def inverse_factors(network: Network) -> Tensor:
+    """W (M, N, N), ``W^T W = A^-1``, of small networks of N nodes, in row-major order of the grid.
+
+    Rows of W are weighted sums of sources. To apply W and then its transpose keeps the digits of
+    sources that sum to zero, of which a large constant would drown in A^-1 itself.
+    """
     grid = network.grid
     leak = grid.inside(network.leak).flatten(1).clone()
     g = leak.new_zeros(leak.shape[0], grid.nodes, grid.nodes)
@@ -70,19 +74,21 @@ def inverse(network: Network) -> Tensor:
         neighbours = nodes.roll([-o for o in offset], axes).flatten()
         g[:, nodes.flatten(), neighbours] += grid.inside(conductance).flatten(1)
     g += g.mT.clone()
-    factor = torch.eye(grid.nodes, dtype=leak.dtype, device=leak.device).expand_as(g).clone()
+    # Edges reach so far in this order, and those that elimination adds no further.
+    reach = max((grid.span(offset) for offset in network.edges), default=0)
+    factor = torch.zeros_like(g)
     totals = leak.clone()
     for k in range(grid.nodes):
-        edges = g[:, k, k + 1 :]
-        tied = edges.abs().sum(1)
+        ahead = slice(k + 1, k + 1 + reach)
+        edges = g[:, k, ahead]
         total = leak[:, k] + edges.sum(1)
         # Nothing but rounding: a part without leak hangs together by this node alone.
-        total = torch.where(total > torch.finfo(g.dtype).eps * tied, total, 0)
+        total = torch.where(total > torch.finfo(g.dtype).eps * edges.abs().sum(1), total, 0)
         totals[:, k] = total
         share = edges * reciprocal(total)[:, None]
-        g[:, k + 1 :, k + 1 :].addcmul_(edges[:, :, None], share[:, None, :])
-        leak[:, k + 1 :].addcmul_(share, leak[:, k, None])
-        factor[:, k + 1 :, k] = share.neg_()
-    half = torch.linalg.inv(factor)
-    half *= reciprocal(totals).sqrt()[:, :, None]
-    return half.mT @ half
+        g[:, ahead, ahead].addcmul_(edges[:, :, None], share[:, None, :])
+        leak[:, ahead].addcmul_(share, leak[:, k, None])
+        factor[:, ahead, k] = share.neg_()
+    one = torch.eye(grid.nodes, dtype=g.dtype, device=g.device)
+    lower = torch.linalg.solve_triangular(factor, one, upper=False, unitriangular=True)
+    return lower.mul_(reciprocal(totals).sqrt()[:, :, None])

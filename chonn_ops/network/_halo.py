@@ -17,6 +17,11 @@ from torch import Tensor
 Offset = tuple[int, ...]
 
 
+def along(axis: int, axes: int) -> Offset:
+    """One step along an axis."""
+    return tuple(int(other == axis) for other in range(axes))
+
+
 def half_offsets(axes: Sequence[bool]) -> list[Offset]:
     """Steps to half of the neighbours, the other half being their negatives; none along an axis
     that is False."""
@@ -55,6 +60,16 @@ class Grid:
     def distance(self, offset: Offset) -> int:
         """What a step means in the flattened field."""
         return sum(o * stride for o, stride in zip(offset, self._strides[1:], strict=True))
+
+    def span(self, offset: Offset) -> int:
+        """How far apart in row-major order a step may lead: across seams, anywhere."""
+        if any(o and ring for o, ring in zip(offset, self.ring, strict=True)):
+            return self.nodes
+        distance, stride = 0, self.nodes
+        for o, n in zip(offset, self.sizes, strict=True):
+            stride //= n
+            distance += o * stride
+        return distance
 
     def view(
         self, field: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[int]

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network._elimination import solve_lines
-from chonn_ops.network._halo import Grid, Network, Offset
-from chonn_ops.network._multigrid import Multigrid
+from chonn_ops.network._halo import Grid, Network, along
+from chonn_ops.network._multigrid import Multigrid, lead_of_axes
 
 # Nodes that are worked on at once: few enough for a CPU's cache, many enough for a GPU.
 _NODES_AT_ONCE = {"cpu": 2**18}
 _NODES_AT_ONCE_ELSEWHERE = 2**24
-# An axis conducts better than another by at most so many factors of 4.
-_MOST = 20
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -30,10 +28,6 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 def _each(factor: Tensor, field: Tensor) -> Tensor:
     """A number for every network, to go with a field."""
     return factor.view(-1, *(1,) * (field.ndim - 1))
-
-
-def _along(axis: int, axes: int) -> Offset:
-    return tuple(int(other == axis) for other in range(axes))
 
 
 def conjugate_gradients(
@@ -68,23 +62,6 @@ def conjugate_gradients(
     return v, iterations, size / torch.where(norm > 0, norm, 1)
 
 
-def _leads(network: Network) -> Tensor:
-    """(M, axes): how often an axis is to be halved alone until all axes conduct alike.
-
-    Halving an axis halves its conductances and doubles those across it: a factor of 4.
-    """
-    axes = len(network.grid.sizes)
-    levels = []
-    for axis in range(axes):
-        g = network.grid.inside(network.edges[_along(axis, axes)]).flatten(1)
-        edges = (g > 0).sum(1)
-        mean = torch.where(g > 0, g.log2(), 0).sum(1) / edges
-        levels.append(torch.where(edges > 0, mean, -math.inf))
-    level = torch.stack(levels, 1)
-    lead = (level - level.amin(1, keepdim=True)).nan_to_num(nan=0) / 2
-    return lead.clamp(max=_MOST).round().int()
-
-
 def _solve_grids(
     source: Tensor,
     conductance: Sequence[Tensor],
@@ -95,14 +72,15 @@ def _solve_grids(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
     grid = Grid(source.shape[1:], ring)
-    edges = {_along(a, len(ring)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
+    edges = {along(a, len(ring)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
     network = Network(grid, edges, grid.pad(leak))
     # A node that nothing is tied to has potential zero, whatever its source.
-    s = grid.pad(source).mul_((network.ties() + network.leak) > 0)
+    tied = (network.ties() + network.leak) > 0
+    s = grid.pad(source).mul_(tied)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
     residual = s.new_zeros(len(s))
     # Networks of the same anisotropy go together: what one gets does not depend on the others.
-    leads, group = _leads(network).unique(dim=0, return_inverse=True)
+    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
     for index, lead in enumerate(leads.tolist()):
         rows = (group == index).nonzero().squeeze(1)
         part = network if len(leads) == 1 else network.pick(rows)
@@ -110,6 +88,7 @@ def _solve_grids(
             part, Multigrid(part, lead), s[rows], tol, max_iterations
         )
         v[rows] = grid.inside(x)
+    v.mul_(grid.inside(tied))
     return v, iterations, residual
 
 
@@ -209,7 +188,11 @@ def solve(
     for row in rows.split(max(1, at_once // max(1, math.prod(sizes)))):
         b, c = row // channels, row % channels
         shape = (len(row), *(sizes[axis] for axis in long))
-        s, l, *g = (f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide))
-        x, iterations[b, c], residual[b, c] = _solve_networks(s, g, l, rings, tol, max_iterations)
+        s, leaks, *g = (
+            f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
+        )
+        x, iterations[b, c], residual[b, c] = _solve_networks(
+            s, g, leaks, rings, tol, max_iterations
+        )
         v[b, c] = x.reshape(len(row), *sizes)
     return v.movedim(1, -1), iterations, residual
