@@ -1,4 +1,4 @@
-"""Compiles the scan kernel at install time; without a compiler the install goes on without it.
+"""Compiles the C kernels at install time; without a compiler the install goes on without it.
 
 ``python hatch_build.py`` compiles in place for development.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import runpy
 import sys
 import sysconfig
 import tempfile
@@ -20,8 +21,10 @@ except ImportError:  # run as a script
     BuildHookInterface = object
 
 ROOT = Path(__file__).parent
-SOURCES = Path("chonn_ops", "scan", "csrc")
-KERNEL = Path("chonn_ops", "scan", "_kernel" + (".pyd" if os.name == "nt" else ".so"))
+# It loads what this builds, and says from which folders; it needs no installed package.
+LIBRARY = runpy.run_path(str(ROOT / "chonn_ops" / "_library.py"))
+SOURCES = [Path("chonn_ops", folder) for folder in LIBRARY["SOURCES"]]
+KERNEL = Path("chonn_ops", LIBRARY["KERNEL"])
 
 # No -ffast-math: where it reaches the linker, gcc adds a start-up file that flushes the whole
 # process's denormals to zero. -fno-wrapv: Python's own flags often bring -fwrapv, under which gcc
@@ -43,7 +46,11 @@ def _x86_only() -> bool:
 
 
 def compile_kernel(root: Path = ROOT) -> Path:
-    """Compile ``csrc`` into one shared library next to `_cpu.py`; raises where that fails."""
+    """Compile all sources into one shared library; raises where that fails.
+
+    A folder has ``generic.c``, a file for each instruction set, compiled with its flags, and
+    ``dispatch.c``, which is told which of them there are.
+    """
     import_module("setuptools")  # brings distutils, which Python 3.12 dropped
     from distutils import ccompiler
     from distutils.errors import CompileError, LinkError
@@ -53,24 +60,32 @@ def compile_kernel(root: Path = ROOT) -> Path:
     customize_compiler(compiler)
     target = root / KERNEL
 
-    def build(folder: str, openmp: list[str]) -> None:
+    version = LIBRARY["interface_version"](root / "chonn_ops")
+
+    def compile_folder(sources: Path, output: str, openmp: list[str]) -> list[str]:
         def compile_source(name: str, flags: list[str], macros: list[tuple[str, str]]) -> list[str]:
             return compiler.compile(
-                [str(SOURCES / f"{name}.c")],
-                output_dir=folder,
+                [str(sources / f"{name}.c")],
+                output_dir=output,
                 macros=macros,
                 extra_postargs=[*FLAGS, *openmp, *flags],
             )
 
         objects = compile_source("generic", [], [])
-        macros = []
+        macros = [("CHONN_INTERFACE", f"{version}LL")]
         for isa, flags in X86_FLAGS.items() if _x86_only() else ():
             try:
                 objects += compile_source(isa, flags, [])
             except CompileError:  # a compiler older than the instruction set
                 continue
             macros.append((f"HAVE_{isa.upper()}", "1"))
-        objects += compile_source("dispatch", [], macros)
+        return objects + compile_source("dispatch", [], macros)
+
+    def build(folder: str, openmp: list[str]) -> None:
+        objects = []
+        for sources in SOURCES:
+            if sources.is_dir():
+                objects += compile_folder(sources, folder, openmp)
         linked = str(Path(folder, target.name))
         compiler.link_shared_object(objects, linked, extra_postargs=openmp)
         # A rename, so that a process that has the old library loaded keeps it.
@@ -106,7 +121,7 @@ class KernelBuildHook(BuildHookInterface):
             (root / KERNEL).unlink(missing_ok=True)
             reason = " ".join(str(error).split())
             print(
-                f"chonn-ops: no compiled scan kernel ({reason}); scans fall back to PyTorch.",
+                f"chonn-ops: no compiled kernel ({reason}); scans fall back to PyTorch.",
                 file=sys.stderr,
             )
             return

@@ -102,19 +102,15 @@ def _parser() -> argparse.ArgumentParser:
 def _info(_arguments: argparse.Namespace) -> None:
     import torch
 
-    from chonn_ops import scan
+    from chonn_ops import _library, scan
 
     print(f"chonn-ops {__version__}, Python {platform.python_version()}, {platform.platform()}")
     print(", ".join(f"{name} {_version_of(name)}" for name in INFO_PACKAGES))
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(f"torch threads: {torch.get_num_threads()}; CUDA device: {cuda}")
     print(f"timm and neuraloperator know chonn-ops after `import torch`: {_autoload_state()}")
-    backends = scan.available_backends()
-    print(f"scan backends: {', '.join(backends)}")
-    if "cpu" in backends:
-        print("C kernel: built")
-    else:
-        print("C kernel: not built, CPU scans use the slower torch backend")
+    print(f"scan backends: {', '.join(scan.available_backends())}")
+    print(f"C kernel: {_library.state()}")
 
 
 def _autoload_state() -> str:

@@ -1,21 +1,16 @@
-"""The compiled kernel (``csrc/``) through ctypes, which releases the GIL: its library, and the
-arguments of a call.
-"""
+"""The compiled kernel (``csrc/``): the arguments of a call."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from chonn_ops._library import Operator, operator
 from chonn_ops.scan._checkpoints import spacing
 from chonn_ops.scan._walks import Loops, Walk
 
-_ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 _TYPES = {torch.bfloat16: 1, torch.float16: 2}  # enum scan_type of csrc/scan.h; 0 for the rest
 _STREAMS = ("u", "delta", "b", "c", "grad_y", "y", "grad_u", "grad_delta", "grad_b", "grad_c")
 _TENSORS = (
@@ -55,40 +50,14 @@ class _Arguments(ctypes.Structure):
     )
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    folder = Path(__file__).parent
-    for path in sorted((*folder.glob("_kernel*.so"), *folder.glob("_kernel*.pyd"))):
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:  # built for another machine
-            continue
-        isa_and_precision = (ctypes.c_int32, ctypes.c_int32)
-        library.chonn_scan_lanes.argtypes = isa_and_precision
-        library.chonn_scan_lanes.restype = ctypes.c_int32
-        for name in ("workspace", "forward", "backward"):
-            call = getattr(library, f"chonn_scan_{name}")
-            call.argtypes = (*isa_and_precision, ctypes.POINTER(_Arguments))
-            call.restype = ctypes.c_int64 if name == "workspace" else None
-        return library
-    return None
+def _operator() -> Operator | None:
+    return operator("scan", _Arguments)
 
 
-@cache
 def available_isas() -> tuple[str, ...]:
     """Instruction sets that the build contains and this processor runs, slowest first."""
-    library = _library()
-    if library is None:
-        return ()
-    return tuple(isa for i, isa in enumerate(_ISAS) if library.chonn_scan_lanes(i, 0))
-
-
-def _isa() -> int:
-    known = available_isas()
-    isa = os.environ.get("CHONN_SCAN_ISA") or known[-1]
-    if isa not in known:
-        raise ValueError(f"CHONN_SCAN_ISA: expected one of {', '.join(known)}, got {isa!r}")
-    return _ISAS.index(isa)
+    scan = _operator()
+    return scan.isas if scan else ()
 
 
 def _loops(loops: Loops) -> _Loops:
@@ -111,12 +80,13 @@ class Call:
     def __init__(
         self, u: Tensor, decay: Tensor, dtype: torch.dtype, walks: tuple[Walk, ...]
     ) -> None:
-        library = _library()
-        assert library is not None
-        self.library, self.isa, self.double = library, _isa(), dtype == torch.float64
+        operator = _operator()
+        assert operator is not None
+        self.operator, self.isa = operator, operator.isa("CHONN_SCAN_ISA")
+        self.double = dtype == torch.float64
         self.dtype, self.shape = dtype, u.shape
         (B, P, D), N = u.shape, decay.shape[1]
-        lanes = library.chonn_scan_lanes(self.isa, self.double)
+        lanes = operator.lanes(self.isa, self.double)
         self.blocks, self.lanes = -(-D // lanes), lanes
         # As many threads as PyTorch uses, but none for less work than it takes to wake it.
         self.threads = min(torch.get_num_threads(), 1 + B * P * D * N // 32768)
@@ -177,6 +147,6 @@ class Call:
         if segments > 1:
             ends = (lines, segments, self.blocks, arguments.states, self.lanes)
             self.set(ends=self.empty(*ends), turns=self.empty(*ends[:3], self.lanes))
-        size = self.library.chonn_scan_workspace(self.isa, self.double, arguments)
+        size = self.operator.workspace(self.isa, self.double, arguments)
         self.set(workspace=self.empty(self.threads * size))
-        getattr(self.library, f"chonn_scan_{name}")(self.isa, self.double, arguments)
+        self.operator.call[name](self.isa, self.double, arguments)

@@ -18,6 +18,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C com
 def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    (tmp_path / "chonn_ops").mkdir()
+    shutil.copy(ROOT / "chonn_ops" / "_library.py", tmp_path / "chonn_ops")
     shutil.copytree(
         ROOT / "chonn_ops" / "scan",
         tmp_path / "chonn_ops" / "scan",
@@ -43,13 +45,26 @@ def _run_hook(tree):
     return build_data
 
 
+DENORMALS = """
+import ctypes, sys
+import numpy as np
+tiny = np.array([1e-310]), np.array([1e-40], dtype=np.float32)
+def alive(): return all((x * x.dtype.type(0.5) != 0).all() for x in tiny)
+assert alive()
+ctypes.CDLL(sys.argv[1])
+assert alive(), "loading the kernel flushes denormals to zero"
+"""
+
+
 @needs_compiler
-def test_build_tags_the_wheel_for_this_platform(source_tree, capfd):
+def test_build_tags_the_wheel_for_this_platform_and_leaves_denormals_alone(source_tree, capfd):
     build_data = _run_hook(source_tree)
     assert build_data["pure_python"] is False
     assert build_data["tag"].startswith("py3-none-")
-    assert [path.suffix for path in source_tree.glob("chonn_ops/scan/_kernel*")] == [".so"]
-    assert "no compiled scan kernel" not in capfd.readouterr().err
+    assert [path.suffix for path in source_tree.glob("chonn_ops/_kernel*")] == [".so"]
+    assert "no compiled kernel" not in capfd.readouterr().err
+    (library,) = source_tree.glob("chonn_ops/_kernel*")
+    subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)
 
 
 FALLBACK = """
@@ -73,7 +88,7 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
     monkeypatch.setenv("CC", compiler)
     assert _run_hook(source_tree) == {}
     (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("chonn-ops:")]
-    assert "no compiled scan kernel" in line
+    assert "no compiled kernel" in line
     assert compiler in line
     command = [sys.executable, "-c", FALLBACK, str(source_tree)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=source_tree)
@@ -100,21 +115,3 @@ def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, mon
         " kirchhoff_scan(*args, backend='reference'))\n"
     )
     subprocess.run([sys.executable, "-c", script, str(source_tree)], check=True, cwd=source_tree)
-
-
-DENORMALS = """
-import ctypes, sys
-import numpy as np
-tiny = np.array([1e-310]), np.array([1e-40], dtype=np.float32)
-def alive(): return all((x * x.dtype.type(0.5) != 0).all() for x in tiny)
-assert alive()
-ctypes.CDLL(sys.argv[1])
-assert alive(), "loading the kernel flushes denormals to zero"
-"""
-
-
-@needs_compiler
-def test_loading_the_kernel_leaves_denormals_alone(source_tree):
-    _run_hook(source_tree)
-    (library,) = source_tree.glob("chonn_ops/scan/_kernel*")
-    subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)

@@ -1,4 +1,5 @@
-/* The exported functions. HAVE_AVX2 and HAVE_AVX512 say which kernels the build contains. */
+/* The exported functions. HAVE_AVX2 and HAVE_AVX512 say which kernels the build contains,
+ * CHONN_INTERFACE is the digest of all C sources that chonn_ops/_library.py takes. */
 
 #include <stddef.h>
 
@@ -28,6 +29,12 @@ static const struct scan_kernel *kernel(int isa, int is_double) {
         return NULL;
     }
 }
+
+/* Of the whole library: what was built from other sources than lie beside it is not run. */
+EXPORT int64_t chonn_interface_version(void) { return CHONN_INTERFACE; }
+
+/* Bytes: the caller's mirror of the struct must have as many. */
+EXPORT int64_t chonn_scan_arguments(void) { return sizeof(struct scan_args); }
 
 /* Channels a vector holds; 0 where the instruction set is missing. */
 EXPORT int32_t chonn_scan_lanes(int32_t isa, int32_t is_double) {

@@ -24,7 +24,7 @@ struct scan_loops {
     int64_t size[2], stride[2];
 };
 
-/* Mirrored field by field in _cpu.py. One call is one walk: every line of every batch. Tensors
+/* Mirrored field by field in _native.py. One call is one walk: every line of every batch. Tensors
  * without strides are contiguous; NULL marks an absent one. */
 struct scan_args {
     int64_t batches, channels, states;

@@ -1,0 +1,163 @@
+/* From a network to a smaller one of the same kind (black-box multigrid: Dendy, J. Comput. Phys. 48,
+ * 1982). Every second node of the halved axes stays; the potential of a node between them is the
+ * mean of its neighbours' potentials, weighted by the conductances to them. With that the power
+ * sum g (v_p - v_q)^2 of an edge is a sum over pairs of coarse nodes: with weights P_p and P_q and
+ * delta = P_p - P_q, which sums to zero,
+ *     g (v_p - v_q)^2 = - sum over pairs a < b of g delta_a delta_b (v_a - v_b)^2.
+ * So coarse edges are sums over fine ones: resistors in series along an edge become one. A leak is
+ * shared out by the weights.
+ * Included once per precision. */
+
+INLINE vec NAME(positive)(vec value) { return NAME(where)(value > 0, value); }
+
+/* Conductance from node p one way: forwards it is the node's own edge, backwards the other's. */
+INLINE vec NAME(edge_at)(const struct NAME(level) *l, int64_t p, int o, int forwards) {
+    return forwards ? l->edge[o][p] : l->edge[o][p - l->grid.step[o]];
+}
+
+/* Weights of the nodes of one set. Ways out of a node count by their part along the set's axes:
+ * the others lead to nodes taken to be at its own potential. */
+APART void NAME(weigh)(const struct NAME(level) *fine, const struct grid *coarse, int set) {
+    const struct grid *grid = &fine->grid;
+    const int count = weights(grid), corners = CORNERS(AXES);
+    EACH_ROW(coarse) for (int64_t x = 0; x < coarse->n[2]; x++) {
+        const int64_t cell = ROW(coarse) + x;
+        vec *own = fine->weight + cell * count;
+        for (int c = 0; c < corners; c++)
+            if (!(c & ~set)) own[weight_index(set, c)] = NAME(splat)(0);
+        if (!between(grid, set, z, y, x)) continue;
+        const int64_t p = origin(grid, z, y, x) + corner(grid, set);
+        vec towards[27];
+        memset(towards, 0, sizeof towards);
+        for (int o = 0; o < grid->steps; o++)
+            for (int forwards = 0; forwards < 2; forwards++) {
+                int way = 0;
+                for (int axis = 0; axis < AXES; axis++) {
+                    const int step = set >> (AXES - 1 - axis) & 1 ? grid->way[o][axis] : 0;
+                    way = 3 * way + 1 + (forwards ? step : -step);
+                }
+                towards[way] += NAME(edge_at)(fine, p, o, forwards);
+            }
+        vec sum = NAME(splat)(0);
+        for (int way = 0; way < 27; way++) {
+            int moved = 0, up = 0; /* along which axes, and along which of them forwards */
+            for (int bit = 0, rest = way; bit < AXES; bit++, rest /= 3) {
+                moved |= (rest % 3 != 1) << bit;
+                up |= (rest % 3 == 2) << bit;
+            }
+            if (!moved || moved & ~set) continue;
+            const int rest = set & ~moved; /* what the neighbour lies between */
+            const vec g = NAME(positive)(towards[way]);
+            sum += g;
+            const vec *other = fine->weight + (cell + corner(coarse, up)) * count;
+            for (int c = 0; c < corners; c++) {
+                if (c & ~rest) continue;
+                const vec w = rest ? other[weight_index(rest, c)] : NAME(splat)(1);
+                own[weight_index(set, c | up)] += g * w;
+            }
+        }
+        const vec inverse = NAME(inverse)(sum);
+        for (int c = 0; c < corners; c++)
+            if (!(c & ~set)) own[weight_index(set, c)] *= inverse;
+    }
+}
+
+/* One cell's share of the coarse network. Local nodes count in threes, axis 2 fastest. */
+INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
+                            const struct NAME(level) *coarse, int64_t z, int64_t y, int64_t x) {
+    const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    const int corners = CORNERS(axes), locals = axes == 1 ? 3 : axes == 2 ? 9 : 27;
+    const int64_t cell = small->first + z * small->stride[0] + y * small->stride[1] + x;
+    const int64_t i[AXES] = {z, y, x};
+    struct places along[AXES];
+    for (int axis = 0; axis < AXES; axis++)
+        along[axis] = places_along(grid, small, axis, i[axis]);
+    vec share[27][8];
+    int64_t at[27];
+#pragma GCC unroll 1
+    for (int local = 0; local < locals; local++) {
+        const int t[AXES] = {local / 9, local / 3 % 3, local % 3};
+        int set = 0, up = 0, exists = 1, own = 1;
+        at[local] = grid->first;
+        for (int axis = AXES - axes; axis < AXES; axis++) {
+            const int bit = 1 << (AXES - 1 - axis);
+            exists &= along[axis].at[t[axis]] >= 0;
+            at[local] += along[axis].at[t[axis]] * grid->stride[axis];
+            if (t[axis] == 1) set |= bit;
+            if (t[axis] == 2) up |= bit, own = 0;
+        }
+        if (!exists) at[local] = -1;
+        const vec *w = fine->weight + (cell + corner(small, up)) * weights(grid);
+        for (int c = 0; c < corners; c++) {
+            const int rest = c & ~up;
+            share[local][c] = !exists || (c & up) != up || rest & ~set ? NAME(splat)(0)
+                              : set ? w[weight_index(set, rest)] : NAME(splat)(1);
+        }
+        if (exists && own)
+            for (int c = 0; c < corners; c++)
+                coarse->leak[cell + corner(small, c)] += share[local][c] * fine->leak[at[local]];
+    }
+    vec pairs[8][8];
+    memset(pairs, 0, sizeof pairs);
+#pragma GCC unroll 1
+    for (int a = 0; a < locals; a++) {
+        if (at[a] < 0) continue;
+#pragma GCC unroll 1
+        for (int o = 0; o < grid->steps; o++) {
+            int b = 0, exists = 1, shared = 0;
+            for (int axis = AXES - axes; axis < AXES; axis++) {
+                const int t = axis == 0 ? a / 9 : axis == 1 ? a / 3 % 3 : a % 3;
+                const int step = grid->way[o][axis];
+                int to = t + step;
+                if (to == 1 && step && along[axis].at[1] < 0) to += step;
+                exists &= to >= 0 && to <= 2;
+                shared |= t == 2 && to == 2; /* the next cell's edge */
+                b = 3 * b + to;
+            }
+            if (!exists || shared || at[b] < 0) continue;
+            const vec g = fine->edge[o][at[a]];
+            vec delta[8];
+            for (int c = 0; c < corners; c++) delta[c] = share[a][c] - share[b][c];
+            for (int c = 0; c < corners; c++)
+                for (int d = c + 1; d < corners; d++) pairs[c][d] -= g * delta[c] * delta[d];
+        }
+    }
+    for (int o = 0; o < small->steps; o++)
+        for (int c = 0; c < corners; c++) {
+            int to = 0, inside = 1;
+            for (int axis = AXES - axes; axis < AXES; axis++) {
+                const int bit = AXES - 1 - axis, t = (c >> bit & 1) + small->way[o][axis];
+                inside &= t == 0 || t == 1;
+                to |= (t & 1) << bit;
+            }
+            if (inside)
+                coarse->edge[o][cell + corner(small, c)] += c < to ? pairs[c][to] : pairs[to][c];
+        }
+}
+
+/* Weights between two levels, and the coarser level's network. */
+APART void NAME(coarsen)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
+    const struct grid *grid = &coarse->grid;
+    const int count = weights(grid);
+    memset(fine->weight, 0, (size_t)(grid->all * count) * sizeof(vec));
+    for (int size = 1; size <= grid->axes; size++)
+        for (int set = 1; set < CORNERS(grid->axes); set++)
+            if (__builtin_popcount((unsigned)set) == size) {
+                NAME(weigh)(fine, grid, set);
+                NAME(wrap)(grid, fine->weight, count);
+            }
+    memset(coarse->leak, 0, (size_t)grid->all * sizeof(vec));
+    for (int o = 0; o < grid->steps; o++)
+        memset(coarse->edge[o], 0, (size_t)grid->all * sizeof(vec));
+    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++)
+        if (grid->axes == 2)
+            NAME(lump_cell)(2, fine, coarse, z, y, x);
+        else
+            NAME(lump_cell)(3, fine, coarse, z, y, x);
+    NAME(fold)(grid, coarse->leak);
+    for (int o = 0; o < grid->steps; o++) {
+        NAME(fold)(grid, coarse->edge[o]);
+        NAME(wrap)(grid, coarse->edge[o], 1);
+    }
+    NAME(invert)(coarse);
+}

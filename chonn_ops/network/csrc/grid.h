@@ -1,0 +1,72 @@
+/* The nodes of one level: a box with a margin of one node on either side of every axis that has
+ * more than one node. In the margin conductances and potentials are zero, but for rings: there it
+ * repeats the other side. So no sweep asks where an edge ends. */
+
+enum {
+    AXES = 3,
+    STEPS_MAX = 13, /* half the neighbours of a node of a coarse network in 3-D */
+};
+
+struct grid {
+    int axes; /* that have an edge: the last ones of three */
+    int64_t n[AXES], stride[AXES], first, all;
+    int ring[AXES], halved[AXES]; /* halved: on the way to the next coarser level */
+    int steps;                    /* edges of a node that lead forwards */
+    int64_t step[STEPS_MAX];      /* how far along the array */
+    int8_t way[STEPS_MAX][AXES];
+};
+
+/* Strides and edges of a box of n nodes. `wide`: edges to all of the 3^axes neighbours, as coarse
+ * networks have, instead of along the axes alone. */
+static void lay_out(struct grid *grid, int wide) {
+    int64_t stride = 1;
+    grid->first = 0;
+    for (int axis = AXES - 1; axis >= 0; axis--) {
+        const int margin = axis >= AXES - grid->axes;
+        grid->stride[axis] = stride;
+        if (margin) grid->first += stride;
+        stride *= grid->n[axis] + 2 * margin;
+    }
+    grid->all = stride;
+    grid->steps = 0;
+    const int planes = grid->axes > 2, rows = grid->axes > 1;
+    for (int z = 0; z <= planes; z++)
+        for (int y = z ? -rows : 0; y <= rows; y++)
+            for (int x = z || y ? -1 : 1; x <= 1; x++) {
+                const int8_t way[AXES] = {(int8_t)z, (int8_t)y, (int8_t)x};
+                if (wide || !!z + !!y + !!x == 1) {
+                    memcpy(grid->way[grid->steps], way, sizeof way);
+                    grid->step[grid->steps++] =
+                        z * grid->stride[0] + y * grid->stride[1] + x * grid->stride[2];
+                }
+            }
+}
+
+/* The next coarser level keeps every second node of the halved axes. */
+static void halve(const struct grid *fine, struct grid *coarse) {
+    *coarse = *fine;
+    for (int axis = 0; axis < AXES; axis++) {
+        if (fine->halved[axis]) coarse->n[axis] = (fine->n[axis] + 1) / 2;
+        coarse->halved[axis] = 0;
+    }
+    lay_out(coarse, 1);
+}
+
+static inline int64_t nodes(const struct grid *grid) {
+    return grid->n[0] * grid->n[1] * grid->n[2];
+}
+
+#define EACH_ROW(grid)                                                                          \
+    for (int64_t z = 0; z < (grid)->n[0]; z++)                                                  \
+        for (int64_t y = 0; y < (grid)->n[1]; y++)
+#define ROW(grid) ((grid)->first + z * (grid)->stride[0] + y * (grid)->stride[1])
+
+/* Sweeps exist once for each number of edges, which is a constant inside; more arguments follow. */
+#define FOR_STEPS(steps, sweep, ...)                                                            \
+    switch (steps) {                                                                            \
+    case 1: sweep(1, __VA_ARGS__); break;                                                       \
+    case 2: sweep(2, __VA_ARGS__); break;                                                       \
+    case 3: sweep(3, __VA_ARGS__); break;                                                       \
+    case 4: sweep(4, __VA_ARGS__); break;                                                       \
+    default: sweep(STEPS_MAX, __VA_ARGS__);                                                     \
+    }

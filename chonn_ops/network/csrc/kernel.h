@@ -1,0 +1,43 @@
+/* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
+ *
+ * A group is as many networks as a vector has lanes. All lanes walk the same grid in step, so that
+ * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors. */
+
+#include <math.h>
+#include <string.h>
+
+#include "network.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+static inline int thread_number(void) { return omp_get_thread_num(); }
+#else
+static inline int thread_number(void) { return 0; }
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+/* Big functions stay apart: inlined into each other they compile for minutes. */
+#define APART static __attribute__((noinline, noclone))
+
+#include "grid.h"
+#include "plan.h"
+#include "cells.h"
+#include "half.h"
+
+#define REAL float
+#define INTEGER int32_t
+#define NAME(x) x##_float
+#include "real.h"
+#undef REAL
+#undef INTEGER
+#undef NAME
+
+#define REAL double
+#define INTEGER int64_t
+#define NAME(x) x##_double
+#include "real.h"
+
+const struct network_kernel KERNEL[2] = {
+    {run_solve_float, run_workspace_float, VECTOR_BYTES / 4},
+    {run_solve_double, run_workspace_double, VECTOR_BYTES / 8},
+};

@@ -1,0 +1,25 @@
+/* Everything of one precision. `vec` is one value of every network of a group. */
+typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES)));
+typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
+#define vec NAME(vec)
+#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
+
+INLINE vec NAME(splat)(REAL value) { return (vec){} + value; }
+
+/* value where mask is set, else zero: also where value is NaN. */
+INLINE vec NAME(where)(NAME(mask) mask, vec value) { return (vec)(mask & (NAME(mask))value); }
+
+/* 1 / value; 0 where that is not positive: a node without edges and leak has no potential. */
+INLINE vec NAME(inverse)(vec value) { return NAME(where)(value > 0, 1 / value); }
+
+#include "level.h"
+#include "pack.h"
+#include "eliminate.h"
+#include "coarsen.h"
+#include "smooth.h"
+#include "transfer.h"
+#include "cycle.h"
+#include "solve.h"
+
+#undef vec
+#undef LANES

@@ -1,0 +1,63 @@
+/* Gauss-Seidel sweeps: forwards from zero before the coarser network is asked, backwards after,
+ * which makes the whole preconditioner symmetric. What comes from a ring's other side is taken as
+ * it was before the sweep. Included once per precision. */
+
+INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
+    for (int64_t p = row; p < row + l->grid.n[2]; p++) {
+        vec sum = l->r[p];
+        for (int o = 0; o < steps; o++) {
+            const int64_t q = p - l->grid.step[o];
+            sum += l->edge[o][q] * l->x[q];
+        }
+        l->x[p] = sum * l->inverse[p];
+    }
+}
+
+INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
+    for (int64_t p = row + l->grid.n[2] - 1; p >= row; p--) {
+        vec sum = l->r[p];
+        for (int o = 0; o < steps; o++) {
+            const int64_t q = p - l->grid.step[o];
+            sum += l->edge[o][q] * l->x[q];
+        }
+        for (int o = 0; o < steps; o++) sum += l->edge[o][p] * l->x[p + l->grid.step[o]];
+        l->x[p] = sum * l->inverse[p];
+    }
+}
+
+/* to = r - A x, by differences of potentials. */
+INLINE void NAME(residual_row)(const int steps, const struct NAME(level) *l, const vec *x,
+                               int64_t row, vec *to) {
+    for (int64_t p = row; p < row + l->grid.n[2]; p++) {
+        vec sum = l->r[p] - l->leak[p] * x[p];
+        for (int o = 0; o < steps; o++) {
+            const int64_t step = l->grid.step[o];
+            sum += l->edge[o][p] * (x[p + step] - x[p]);
+            sum += l->edge[o][p - step] * (x[p - step] - x[p]);
+        }
+        to[p] = sum;
+    }
+}
+
+/* The same after a forward sweep from zero, where there is no ring: what the sweep left out. */
+INLINE void NAME(left_row)(const int steps, const struct NAME(level) *l, int64_t row, vec *to) {
+    for (int64_t p = row; p < row + l->grid.n[2]; p++) {
+        vec sum = NAME(splat)(0);
+        for (int o = 0; o < steps; o++) sum += l->edge[o][p] * l->x[p + l->grid.step[o]];
+        to[p - row] = sum;
+    }
+}
+
+APART void NAME(smooth_forwards)(const struct NAME(level) *l) {
+    if (NAME(has_ring)(&l->grid)) NAME(clear_margin)(&l->grid, l->x, 1);
+    EACH_ROW(&l->grid) FOR_STEPS(l->grid.steps, NAME(forward_row), l, ROW(&l->grid))
+    NAME(wrap)(&l->grid, l->x, 1);
+}
+
+APART void NAME(smooth_backwards)(const struct NAME(level) *l) {
+    const struct grid *grid = &l->grid;
+    NAME(wrap)(grid, l->x, 1);
+    for (int64_t z = grid->n[0] - 1; z >= 0; z--)
+        for (int64_t y = grid->n[1] - 1; y >= 0; y--)
+            FOR_STEPS(grid->steps, NAME(backward_row), l, ROW(grid))
+}

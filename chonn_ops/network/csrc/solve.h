@@ -1,0 +1,207 @@
+/* Conjugate gradients, each network until its own residual is small enough; the outermost loops.
+ * Included once per precision. */
+
+static int64_t NAME(bytes)(const struct plan *plan) {
+    struct NAME(solver) solver;
+    const int64_t taken = NAME(place_solver)(plan, &solver, NULL);
+    return (taken * (int64_t)sizeof(vec) + 63) / 64 * 64;
+}
+
+
+/* NaN for networks that hold any value that is not finite, else 0. */
+static vec NAME(poison)(const struct NAME(level) *l) {
+    vec sum = NAME(splat)(0);
+    for (int o = -2; o < l->grid.steps; o++) {
+        const vec *field = o == -2 ? l->leak : o == -1 ? l->r : l->edge[o];
+        EACH_ROW(&l->grid) {
+            vec row = NAME(splat)(0);
+            for (int64_t p = ROW(&l->grid); p < ROW(&l->grid) + l->grid.n[2]; p++)
+                row += field[p] * 0;
+            sum += row;
+        }
+    }
+    return sum;
+}
+
+/* Scale sources to at most 1 by powers of two: their squares neither overflow nor vanish. */
+static vec NAME(normalize)(const struct NAME(level) *l) {
+    const struct grid *grid = &l->grid;
+    vec most = NAME(splat)(0), scale, inverse;
+    EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
+        const vec above = NAME(positive)(l->r[p] - most), below = NAME(positive)(-l->r[p] - most);
+        most += above + NAME(positive)(below - above);
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        int exponent = 0;
+        if (most[lane] > 0 && isfinite(most[lane])) frexp((double)most[lane], &exponent);
+        scale[lane] = (REAL)ldexp(1, exponent);
+        inverse[lane] = (REAL)ldexp(1, -exponent);
+    }
+    EACH_ROW(grid)
+        for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) l->r[p] *= inverse;
+    return scale;
+}
+
+/* Rows are summed apart: long sums in one register would lose digits. */
+#define SUM(grid, term)                                                                         \
+    ({                                                                                          \
+        vec sum = {};                                                                           \
+        EACH_ROW(grid) {                                                                        \
+            vec part = {};                                                                      \
+            for (int64_t p = ROW(grid); p < ROW(grid) + (grid)->n[2]; p++) part += (term);      \
+            sum += part;                                                                        \
+        }                                                                                       \
+        sum;                                                                                    \
+    })
+
+/* q = A p with p's margin in place; returns p . q. */
+INLINE vec NAME(apply_row)(const int steps, const struct NAME(level) *l, const vec *v, int64_t row,
+                           vec *to) {
+    vec power = NAME(splat)(0);
+    for (int64_t p = row; p < row + l->grid.n[2]; p++) {
+        vec sum = l->leak[p] * v[p];
+        for (int o = 0; o < steps; o++) {
+            const int64_t step = l->grid.step[o];
+            sum += l->edge[o][p] * (v[p] - v[p + step]);
+            sum += l->edge[o][p - step] * (v[p] - v[p - step]);
+        }
+        to[p] = sum;
+        power += sum * v[p];
+    }
+    return power;
+}
+
+/* Returns the squares of the residuals over those of the sources. */
+APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, vec poison,
+                         int32_t *iterations) {
+    struct NAME(level) *l = s->level;
+    const struct grid *grid = &l->grid;
+    const vec sources = SUM(grid, l->r[p] * l->r[p]);
+    const REAL enough = (REAL)(a->tolerance * a->tolerance);
+    vec residuals = sources, power = NAME(splat)(1);
+    int active[LANES], left = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        active[lane] = sources[lane] > 0 && poison[lane] == 0;
+        iterations[lane] = 0;
+        left += active[lane];
+    }
+    memset(s->v, 0, (size_t)grid->all * sizeof(vec));
+    memset(s->p, 0, (size_t)grid->all * sizeof(vec));
+    for (int count = 0; left && count < a->iterations_max; count++) {
+        NAME(cycle)(s, 0);
+        const vec next = SUM(grid, l->r[p] * l->x[p]);
+        vec beta = NAME(splat)(0), alpha = beta;
+        for (int lane = 0; lane < LANES; lane++)
+            if (active[lane] && count) beta[lane] = next[lane] / power[lane];
+        power = next;
+        EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++)
+            s->p[p] = l->x[p] + beta * s->p[p];
+        NAME(wrap)(grid, s->p, 1);
+        vec dissipated = NAME(splat)(0);
+        EACH_ROW(grid)
+            dissipated += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, ROW(grid), s->q)
+                                           : NAME(apply_row)(3, l, s->p, ROW(grid), s->q);
+        for (int lane = 0; lane < LANES; lane++) {
+            if (!active[lane]) continue;
+            iterations[lane]++;
+            if (dissipated[lane] > 0 && isfinite(power[lane])) {
+                alpha[lane] = power[lane] / dissipated[lane];
+            } else { /* no further: rounding, or a part of the network without leak */
+                active[lane] = 0;
+                left--;
+            }
+        }
+        vec squares = NAME(splat)(0);
+        EACH_ROW(grid) {
+            vec part = NAME(splat)(0);
+            for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
+                s->v[p] += alpha * s->p[p];
+                l->r[p] -= alpha * s->q[p];
+                part += l->r[p] * l->r[p];
+            }
+            squares += part;
+        }
+        for (int lane = 0; lane < LANES; lane++) {
+            if (!active[lane]) continue;
+            residuals[lane] = squares[lane];
+            if (!(squares[lane] > enough * sources[lane])) {
+                active[lane] = 0;
+                left--;
+            }
+        }
+    }
+    for (int lane = 0; lane < LANES; lane++)
+        residuals[lane] = sources[lane] > 0 ? residuals[lane] / sources[lane] : 0;
+    return residuals;
+}
+
+/* Elimination alone; the residual is what rounding leaves. */
+APART vec NAME(eliminate)(struct NAME(solver) *s) {
+    struct NAME(level) *l = s->level;
+    const struct grid *grid = &l->grid;
+    const vec sources = SUM(grid, l->r[p] * l->r[p]);
+    NAME(factorize)(l, &s->bottom);
+    NAME(clear_margin)(grid, l->x, 1);
+    NAME(solve_exactly)(l, &s->bottom);
+    NAME(wrap)(grid, l->x, 1);
+    EACH_ROW(grid) FOR_STEPS(grid->steps, NAME(residual_row), l, l->x, ROW(grid), l->r)
+    const vec residuals = SUM(grid, l->r[p] * l->r[p]);
+    vec relative;
+    for (int lane = 0; lane < LANES; lane++)
+        relative[lane] = sources[lane] > 0 ? residuals[lane] / sources[lane] : 0;
+    return relative;
+}
+
+APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *s,
+                              struct NAME(group) group) {
+    struct NAME(level) *l = s->level;
+    const struct grid *grid = &l->grid;
+    int32_t iterations[LANES];
+    for (int o = 0; o < grid->steps; o++)
+        NAME(pack_edges)(a, AXES - 1 - o, group, grid, l->edge[o]);
+    NAME(pack)(a, &a->leak, group, grid, l->leak);
+    NAME(pack)(a, &a->source, group, grid, l->r);
+    const vec poison = NAME(poison)(l), scale = NAME(normalize)(l);
+    vec residuals;
+    if (s->count == 1) {
+        residuals = NAME(eliminate)(s);
+        memset(iterations, 0, sizeof iterations);
+    } else {
+        for (int i = 0; i < s->count; i++) {
+            NAME(clear_margin)(&s->level[i].grid, s->level[i].x, 1);
+            if (s->level[i].first) NAME(clear_margin)(&s->level[i].grid, s->level[i].first, 1);
+        }
+        NAME(invert)(l);
+        for (int i = 0; i + 1 < s->count; i++) NAME(coarsen)(s->level + i, s->level + i + 1);
+        NAME(factorize)(s->level + s->count - 1, &s->bottom);
+        residuals = NAME(iterate)(s, a, poison, iterations);
+    }
+    NAME(unpack)(a, group, grid, s->count == 1 ? l->x : s->v, scale + poison);
+    for (int lane = 0; lane < group.width; lane++) {
+        a->iterations[group.first + lane] = iterations[lane];
+        a->residual[group.first + lane] = sqrt((double)residuals[lane]) + (double)poison[lane];
+    }
+}
+
+static int64_t NAME(run_workspace)(const struct network_args *a) {
+    struct plan plan;
+    make_plan(a, &plan);
+    return NAME(bytes)(&plan);
+}
+
+static void NAME(run_solve)(const struct network_args *a) {
+    struct plan plan;
+    make_plan(a, &plan);
+    const int64_t all = a->batches * a->channels, groups = (all + LANES - 1) / LANES;
+    const int64_t bytes = NAME(bytes)(&plan);
+#pragma omp parallel num_threads(a->threads)
+    {
+        struct NAME(solver) solver = {0};
+        NAME(place_solver)(&plan, &solver, (vec *)((char *)a->workspace + thread_number() * bytes));
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < groups; i++) {
+            const int64_t first = i * LANES, left = all - first;
+            NAME(solve_group)(a, &solver, (struct NAME(group)){first, left < LANES ? (int)left : LANES});
+        }
+    }
+}

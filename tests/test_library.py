@@ -1,0 +1,173 @@
+"""Loading the compiled library: what is not the package's own build is refused before a call."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chonn_ops import _library
+
+PACKAGE = Path(_library.__file__).parent
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+# An operator without a kernel: its lanes say whether it was called.
+STUB = """
+#include <stdint.h>
+int64_t chonn_interface_version(void) { return VERSION; }
+int64_t chonn_scan_arguments(void) { return SIZE; }
+int32_t chonn_scan_lanes(int32_t isa, int32_t is_double) { return isa == 1 ? 7 : 0; }
+int64_t chonn_scan_workspace(int32_t isa, int32_t is_double, const void *a) { return 0; }
+void chonn_scan_forward(int32_t isa, int32_t is_double, const void *a) {}
+#ifndef STALE
+void chonn_scan_backward(int32_t isa, int32_t is_double, const void *a) {}
+#endif
+static const char filler[100000] = {1};
+const char *chonn_filler = filler;
+"""
+
+LOAD = """
+import ctypes, json, runpy, sys, warnings
+class Arguments(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_int64 * 5),)
+library = runpy.run_path(sys.argv[1])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    first, second = (library["operator"](name, Arguments) for name in ("scan", "scan"))
+print(json.dumps({
+    "isas": first and first.isas,
+    "warnings": [f"{x.category.__name__}: {x.message}" for x in caught],
+    "state": library["state"](),
+}))
+"""
+
+
+def load(folder):
+    command = [sys.executable, "-S", "-c", LOAD, str(folder / "_library.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(folder, *words):
+    """One warning, with the file, the reason and the way out; `chonn info` says the same."""
+    found = load(folder)
+    assert found["isas"] is None
+    (warning,) = found["warnings"]
+    assert warning.startswith(f"RuntimeWarning: compiled kernel {folder / '_kernel.so'} refused: ")
+    for word in (*words, "expected", "got", "python hatch_build.py"):
+        assert word in warning
+    assert found["state"] in warning
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A package without a kernel."""
+    package = tmp_path / "chonn_ops"
+    (package / "scan" / "csrc").mkdir(parents=True)
+    shutil.copy(_library.__file__, package)
+    (package / "scan" / "csrc" / "dispatch.c").write_text("int anything;\n")
+    (tmp_path / "hatch_build.py").touch()
+    return package
+
+
+def build(folder, size=40, version=None, flags=()):
+    version = _library.interface_version(folder) if version is None else version
+    source = folder / "stub.c"
+    source.write_text(STUB)
+    macros = [f"-DVERSION={version}LL", f"-DSIZE={size}", *flags]
+    target = folder / "_kernel.so"
+    command = ["cc", "-shared", "-fPIC", *macros, "-o", str(target), str(source)]
+    subprocess.run(command, check=True)
+    return target
+
+
+def test_no_library_is_no_fault(folder):
+    found = load(folder)
+    assert found["isas"] is None
+    assert found["warnings"] == []
+    assert found["state"] == "not built, CPU scans use the slower torch backend"
+
+
+@needs_compiler
+def test_own_library_is_loaded(folder):
+    target = build(folder)
+    assert load(folder) == {"isas": ["avx2"], "warnings": [], "state": str(target)}
+
+
+@needs_compiler
+def test_a_build_of_other_sources_is_refused(folder):
+    build(folder)
+    (folder / "scan" / "csrc" / "new.h").write_text("/* a change */\n")
+    refused(folder, "version")
+
+
+@needs_compiler
+def test_without_sources_beside_it_the_sizes_decide(folder):
+    build(folder, version=5)
+    shutil.rmtree(folder / "scan" / "csrc")
+    assert load(folder)["isas"] == ["avx2"]
+    build(folder, version=5, size=48)
+    refused(folder, "40 bytes", "48")
+
+
+@needs_compiler
+def test_a_missing_function_is_refused(folder):
+    build(folder, flags=["-DSTALE"])
+    refused(folder, "chonn_scan_backward")
+
+
+@needs_compiler
+def test_a_library_of_somebody_else_is_refused(folder):
+    (folder / "stub.c").write_text("int theirs(void) { return 1; }\n")
+    target = str(folder / "_kernel.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, str(folder / "stub.c")], check=True)
+    refused(folder, "chonn_interface_version")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library\n" * 1000], ids=["empty", "text"])
+def test_what_is_no_library_is_refused(folder, content):
+    (folder / "_kernel.so").write_bytes(content)
+    refused(folder)
+
+
+@needs_compiler
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others check by themselves")
+@pytest.mark.parametrize("kept", [1, 10, 63, 64, 200, 0.02, 0.3, 0.6, 0.95, -1])
+def test_a_cut_off_library_is_refused(folder, kept):
+    """The dynamic loader would end the process by SIGBUS."""
+    target = build(folder)
+    content = target.read_bytes()
+    assert len(content) > 100_000
+    target.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
+    refused(folder)
+
+
+def test_the_place_of_older_builds_is_not_loaded(folder):
+    (folder / "scan" / "_kernel.so").write_bytes(b"old")
+    refused(folder, "older build in chonn_ops/scan")
+
+
+def test_scans_go_on_without_the_refused_library(folder):
+    package = folder.parent / "checkout" / "chonn_ops"
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "experiments", "problems")
+    shutil.copytree(PACKAGE, package, ignore=ignored)
+    (package / "_kernel.so").touch()
+    script = (
+        "import torch, chonn_ops\n"
+        "x = torch.ones(1, 4, 2)\n"
+        "for _ in range(2): print(chonn_ops.kirchhoff_scan(x, x, torch.ones(2, 2), x, x).shape)\n"
+        "print(chonn_ops.scan.available_backends(), chonn_ops.__file__)\n"
+        "print(chonn_ops._library.state())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=package.parent
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert f"('reference', 'torch') {package}" in done.stdout
+    assert f"{package / '_kernel.so'} refused: " in done.stdout
