@@ -49,8 +49,11 @@ def unavoidable_bytes(shape: tuple[int, ...], itemsize: int = 4) -> dict[str, in
 
 
 @functools.cache
-def compiled(source: str, flags: tuple[str, ...]) -> ctypes.CDLL:
+def compiled(source: str, flags: tuple[str, ...], link: tuple[str, ...] = ()) -> ctypes.CDLL:
     """A C file of this folder as a library.
+
+    Linked apart: where gcc's linker sees -ffast-math, loading the library makes the whole process
+    flush its denormal numbers.
 
     Raises
     ------
@@ -61,11 +64,14 @@ def compiled(source: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     if compiler is None:
         raise FileNotFoundError("expected a C compiler cc, gcc or clang on the path, got none")
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "library.so")
-        command = [compiler, *flags, "-shared", "-fPIC", "-o", path, str(FOLDER / source)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise OSError(done.stderr)
+        code, path = (str(Path(folder) / name) for name in ("code.o", "library.so"))
+        for command in (
+            [compiler, *flags, "-fPIC", "-c", "-o", code, str(FOLDER / source)],
+            [compiler, "-shared", "-o", path, code, *link],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise OSError(done.stderr)
         return ctypes.CDLL(path)
 
 

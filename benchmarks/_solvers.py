@@ -229,7 +229,7 @@ def torch_dense(networks: Networks) -> Solver:
 def jacobi_cg(networks: Networks) -> Solver:
     """``jacobi_cg.c`` on all threads, a network a thread."""
     flags = ("-O3", "-march=native", "-ffast-math", "-fopenmp")
-    function = compiled("jacobi_cg.c", flags).jacobi_cg
+    function = compiled("jacobi_cg.c", flags, link=("-fopenmp",)).jacobi_cg
     pointer = ctypes.c_void_p
     function.argtypes = (*[ctypes.c_int] * 4, *[pointer] * 7, ctypes.c_int, ctypes.c_float,
                          ctypes.c_int)  # fmt: skip

@@ -75,6 +75,7 @@ CONTRASTS = (1.0, 100.0, 10_000.0)
 REGIONS = ("inclusions", "field")
 CONTRAST_GRIDS = (*((n, n) for n in (16, 32, 64, 128, 256, 512)), (32, 32, 32))
 CONTRAST_NETWORKS = 16
+CONTRAST_ROUNDS = 3  # of many cases, which are there for their iterations
 LARGE_NODES = 128**2  # above, Jacobi-CG takes too long at high contrast
 CONTRAST_LIMIT = 0.1  # share of a peer's time
 GPU_CASES = (
@@ -198,11 +199,13 @@ def main(given: list[str] | None = None) -> None:
             show(section_table(result["peers"][-1]))
     if section("contrast"):
         result["contrast"] = []
+        bench.turns = Turns(min(CONTRAST_ROUNDS, options.rounds), options.visit_ms)
         for case in contrast_cases(options.smoke):
             names = (name, JACOBI) if case.nodes <= LARGE_NODES else (name,)
             measured = bench.measure(case, ("forward",), names, CONTRAST_LIMIT)
             result["contrast"].append(measured)
             show(section_table(measured))
+        bench.turns = turns
     if section("growth"):
         series = SMOKE_SERIES if options.smoke else SERIES
         result["growth"] = measure_growth(bench, series, name)
