@@ -4,9 +4,9 @@ Every level is a network of `chonn_ops.network._coarsen`; W-cycles, because netw
 inclusions have become smaller than a node are hard. The coarsest one is eliminated, and is not
 small (2 sqrt(N) nodes) for the same reason.
 
-Smoothing is two steps of Chebyshev iteration: it needs residuals only, whatever the number of
-neighbours and whatever the ring, where Gauss-Seidel by colours walks 2^d slices one by one and
-breaks on odd rings. Iterations to 1e-5 on 64 x 64 nodes, one W-cycle down to 64 nodes each:
+Smoothing is two steps of Chebyshev iteration: it needs residuals only, for all nodes at once, where
+a sweep of Gauss-Seidel walks the slices of 2^d colours one by one. Iterations to 1e-5 on 64 x 64
+nodes, each with a W-cycle down to 64 nodes:
 
 =====================================  =========  ===========  ============
 contrast, pattern                      1 step     **2 steps**  Gauss-Seidel
@@ -43,7 +43,7 @@ _CENTRE, _RADIUS = 1.25, 0.75
 def _bottom(nodes: int) -> int:
     """Most nodes of the coarsest grid: the factors of its matrix take its square, which stays
     within a few fields of the finest grid."""
-    return max(64, 2 * math.isqrt(nodes))
+    return max(128, 2 * math.isqrt(nodes))
 
 
 def _axes(network: Network, lead: list[int]) -> list[bool]:

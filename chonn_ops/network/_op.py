@@ -114,14 +114,17 @@ def _warn(residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int])
         )
 
 
-@torch.library.custom_op(
-    "chonn_ops::kirchhoff_network",
-    mutates_args=(),
-    schema="(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] ring, "
-    "float tol, int max_iterations, str backend, Tensor? own_leak=None, Tensor? wall=None, "
-    "bool check=True) -> (Tensor, Tensor, Tensor)",
+_NAME = "chonn_ops::kirchhoff_network"
+torch.library.define(
+    _NAME,
+    "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] ring, float tol, "
+    "int max_iterations, str backend, Tensor? own_leak=None, Tensor? wall=None, bool check=True) "
+    "-> (Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
 )
-def network(
+
+
+def _network(
     source: Tensor,
     g0: Tensor,
     g1: Tensor | None,
@@ -162,7 +165,10 @@ def network(
     return v.to(dtype), iterations.to(torch.int32), residual.to(dtype)
 
 
-@network.register_fake
+torch.library.register_kernel(_NAME, None, _network)
+
+
+@torch.library.register_fake(_NAME)
 def _(
     source: Tensor,
     g0: Tensor,
@@ -186,7 +192,7 @@ def _(
     )
 
 
-def fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+def _fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     """The vmap rule: networks are independent, so the mapped axis joins the batch."""
     count = info.batch_size
 
@@ -197,8 +203,8 @@ def fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         return moved.flatten(0, 1)
 
     fields = [folded(tensor, dim) for tensor, dim in zip(args[:5], in_dims[:5], strict=True)]
-    outputs = network(*fields, *args[5:])
+    outputs = torch.ops.chonn_ops.kirchhoff_network(*fields, *args[5:])
     return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0, 0, 0)
 
 
-network.register_vmap(fold)
+torch.library.register_vmap(_NAME, _fold)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._elimination import solve_lines
 from chonn_ops.network._halo import Grid, Network, along
 from chonn_ops.network._multigrid import Multigrid, lead_of_axes
@@ -39,7 +40,10 @@ def conjugate_gradients(
     size = norm.clone()
     running = size > tol * norm
     iterations = torch.zeros_like(norm, dtype=torch.int32)
-    v, way, drawn = grid.new(source), grid.new(source), grid.new(source)
+    way, drawn = grid.new(source), grid.new(source)
+    # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
+    wide = source.dtype if source.device.type == "mps" else torch.float64
+    v = torch.zeros_like(source, dtype=wide)
     power = torch.ones_like(norm)
     # Reading a flag stalls a GPU: look now and then, as networks that have stopped stay put.
     every = 1 if source.device.type == "cpu" else 4
@@ -54,12 +58,12 @@ def conjugate_gradients(
         power = _dot(way, drawn)
         running = running & (power > 0)
         length = torch.where(running, _dot(way, residual) / power, 0)
-        v.addcmul_(_each(length, v), way)
+        v += way * _each(length.to(wide), v)
         residual.addcmul_(_each(length, v), drawn, value=-1)
         size = torch.where(running, _dot(residual, residual).sqrt(), size)
         iterations += running
         running = running & (size > tol * norm)
-    return v, iterations, size / torch.where(norm > 0, norm, 1)
+    return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
 
 
 def _solve_grids(
@@ -174,7 +178,7 @@ def solve(
         Relative residual in the 2-norm.
     """
     fields = [source, leak, *conductance]
-    dtype = torch.float64 if any(f.dtype == torch.float64 for f in fields) else torch.float32
+    dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape
     # An axis of one node has no edges.
     long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]
