@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.chonn-setup
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
-INPUTS := pyproject.toml constraints.txt hatch_build.py chonn_ops/_library.py $(wildcard chonn_ops/*/csrc/*)
+INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/csrc/*)
 
 .PHONY: setup setup-pyclaw demo test bench lint tables
 

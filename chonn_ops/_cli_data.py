@@ -211,6 +211,13 @@ def _generate_darcy(arguments: argparse.Namespace) -> None:
 def _generate_poisson(arguments: argparse.Namespace) -> None:
     from chonn_ops.problems import poisson
 
+    found = [
+        os.path.exists(
+            os.path.join(arguments.output, poisson.file_name(kind, arguments.resolution))
+        )
+        and not arguments.force
+        for kind in ("IN", "OUT")
+    ]
     paths = poisson.generate(
         arguments.output,
         n_in=arguments.n,
@@ -219,8 +226,8 @@ def _generate_poisson(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         force=arguments.force,
     )
-    for path, count in zip(paths, (arguments.n, arguments.n_out), strict=True):
-        print(f"wrote {path}: {count} samples")
+    for path, count, there in zip(paths, (arguments.n, arguments.n_out), found, strict=True):
+        print(f"{path} is there already" if there else f"wrote {path}: {count} samples")
 
 
 def _generate_shallow_water(arguments: argparse.Namespace) -> None:

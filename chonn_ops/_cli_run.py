@@ -1,18 +1,19 @@
 """The ``chonn run``, ``chonn list`` and ``chonn report`` commands."""
 
 import argparse
+import contextlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chonn_ops._cli_data import integer
 
-if TYPE_CHECKING:
-    from chonn_ops.experiments.jobs import Job
-
 SCALES = ("smoke", "small", "paper")
 ACCELERATORS = ("auto", "cpu", "gpu")
+FIGURES = "figures"
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
@@ -82,8 +83,8 @@ def add_run_commands(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     _find_here(arguments.experiment)
-    from chonn_ops.experiments import schedule
-    from chonn_ops.experiments.outcome import say
+    from chonn_ops.experiments import figures, schedule
+    from chonn_ops.experiments.outcome import say, table
 
     jobs = schedule.plan(
         arguments.experiment,
@@ -96,19 +97,24 @@ def _run(arguments: argparse.Namespace) -> None:
         accelerator=arguments.accelerator,
         precision=arguments.precision,
     )
+    first = jobs[0].resolve()
+    name, folder = first.experiment.name, first.folder.parent
+    figures.refuse_foreign(name, folder / FIGURES)
     workers = getattr(arguments, "jobs", schedule.default_workers(arguments.accelerator))
     try:
         outcome = schedule.run_all(jobs, workers)
     except (KeyboardInterrupt, SystemExit):
         print("chonn: stopped; the same command goes on from here", file=sys.stderr)
         raise
-    if os.environ.get("RANK", "0") == "0":
-        _summarize(jobs[0], outcome.records)
+    if os.environ.get("RANK", "0") == "0" and outcome.records:
+        print(table(outcome.records))
+    for job, reason in outcome.failures.items():
+        print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0" and outcome.records:
+        _draw(name, folder)
     if outcome.failures:
-        for job, reason in outcome.failures.items():
-            print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
         raise SystemExit(1)
-    say(f"results in {jobs[0].resolve().folder.parent}")
+    say(f"results in {folder}")
 
 
 def _find_here(experiment: str) -> None:
@@ -117,20 +123,38 @@ def _find_here(experiment: str) -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _summarize(job: "Job", records: list[dict[str, Any]]) -> None:
-    """Print a table of the results, and draw their figures if the experiment has any."""
-    from chonn_ops.experiments import EXPERIMENTS
-    from chonn_ops.experiments.outcome import table
+def _draw(experiment: str, folder: Path) -> None:
+    """Draw the figures of a folder of results; a failure costs none of the results."""
+    from chonn_ops.experiments import figures
 
-    if not records:
-        return
-    print(table(records))
-    if job.experiment in EXPERIMENTS:
-        from chonn_ops.experiments.figures import draw
+    try:
+        with _foreign_files_named():
+            for path in figures.draw(experiment, folder, folder / FIGURES):
+                print(f"wrote {path}")
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(
+            f"chonn: warning: no figures: {reason} (the results are not affected)", file=sys.stderr
+        )
 
-        folder = job.resolve().folder.parent
-        for path in draw(job.experiment, folder, folder / "figures"):
-            print(f"wrote {path}")
+
+@contextlib.contextmanager
+def _foreign_files_named() -> Iterator[None]:
+    """Say in a line each which files among the results are none."""
+    from chonn_ops.experiments.results import ForeignFile
+
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def say(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, ForeignFile):
+                print(f"chonn: warning: {message}", file=sys.stderr)
+            else:
+                show(message, category, *rest, **named)
+
+        warnings.showwarning = say
+        warnings.simplefilter("always", ForeignFile)
+        yield
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -157,4 +181,5 @@ def _list(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     from chonn_ops.experiments import report
 
-    print(f"wrote {report.write(arguments.results, arguments.output)}")
+    with _foreign_files_named():
+        print(f"wrote {report.write(arguments.results, arguments.output)}")

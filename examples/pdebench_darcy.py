@@ -32,7 +32,6 @@ from tqdm import tqdm
 import chonn_ops
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
-PARAMETERS = re.compile(r"Total parameters = (\d+)")
 COLUMNS = {
     "nrmse": "nRMSE",
     "rmse": "RMSE",
@@ -164,14 +163,13 @@ def run_model(
     evaluation, _ = run_pdebench([*options, "++args.if_training=False"], folder, "evaluation")
     (report_file,) = folder.glob("*_metrics.json")
     report = json.loads(report_file.read_text())
-    found = PARAMETERS.search(log)
-    if found is None or len(epochs) != args.epochs:
+    if len(epochs) != args.epochs:
         raise SystemExit(f"{folder}: expected {args.epochs} epochs in the log, got {len(epochs)}")
     result = {
         "model": model,
         "seed": seed,
         "overrides": options,
-        "parameters": int(found[1]),
+        "parameters": report["parameters"],
         "options": report["options"],
         "metrics": report["metrics"],
         "seconds_per_epoch": statistics.median(epoch["seconds"] for epoch in epochs),
@@ -187,7 +185,8 @@ def run_model(
 
 def run_pdebench(options: list[str], folder: Path, title: str) -> tuple[str, float]:
     """PDEBench's runner in a process of its own; returns its output and peak memory in MiB."""
-    command = [sys.executable, "-m", "pdebench.models.train_models_forward", *options]
+    # Unbuffered, or the epochs arrive at the end.
+    command = [sys.executable, "-u", "-m", "pdebench.models.train_models_forward", *options]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -6,6 +6,8 @@ import base64
 import html
 from pathlib import Path
 
+from chonn_ops.experiments._ours import MARKS
+
 STYLE = """
 :root {
   color-scheme: light dark;
@@ -67,7 +69,7 @@ def frame(title: str, body: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"{MARKS['.html'].decode()}\n<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
-import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -16,7 +15,7 @@ from tqdm import tqdm
 
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.outcome import Outcome, Record, explain
-from chonn_ops.problems._workers import worker_environment
+from chonn_ops.problems._workers import end_with_parent, worker_environment
 
 # Spawned, not forked: torch's threads are running in the parent.
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -31,7 +30,7 @@ def run_in_workers(jobs: Sequence[Job], workers: int, outcome: Outcome) -> None:
 
 
 class _Worker:
-    """A process, its job, and what is left of that on the progress bar."""
+    """A process and its job."""
 
     def __init__(self) -> None:
         self.connection, other = _CONTEXT.Pipe()
@@ -42,10 +41,7 @@ class _Worker:
         other.close()
 
     def give(self, job: Job) -> None:
-        run = job.resolve()
         self.job = job
-        self.left = run.variant.cost
-        self.step = run.variant.cost / run.config.epochs
         # If the process is dead already, the next `receive` says so.
         with contextlib.suppress(OSError):
             self.connection.send(job)
@@ -72,15 +68,16 @@ def _cause(code: int) -> str:
 
 class _Pool:
     def __init__(self, jobs: Sequence[Job], outcome: Outcome) -> None:
-        costs = {job: job.resolve().variant.cost for job in jobs}
-        self._waiting = sorted(jobs, key=costs.__getitem__, reverse=True)
+        # Of every run that has not ended, what is left of it.
+        self._left = {job: job.resolve().variant.cost for job in jobs}
+        self._waiting = sorted(jobs, key=self._left.__getitem__, reverse=True)
         self._outcome = outcome
         self._workers: dict[Connection, _Worker] = {}
         self._total = len(jobs)
         self._bar = tqdm(
-            desc=f"0 of {len(jobs)} runs",
-            total=sum(costs.values()),
-            bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
+            desc=f"0 of {len(jobs)} runs   0%",
+            total=math.fsum(self._left.values()),
+            bar_format="{desc}|{bar}| {elapsed}<{remaining}",
             mininterval=0.1 if sys.stderr.isatty() else 60,
         )
 
@@ -106,21 +103,23 @@ class _Pool:
 
     def _give(self, worker: _Worker) -> None:
         worker.give(self._waiting.pop(0))
-        done = self._total - len(self._waiting) - len(self._workers)
-        self._bar.set_description_str(f"{done} of {self._total} runs")
 
     def _receive(self, worker: _Worker) -> None:
         message = worker.receive()
         if message is None:
-            worker.left -= worker.step
-            self._bar.update(worker.step)
+            run = worker.job.resolve()
+            left = self._left[worker.job]
+            # The scores at the end take about as long as an epoch.
+            step = min(left, run.variant.cost / (run.config.epochs + 1))
+            self._left[worker.job] = left - step
+            self._describe(step)
+            self._bar.update(step)
             return
+        self._end(worker.job)
         if isinstance(message, str):
             self._outcome.fail(worker.job, message)
         else:
             self._outcome.add(worker.job, message)
-        # Epochs of an earlier part of the run, or that a failure left out, took no time now.
-        self._bar.total -= worker.left
         if self._waiting and worker.process.is_alive():
             self._give(worker)
             return
@@ -129,10 +128,31 @@ class _Pool:
         if self._waiting:
             self._start()
 
+    def _end(self, job: Job) -> None:
+        # Epochs of an earlier part of the run, or that a failure left out, took no time now.
+        del self._left[job]
+        total = self._bar.n + math.fsum(self._left.values())
+        if self._left:
+            self._bar.total = total
+        else:
+            # Complete, also where nothing had to be trained.
+            self._bar.n = self._bar.total = total or 1
+        self._describe()
+        self._bar.refresh()
+
+    def _describe(self, step: float = 0.0) -> None:
+        """Runs that have ended, and per cent of the work: not 100 before all of it is done."""
+        done = self._total - len(self._left)
+        percent = math.floor(100 * (self._bar.n + step) / self._bar.total)
+        percent = 100 if not self._left else min(percent, 99)
+        text = f"{done} of {self._total} runs {percent:3d}%"
+        self._bar.set_description_str(text, refresh=False)
+
 
 def _work(connection: Any) -> None:
     """Run jobs until the parent closes the connection."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Before it is started again and trains the same run.
+    end_with_parent()
     from chonn_ops.experiments.runs import execute
 
     while True:
@@ -145,11 +165,3 @@ def _work(connection: Any) -> None:
         except Exception as error:
             answer = explain(job, error)
         connection.send(answer)
-
-
-def _end_with_parent() -> None:
-    """Stop at once if the parent is killed, before it is started again and trains the same run."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

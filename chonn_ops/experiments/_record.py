@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from chonn_ops.experiments import _environment
-from chonn_ops.problems._files import whole_file
+from chonn_ops.experiments._ours import MARK, own_file, seal
 
 if TYPE_CHECKING:
     from chonn_ops.experiments.base import Evaluation
@@ -32,11 +32,13 @@ def write(
     """Write the files of a run, whole or not at all; content of the JSON."""
     if evaluation.fields:
         arrays = {name: field.cpu().numpy() for name, field in evaluation.fields.items()}
-        with whole_file(run.fields, force=True) as staged, open(staged, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+        with own_file(run.fields) as staged:
+            with open(staged, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            seal(staged)
     record = _finite(_record(run, training, size, evaluation, device, diverged))
     # Last, since it says that the run is finished.
-    with whole_file(run.result, force=True) as staged:
+    with own_file(run.result) as staged:
         staged.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     return record
 
@@ -52,7 +54,9 @@ def _record(
     history = training.history
     epochs = len(history["train_loss"])
     return {
+        "generator": MARK,
         "experiment": run.experiment.name,
+        "title": run.experiment.title,
         "scale": run.job.scale,
         "variant": run.variant.name,
         "label": run.variant.label,

@@ -15,11 +15,11 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from tqdm import tqdm
 
 from chonn_ops.experiments.base import Config
+from chonn_ops.experiments.jobs import CHECKPOINT
 from chonn_ops.problems._files import whole_file
-
-CHECKPOINT = "last.ckpt"
 
 
 class _WholeFiles(TorchCheckpointIO):
@@ -44,6 +44,37 @@ class _EpochReport(Callback):
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         self._report()
+
+
+class _EpochBar(Callback):
+    """A bar of the batches of an epoch, counted as people do; on standard error like all others."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        self._bar = tqdm(
+            desc=f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}",
+            total=trainer.num_training_batches,
+            disable=not trainer.is_global_zero,
+        )
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        text = f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        self._bar.set_description(text, refresh=False)
+        self._bar.reset()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        self._bar.update()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        self._bar.set_postfix(
+            {name: f"{float(value):.3g}" for name, value in trainer.progress_bar_metrics.items()}
+        )
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._bar.close()
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        if hasattr(self, "_bar"):
+            self._bar.close()
 
 
 def trainer(
@@ -74,6 +105,8 @@ def trainer(
         ),
         LearningRateMonitor("epoch"),
     ]
+    if progress:
+        chosen.append(_EpochBar())
     if on_epoch is not None:
         chosen.append(_EpochReport(on_epoch))
     return lightning.Trainer(
@@ -91,7 +124,7 @@ def trainer(
         callbacks=chosen,
         plugins=[_WholeFiles()],
         default_root_dir=folder,
-        enable_progress_bar=progress,
+        enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         # Tensors that a model keeps from validation must serve training too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -183,6 +183,14 @@ class Experiment(ABC, Generic[ConfigT]):
     @abstractmethod
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         """Models to compare, in the order of the tables."""
+
+    def files(self, config: ConfigT, folder: Path) -> Sequence[Path]:  # noqa: ARG002
+        """Data files that `load` reads.
+
+        When all of them are there, `prepare` is not called and nothing is written to the folder.
+        Without any, which is the default, it is called before every study.
+        """
+        return ()
 
     @abstractmethod
     def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:

@@ -152,6 +152,9 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         }
     )
 
+    def files(self, config: DarcyConfig, folder: Path) -> tuple[Path]:
+        return (self._path(config, folder),)
+
     def prepare(self, config: DarcyConfig, folder: Path, progress: bool = True) -> None:
         path = self._path(config, folder)
         if not path.exists():

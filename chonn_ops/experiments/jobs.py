@@ -2,21 +2,28 @@
 
 In ``<output>/<experiment>/<scale>/``, ``<variant>-seed<k>.json`` appears when a run has finished,
 beside the pictures' fields in ``<variant>-seed<k>.npz`` and the folder ``<variant>-seed<k>`` of
-checkpoint and logs, from which an interrupted run resumes.
+checkpoint and logs, from which an interrupted run resumes. Files of other programs in these places
+are refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from chonn_ops.experiments import get
+from chonn_ops.experiments import get, results
+from chonn_ops.experiments._ours import is_ours, refuse_foreign
 from chonn_ops.experiments.base import Config, Experiment, Variant
+
+CHECKPOINT = "last.ckpt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +95,10 @@ class Run:
         return self.folder.with_name(f"{self.folder.name}.npz")
 
     @property
+    def checkpoint(self) -> Path:
+        return self.folder / CHECKPOINT
+
+    @property
     def data(self) -> Path:
         return self.job.data / self.experiment.name
 
@@ -103,9 +114,19 @@ class Run:
 
     def prepare(self) -> None:
         """Make data that are not there yet, one process at a time."""
+        paths = self.experiment.files(self.config, self.data)
+        if paths and all(path.exists() for path in paths):
+            return
+        made = [folder for folder in (self.job.data, self.data) if not folder.exists()]
         self.data.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.data / ".lock"):
-            self.experiment.prepare(self.config, self.data)
+        try:
+            with _locked(self.data):
+                self.experiment.prepare(self.config, self.data)
+        except BaseException:
+            for folder in reversed(made):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
 
     def finished(self) -> dict[str, Any] | None:
         """Content of the result file, None if there is none.
@@ -113,19 +134,71 @@ class Run:
         Raises
         ------
         ValueError
-            If the file is damaged, or of other settings; names those that differ.
+            If the file is damaged, another program's, or of another run or other settings; names
+            what differs.
         """
-        advice = "remove it to run afresh, or choose another output folder"
+        advice = "move it away to run afresh, or choose another output folder"
         try:
-            record = json.loads(self.result.read_text())
-            earlier = {name: value for name, value in record["config"].items() if name != "seed"}
+            record = json.loads(self.result.read_text(encoding="utf-8"))
+            found = results.Run.parse(record)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{self.result}: damaged result; {advice}") from error
-        if differing := differences(earlier, self.settings):
+        except ValueError as error:
+            raise ValueError(
+                f"{self.result}: damaged, or no result of chonn run ({error}); {advice}"
+            ) from error
+        there = {name: value for name, value in found.config.items() if name != "seed"}
+        names = {"experiment": found.experiment, "variant": found.variant, "seed": found.seed}
+        here = {
+            "experiment": self.experiment.name,
+            "variant": self.variant.name,
+            "seed": self.job.seed,
+        }
+        if differing := differences({**names, **there}, {**here, **self.settings}):
             raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
         return record
+
+    def refuse_foreign(self) -> None:
+        """Fail early if files that are not ours are where this run would write.
+
+        Raises
+        ------
+        FileExistsError
+            Names the first of them.
+        """
+        refuse_foreign([self.checkpoint])
+        if not self._has_older_fields():
+            refuse_foreign([self.fields])
+
+    def _has_older_fields(self) -> bool:
+        """Whether the fields are of this run, from before such files were marked."""
+        if not (self.fields.exists() and self.checkpoint.exists() and is_ours(self.checkpoint)):
+            return False
+        with contextlib.suppress(OSError, zipfile.BadZipFile):
+            with zipfile.ZipFile(self.fields) as archive:
+                names = set(archive.namelist())
+            return {"target.npy", "prediction.npy"} <= names <= _OLDER_FIELDS
+        return False
+
+
+_OLDER_FIELDS = {"input.npy", "target.npy", "prediction.npy"}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep the making of a folder's data to this process; without a trace in the folder."""
+    if not os.access(folder, os.W_OK):
+        # Nobody makes anything there; whether it is needed is the experiment's to know.
+        yield
+        return
+    path = folder / ".lock"
+    with FileLock(path):
+        try:
+            yield
+        finally:
+            # While it is held: later, it may be somebody else's.
+            if os.name == "posix":
+                path.unlink(missing_ok=True)
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

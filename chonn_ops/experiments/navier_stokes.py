@@ -163,6 +163,9 @@ class NavierStokes(Experiment[NavierStokesConfig]):
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
         return VARIANTS
 
+    def files(self, config: NavierStokesConfig, folder: Path) -> tuple[Path]:
+        return (self._path(config, folder),)
+
     def prepare(self, config: NavierStokesConfig, folder: Path, progress: bool = True) -> None:
         path = self._path(config, folder)
         if not path.exists():

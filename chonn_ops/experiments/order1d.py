@@ -212,6 +212,9 @@ class Order1d(Experiment[OrderConfig]):
             for variant in _variants(config, target, termination)
         )
 
+    def files(self, config: OrderConfig, folder: Path) -> tuple[Path]:  # noqa: ARG002
+        return (folder / order1d.DEFAULT_NAME,)
+
     def prepare(self, config: OrderConfig, folder: Path, progress: bool = True) -> None:  # noqa: ARG002
         path = folder / order1d.DEFAULT_NAME
         if not path.exists():

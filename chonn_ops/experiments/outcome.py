@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -43,9 +45,13 @@ def explain(job: Job, error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, (ValueError, OSError)):
         return text
-    path = job.resolve().folder / "error.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(traceback.format_exception(error)))
+    folder = job.resolve().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    # A new file each time: nothing of the user's has this name.
+    descriptor, name = tempfile.mkstemp(".txt", "error-", folder)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(error))
+    path = folder / Path(name).name
     return f"{type(error).__name__}: {text[:300]} (traceback in {path})"
 
 

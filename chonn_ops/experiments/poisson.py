@@ -179,17 +179,24 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         }
     )
 
-    def prepare(self, config: PoissonConfig, folder: Path, progress: bool = True) -> None:  # noqa: ARG002
-        paths = [folder / poisson.file_name(kind) for kind in ("IN", "OUT")]
+    def files(self, config: PoissonConfig, folder: Path) -> tuple[Path, Path]:  # noqa: ARG002
+        return folder / poisson.file_name("IN"), folder / poisson.file_name("OUT")
+
+    def prepare(self, config: PoissonConfig, folder: Path, progress: bool = True) -> None:
+        paths = self.files(config, folder)
         found = [path.name for path in paths if path.exists()]
-        if len(found) == 1:
+        if len(found) == 2:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            poisson.generate(folder, progress=progress)
+        except FileExistsError as error:
+            if not found:
+                raise
             raise ValueError(
                 f"{folder}: expected both {paths[0].name} and {paths[1].name}, or neither (then "
-                f"they are made), got {found[0]} alone"
-            )
-        if not found:
-            folder.mkdir(parents=True, exist_ok=True)
-            poisson.generate(folder, progress=progress)
+                f"they are made), got {found[0]} alone, which is not the one that would be made"
+            ) from error
 
     def load(self, config: PoissonConfig, folder: Path) -> Data:
         splits: dict[str, TensorDataset] = {

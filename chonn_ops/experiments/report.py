@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chonn_ops.experiments import scoreboard
+from chonn_ops.experiments._ours import own_file, refuse_foreign
 from chonn_ops.experiments._page import frame, paragraph, picture
-from chonn_ops.experiments.figures import draw_study
+from chonn_ops.experiments.figures import draw_study, panels
 from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.scoreboard import Board, Entry
-from chonn_ops.experiments.tables import markup, settings, tables, title
-from chonn_ops.problems._files import whole_file
+from chonn_ops.experiments.tables import markup, settings, study_title, tables, title
 
-HEADING = "The paper's experiments"
+HEADING = "Results"
 
 
 def write(results: Path, output: Path) -> Path:
@@ -37,18 +37,31 @@ def write(results: Path, output: Path) -> Path:
     ------
     FileNotFoundError, ValueError
         If there are no results, or a result file is damaged.
+    FileExistsError
+        Before anything is drawn, if another program's file would be replaced.
     """
     studies = read_studies(results)
+    page, text = output / "index.html", output / "results.md"
+    pictures = [
+        _folder(output, study) / panel.name
+        for study in studies
+        for panel in panels(study.experiment)
+    ]
+    refuse_foreign([page, text, *pictures])
     entries = scoreboard.entries(studies)
-    sections = [_study(study, entries, output / "figures") for study in studies]
-    body = "\n".join([_head(studies, entries), *sections])
-    _write(output / "results.md", scoreboard.page(studies))
-    return _write(output / "index.html", frame(HEADING, body))
+    sections = [_study(study, entries, _folder(output, study)) for study in studies]
+    body = "\n".join([_head(studies), *sections, *_scoreboard(studies, entries)])
+    _write(text, scoreboard.results(studies))
+    return _write(page, frame(HEADING, body))
+
+
+def _folder(output: Path, study: Study) -> Path:
+    return output / "figures" / study.experiment / study.scale
 
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, force=True) as staged:
+    with own_file(path) as staged:
         staged.write_text(text, encoding="utf-8")
     return path
 
@@ -59,30 +72,36 @@ def _anchor(study: Study) -> str:
 
 
 def _name(study: Study) -> str:
-    return f"{title(study.experiment)}, {study.scale}"
+    return f"{study_title(study)}, {study.scale}"
 
 
-def _head(studies: Sequence[Study], entries: Sequence[Entry]) -> str:
+def _head(studies: Sequence[Study]) -> str:
     links = "\n".join(
         f'<li><a href="#{_anchor(study)}">{html.escape(_name(study))}</a>: '
         f"{len(study.groups)} models, {len(study.runs)} runs</li>"
         for study in studies
     )
-    return "\n".join(
-        [
-            f"<header><h1>{HEADING}</h1></header>",
-            f"<nav><ul>\n{links}\n</ul></nav>",
-            "<h2>Scoreboard</h2>",
-            paragraph(
-                f"Of the claims, with models as in the paper: {scoreboard.summary(entries)}."
-            ),
-            paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", "soft"),
-            *(_board(board) for board in scoreboard.boards(entries)),
-            "<h2>Beyond the claims</h2>",
-            paragraph("Statements of ours, judged by the same rule.", "soft"),
-            *_observations(scoreboard.observations(studies)),
-        ]
-    )
+    if scoreboard.tested(scoreboard.entries(studies)):
+        links += '\n<li><a href="#scoreboard">Scoreboard</a>: the paper\'s claims</li>'
+    return f"<header><h1>{HEADING}</h1></header>\n<nav><ul>\n{links}\n</ul></nav>"
+
+
+def _scoreboard(studies: Sequence[Study], entries: Sequence[Entry]) -> Iterator[str]:
+    """The claims on what was run, and last what was not."""
+    if tested := scoreboard.tested(entries):
+        yield '<h2 id="scoreboard">Scoreboard</h2>'
+        yield paragraph(
+            "Of the paper's claims on these experiments, with models as in the paper: "
+            f"{scoreboard.summary(tested)}."
+        )
+        yield paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", "soft")
+        yield from map(_board, scoreboard.boards(tested))
+    if seen := scoreboard.observations(studies):
+        yield "<h2>Beyond the claims</h2>"
+        yield paragraph("Statements of ours, judged by the same rule.", "soft")
+        yield from _observations(seen)
+    if tested and (missing := scoreboard.not_run(entries)):
+        yield paragraph(f"Not run, with the number of claims on them: {missing}.", "soft")
 
 
 def _observations(entries: Sequence[Entry]) -> Iterator[str]:
@@ -113,7 +132,7 @@ def _board(board: Board) -> str:
 
 
 def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
-    folder = figures / study.experiment / study.scale
+    claims = [_claim(entry) for entry in entries if entry.study is study]
     facts = "\n".join(
         f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in settings(study).items()
     )
@@ -121,11 +140,10 @@ def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
         [
             f'<section id="{_anchor(study)}">',
             f"<h2>{html.escape(_name(study))}</h2>",
-            *(picture(path, panel.caption) for panel, path in draw_study(study, folder)),
-            "<h3>Claims</h3>",
-            *(_claim(entry) for entry in entries if entry.study is study),
+            *(picture(path, panel.caption) for panel, path in draw_study(study, figures)),
             "<h3>Numbers</h3>",
             *(markup(table) for table in tables(study)),
+            *(["<h3>Claims</h3>", *claims] if claims else []),
             "<h3>How it was run</h3>",
             f"<dl>\n{facts}\n</dl>",
             "</section>",

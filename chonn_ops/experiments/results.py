@@ -5,17 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chonn_ops.experiments import EXPERIMENTS
+from chonn_ops.experiments._ours import is_ours
 from chonn_ops.experiments.statistic import Statistic
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
 ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3, "probe": 4}
 NESTED = ("config", "versions", "hardware")
+# Names of result files and of those of `summaries.collect`.
+_NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
+
+
+class ForeignFile(UserWarning):
+    """A file among the results that is none of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Run:
     peak_memory_mib: float | None
     precision: str = "32-true"
     diverged: str | None = None
+    title: str = ""
 
     @classmethod
     def parse(cls, record: Any) -> Run:
@@ -128,6 +138,12 @@ class Study:
     runs: tuple[Run, ...]
     folder: Path | None = None
 
+    @property
+    def title(self) -> str:
+        """The experiment's, of its latest run; older results of an own experiment have none."""
+        titles = [run.title for run in sorted(self.runs, key=lambda run: run.date) if run.title]
+        return titles[-1] if titles else ""
+
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
         """The variants: by target and history, baselines first, then by order and depth."""
@@ -189,14 +205,19 @@ def read_study(source: Path) -> Study:
         If there is no result file.
     ValueError
         For a damaged file, with its name and what is wrong.
+
+    Warns
+    -----
+    ForeignFile
+        For a JSON file of another name and content, which is left out.
     """
-    if source.is_dir():
-        runs = tuple(_read(path)[0] for path in sorted(source.glob("*.json")))
-        if not runs:
-            raise FileNotFoundError(f"no result files in {source}")
-        return _study(source, runs, source.name, source)
-    runs = _read(source)
-    return _study(source, runs, runs[0].scale, None)
+    if not source.is_dir():
+        runs = _read(source)
+        return _study(source, runs, runs[0].scale, None)
+    runs = _runs_in(source)
+    if not runs:
+        raise FileNotFoundError(f"no result files in {source}")
+    return _study(source, runs, source.name, source)
 
 
 def read_studies(results: Path) -> list[Study]:
@@ -205,12 +226,18 @@ def read_studies(results: Path) -> list[Study]:
     Parameters
     ----------
     results : Path
-        Holds ``<experiment>/<scale>/*.json``, or files written by `summaries.collect`.
+        Holds ``<experiment>/<scale>/*.json``, or files written by `summaries.collect`; what is
+        neither is left out with the warning `ForeignFile`.
     """
     if not results.is_dir():
         raise FileNotFoundError(f"folder of results does not exist: {results}")
-    folders = sorted({path.parent for path in results.glob("*/*/*.json")})
-    found = [read_study(source) for source in (*folders, *sorted(results.glob("*.json")))]
+    found: list[Study] = []
+    for folder in sorted({path.parent for path in results.glob("*/*/*.json")}):
+        if runs := _runs_in(folder):
+            found.append(_study(folder, runs, folder.name, folder))
+    for path in sorted(results.glob("*.json")):
+        if runs := _found(path):
+            found.append(_study(path, runs, runs[0].scale, None))
     if not found:
         raise FileNotFoundError(f"no result files in {results}")
     return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
@@ -221,6 +248,23 @@ def _study(source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None)
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
     return Study(names[0], scale, runs, folder)
+
+
+def _runs_in(folder: Path) -> tuple[Run, ...]:
+    return tuple(run for path in sorted(folder.glob("*.json")) for run in _found(path))
+
+
+def _found(path: Path) -> tuple[Run, ...]:
+    """Runs of a file; none of another program's, which is left out with a warning."""
+    try:
+        return _read(path)
+    except IsADirectoryError:
+        pass
+    except ValueError:
+        if _NAME.fullmatch(path.name) or is_ours(path):
+            raise
+    warnings.warn(f"{path}: not a result file, left out", ForeignFile, stacklevel=3)
+    return ()
 
 
 def _read(path: Path) -> tuple[Run, ...]:

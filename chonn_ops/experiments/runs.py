@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
@@ -13,8 +12,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from chonn_ops.experiments import _environment, _record, cost
+from chonn_ops.experiments._ours import remove_staged
 from chonn_ops.experiments._stopping import StopBetweenBatches
-from chonn_ops.experiments._trainer import CHECKPOINT, trainer
+from chonn_ops.experiments._trainer import trainer
 from chonn_ops.experiments.base import Evaluation
 from chonn_ops.experiments.jobs import Job, Run
 from chonn_ops.experiments.training import Diverged, Training, loaders
@@ -29,7 +29,7 @@ def execute(
     ----------
     job : Job
     progress : bool
-        Lightning's progress bar.
+        A bar of the batches of every epoch.
     on_epoch : callable, optional
         Called at the end of every epoch of this part of the run.
 
@@ -41,14 +41,15 @@ def execute(
 
     Raises
     ------
-    ValueError, FileNotFoundError
-        For data, a checkpoint or a result that is damaged or of other settings, and while another
-        process trains the same run.
+    ValueError, OSError
+        For data, a checkpoint or a result that is damaged, of other settings or not ours, and while
+        another process trains the same run.
     """
     run = job.resolve()
     if (record := run.finished()) is not None:
         return record
-    with _claimed(run.folder):
+    run.refuse_foreign()
+    with _claimed(run):
         return _execute(run, progress, on_epoch)
 
 
@@ -64,10 +65,9 @@ def _execute(
     size = cost.measure(model, run.experiment.example(config))
 
     training = Training(run.experiment, config, model, seed, run.settings)
-    checkpoint = run.folder / CHECKPOINT
-    resumed = checkpoint.exists()
+    resumed = run.checkpoint.exists()
     if resumed:
-        training.restore(checkpoint)
+        training.restore(run.checkpoint)
     stopping = StopBetweenBatches()
     fitter = trainer(
         config,
@@ -85,7 +85,10 @@ def _execute(
     try:
         with stopping.watching():
             fitter.fit(
-                training, *batches, ckpt_path=checkpoint if resumed else None, weights_only=True
+                training,
+                *batches,
+                ckpt_path=run.checkpoint if resumed else None,
+                weights_only=True,
             )
     except Diverged as error:
         diverged = str(error)
@@ -100,8 +103,9 @@ def _execute(
 
 
 @contextlib.contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
+def _claimed(run: Run) -> Iterator[None]:
     """Keep a run's folder to this process, or to the processes of one ``torchrun``."""
+    folder = run.folder
     folder.mkdir(parents=True, exist_ok=True)
     if os.environ.get("RANK", "0") != "0":
         yield
@@ -112,9 +116,8 @@ def _claimed(folder: Path) -> Iterator[None]:
     except Timeout:
         raise ValueError(f"{folder}: another process trains this run") from None
     try:
-        # What a killed process was writing.
-        for staged in folder.glob(".*.tmp"):
-            staged.unlink(missing_ok=True)
+        remove_staged(folder, [run.checkpoint.name])
+        remove_staged(folder.parent, [run.fields.name, run.result.name])
         yield
     finally:
         lock.release()

@@ -86,8 +86,9 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
 
     Raises
     ------
-    ValueError
-        If a result of other settings is in the way, or for several workers in a distributed run.
+    ValueError, FileExistsError
+        Before anything runs, if a result of other settings or a file that is not ours is in the
+        way; for several workers in a distributed run.
     """
     if workers > 1 and _distributed():
         raise ValueError(f"jobs: expected 1 in a distributed run, got {workers}")
@@ -96,6 +97,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
     for job in jobs:
         record = job.resolve().finished()
         if record is None:
+            job.resolve().refuse_foreign()
             waiting.append(job)
         else:
             outcome.add(job, record, "finished before, ")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chonn_ops.experiments._ours import MARKS
 from chonn_ops.experiments.claims import (
     CLAIMS,
     NOT_TESTED,
@@ -16,7 +17,14 @@ from chonn_ops.experiments.claims import (
 )
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.tables import full_label, markdown, settings, tables, title
+from chonn_ops.experiments.tables import (
+    full_label,
+    markdown,
+    settings,
+    study_title,
+    tables,
+    title,
+)
 
 RULE = (
     "A difference counts when it exceeds twice its standard error over the seeds, "
@@ -132,8 +140,39 @@ def overview(found: Sequence[Entry]) -> str:
     return "\n\n".join(parts)
 
 
+def tested(found: Sequence[Entry]) -> list[Entry]:
+    """Those of experiments that were run."""
+    return [entry for entry in found if entry.study is not None]
+
+
+def not_run(found: Sequence[Entry]) -> str:
+    """The experiments behind claims that nobody tested; empty if there are none."""
+    missing = Counter(title(entry.claim.experiment) for entry in found if entry.study is None)
+    return ", ".join(f"{name} ({count})" for name, count in missing.items())
+
+
+def results(studies: Sequence[Study]) -> str:
+    """The page of somebody's own runs: what they gave, then the claims on these experiments."""
+    found = entries(studies)
+    parts = ["# Results", MARKS[".md"].decode()]
+    for study in studies:
+        parts += [_heading(study), *map(markdown, tables(study)), _settings(study)]
+        parts += [_claim(entry) for entry in found if entry.study is study]
+    if tested(found):
+        parts += ["## Scoreboard", f"{RULE} {SIGNS}"]
+        parts.append(
+            "Of the claims on these experiments, with models as in the paper: "
+            f"{summary(tested(found))}."
+        )
+        parts.append(overview(tested(found)))
+        parts += _beyond(studies)
+    if tested(found) and (missing := not_run(found)):
+        parts.append(f"Not run, with the number of claims on them: {missing}.")
+    return _joined(parts)
+
+
 def page(studies: Sequence[Study]) -> str:
-    """The whole page: overview, then evidence, numbers and settings of every study."""
+    """The page of the docs: overview, then evidence, numbers and settings of every study."""
     found = entries(studies)
     parts = [
         "# Results",
@@ -146,15 +185,30 @@ def page(studies: Sequence[Study]) -> str:
         "## Scoreboard",
         f"Of the claims, with models as in the paper: {summary(found)}.",
         overview(found),
-        "## Beyond the claims",
-        "Statements of ours, judged by the same rule.",
-        *(_observation(entry) for entry in observations(studies)),
+        *_beyond(studies),
     ]
     for study in studies:
-        parts.append(f"## {title(study.experiment)}, scale `{study.scale}`")
+        parts.append(_heading(study))
         parts += [_claim(entry) for entry in found if entry.study is study]
-        parts += [markdown(table) for table in tables(study)]
-        parts.append("\n".join(f"- {name}: {text}" for name, text in settings(study).items()))
+        parts += [*map(markdown, tables(study)), _settings(study)]
+    return _joined(parts)
+
+
+def _beyond(studies: Sequence[Study]) -> list[str]:
+    if shown := [_observation(entry) for entry in observations(studies)]:
+        return ["## Beyond the claims", "Statements of ours, judged by the same rule.", *shown]
+    return []
+
+
+def _heading(study: Study) -> str:
+    return f"## {study_title(study)}, scale `{study.scale}`"
+
+
+def _settings(study: Study) -> str:
+    return "\n".join(f"- {name}: {text}" for name, text in settings(study).items())
+
+
+def _joined(parts: Sequence[str]) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

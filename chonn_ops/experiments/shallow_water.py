@@ -204,6 +204,9 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
         )
 
+    def files(self, config: ShallowWaterConfig, folder: Path) -> tuple[Path]:
+        return (self._path(config, folder),)
+
     def prepare(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> None:
         path = self._path(config, folder)
         if not path.exists():

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chonn_ops.experiments._ours import MARK, own_file
 from chonn_ops.experiments.results import NESTED, read_study
-from chonn_ops.problems._files import whole_file
 
 DIGITS = 6
 CURVE_POINTS = 30
@@ -51,8 +51,11 @@ def collect(results: Path, output: Path) -> Path:
     head = json.dumps(_rounded(shared), ensure_ascii=False)
     output.mkdir(parents=True, exist_ok=True)
     path = output / f"{study.experiment}-{study.scale}.json"
-    with whole_file(path, force=True) as staged:
-        staged.write_text(f'{{"shared": {head},\n"runs": [\n{lines}\n]}}\n', encoding="utf-8")
+    with own_file(path) as staged:
+        staged.write_text(
+            f'{{"generator": "{MARK}",\n"shared": {head},\n"runs": [\n{lines}\n]}}\n',
+            encoding="utf-8",
+        )
     return path
 
 

@@ -54,6 +54,12 @@ def title(experiment: str) -> str:
     return TITLES.get(experiment, experiment.replace("_", " "))
 
 
+def study_title(study: Study) -> str:
+    """`title`, or what an experiment of the user's own calls itself."""
+    own = study.title if study.experiment not in TITLES else ""
+    return own or title(study.experiment)
+
+
 def metric_label(name: str) -> str:
     return METRICS.get(name, name.replace("_", " "))
 

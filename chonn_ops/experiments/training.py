@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import pickle
+import re
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,11 @@ from chonn_ops.experiments.jobs import differences
 
 _STATE = "chonn_ops"
 _HISTORY = ("train_loss", "validation_error")
+# Of a checkpoint: Lightning's, and the state above.
+_PARTS = {
+    *("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "epoch"),
+    *("global_step", "pytorch-lightning_version", _STATE),
+}
 
 
 class Diverged(Exception):
@@ -152,23 +161,60 @@ class Training(lightning.LightningModule):
         Raises
         ------
         ValueError
-            If the file is damaged or of another run; says which file to remove.
+            If the file is damaged, refused or of another run; says why and what to remove.
         """
         advice = f"remove {path} to start this run afresh"
-        try:
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-            settings = checkpoint[_STATE]["settings"]
-            self.on_load_checkpoint(checkpoint)
-        # What torch.load raises for a damaged file is undocumented and varies with the damage.
-        except Exception as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"{path}: damaged checkpoint ({reason}); {advice}") from error
-        if differing := differences(settings, self.settings):
+        checkpoint = _read(path, advice)
+        if (
+            not isinstance(checkpoint, dict)
+            or not checkpoint.keys() >= _PARTS
+            or not isinstance(checkpoint[_STATE], dict)
+        ):
+            raise ValueError(f"{path}: no checkpoint of chonn run; {advice}")
+        if differing := differences(checkpoint[_STATE]["settings"], self.settings):
             raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
+        self.on_load_checkpoint(checkpoint)
         try:
             self.load_state_dict(checkpoint["state_dict"])
         except RuntimeError as error:
             raise ValueError(f"{path}: checkpoint of another model; {advice}") from error
+
+
+def _read(path: Path, advice: str) -> Any:
+    """Content of a checkpoint; ValueError says what is wrong with the file."""
+
+    def damaged(reason: str) -> ValueError:
+        return ValueError(f"{path}: damaged checkpoint ({reason}); {advice}")
+
+    with open(path, "rb") as file:
+        # What zipfile and torch.load raise for a damaged file varies with the damage.
+        try:
+            with zipfile.ZipFile(file) as archive:
+                part = archive.testzip()
+        except Exception as error:
+            size = os.fstat(file.fileno()).st_size
+            raise damaged(f"no whole archive, {size:,} bytes: {_line(error)}") from error
+    if part is not None:
+        raise damaged(f"wrong checksum of its part {part}")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    # The checksums are right: someone wrote this. Torch's message ends with the advice to load it
+    # all the same, which would run its code.
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL [^\s`]+", str(error))
+        detail = f" ({found[0]})" if found else ""
+        raise ValueError(
+            f"{path}: refused checkpoint, it holds other things than numbers and texts{detail} "
+            f"and could run code; {advice}"
+        ) from error
+    except Exception as error:
+        raise damaged(_line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    """What an error says, where it says anything but a key."""
+    text = str(error).partition("\n")[0]
+    return text if " " in text else f"{type(error).__name__} {text}".rstrip()
 
 
 def loaders(

@@ -1,13 +1,15 @@
 """CHONN vision backbones for timm: ``timm.create_model("chonn_tiny")``.
 
 Importing this module registers the models; timm names a model's family after its file. It is the
-only module here that imports timm.
+only module here that imports timm. `install` does it again for a timm that was imported anew.
 
 References
 ----------
 The CHONN paper, Methods, "Large-scale visual recognition benchmark".
 """
 
+import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +30,16 @@ from chonn_ops.models._vision import Block, Downsample, Head, Mixer, Stage, Stem
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
 # No `from __future__ import annotations` here: fx would write their strings into its code.
+
+
+def install() -> None:
+    """Register the models with the timm that is loaded; where that is done, this does nothing.
+
+    A timm that was purged from `sys.modules` and imported again has a new registry and new layers.
+    """
+    if sys.modules["timm.models"].register_model is not register_model:
+        importlib.reload(sys.modules[__name__])
+
 
 # The paper's routing ablation: each row changes one thing.
 ROUTINGS: dict[str, dict[str, Any]] = {

@@ -1,8 +1,9 @@
 """Files out of a zip archive of a Zenodo record."""
 
+import contextlib
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pooch
@@ -32,13 +33,22 @@ def fetch_members(doi: str, name: str, paths: Sequence[Path], force: bool) -> No
     FileExistsError, ConnectionError, ValueError
         A file exists; the download failed; the archive is damaged or lacks a file.
     """
-    for path in paths:
-        refuse_existing(path, force)
-    url, known_hash = _address(doi, name)
     archive = paths[0].parent / f"{doi.rpartition('.')[2]}_{name}"
+    # With the archive there, an earlier call may have been interrupted between two files.
+    if not archive.exists():
+        for path in paths:
+            refuse_existing(path, force)
+    url, known_hash = _address(doi, name)
     download(url, known_hash, archive, force, progress=True)
-    for path in paths:
-        extract(archive, path, force)
+    try:
+        for path in paths:
+            if force or not _is_extracted(archive, path):
+                extract(archive, path, force)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        reason = f"{error.strerror}; {archive} is kept: the same command goes on there"
+        raise OSError(error.errno, reason, error.filename) from error
     archive.unlink()
 
 
@@ -52,23 +62,41 @@ def extract(archive: Path, path: Path, force: bool) -> None:
     FileExistsError
         If ``path`` exists and `force` is not set.
     """
+    with (
+        _member(archive, path.name) as (contents, member),
+        whole_file(path, force) as staged,
+        contents.open(member) as source,
+        open(staged, "wb") as target,
+    ):
+        while block := source.read(BLOCK):
+            target.write(block)
+
+
+def _is_extracted(archive: Path, path: Path) -> bool:
+    """Whether ``path`` is what the archive has under its name."""
+    if not path.is_file():
+        return False
+    with _member(archive, path.name) as (_, member), open(path, "rb") as file:
+        checksum = 0
+        while block := file.read(BLOCK):
+            checksum = zlib.crc32(block, checksum)
+        return checksum == member.CRC
+
+
+@contextlib.contextmanager
+def _member(archive: Path, name: str) -> Iterator[tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
     try:
         with zipfile.ZipFile(archive) as contents:
             # macOS packs a second, hidden file of the same name.
             members = [
-                name
-                for name in contents.namelist()
-                if Path(name).name == path.name and not name.startswith("__MACOSX")
+                member
+                for member in contents.infolist()
+                if Path(member.filename).name == name and not member.filename.startswith("__MACOSX")
             ]
             if len(members) != 1:
-                raise ValueError(f"{archive}: expected one {path.name} in it, found {members}")
-            with (
-                whole_file(path, force) as staged,
-                contents.open(members[0]) as source,
-                open(staged, "xb") as target,
-            ):
-                while block := source.read(BLOCK):
-                    target.write(block)
+                found = [member.filename for member in members]
+                raise ValueError(f"{archive}: expected one {name} in it, found {found}")
+            yield contents, members[0]
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{archive}: damaged archive ({error})") from error
 

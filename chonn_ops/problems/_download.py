@@ -1,15 +1,16 @@
 """Downloads that resume, with pooch to check the result."""
 
+import errno
 import os
 import re
+import shutil
 from pathlib import Path
-from typing import Any, cast
 
 import pooch
 import requests
-from tqdm import tqdm
 
 from chonn_ops.problems._files import publish, refuse_existing
+from chonn_ops.problems._progress import ProgressBar
 
 # What a broken connection can lose at most.
 CHUNK = 1 << 16
@@ -21,87 +22,96 @@ class _RangeRefused(Exception):
     """The bytes kept from an earlier attempt do not fit the file on the server."""
 
 
-class ResumableDownloader:
-    """A pooch downloader that goes on where an interrupted one stopped.
+def receive(url: str, part: Path, progress: bool) -> None:
+    """Download a file into ``part``, from where an interrupted call stopped.
 
-    Bytes are kept in ``part`` and asked for with an HTTP range from there on; a server without
-    ranges is read from the start. A broken connection is taken up again a few times before giving
-    up, and ``part`` stays for the next call.
+    What ``part`` has is not asked for again; a server without ranges is read from the start. A
+    broken connection is taken up again a few times before giving up, and ``part`` stays for the
+    next call.
 
     Parameters
     ----------
+    url : str
+        Where it is.
     part : Path
-        Where the bytes are kept, on the file system of the output.
+        File to go on with, or to write.
     progress : bool
         Show a progress bar.
+
+    Raises
+    ------
+    ConnectionError
+        If the download fails.
+    OSError
+        If the file cannot be written.
     """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _receive(url, part, progress)
+            return
+        except _RangeRefused:
+            part.unlink()
+        except requests.HTTPError as error:
+            raise ConnectionError(f"download failed: {error}") from error
+        except requests.RequestException as error:
+            if attempt == ATTEMPTS:
+                raise ConnectionError(
+                    f"download of {url} stopped ({error}); {_kept(part)}"
+                ) from error
+        except OSError as error:
+            reason = f"{error.strerror}: {part.parent}; {_kept(part)}"
+            raise OSError(error.errno, reason) from error
+    raise ConnectionError(f"{url}: the server refuses every byte range asked for")
 
-    def __init__(self, part: Path, progress: bool = True) -> None:
-        self.part = part
-        self.progress = progress
 
-    def __call__(
-        self, url: str, output_file: "str | os.PathLike[str]", _pooch: "pooch.Pooch | None"
-    ) -> None:
-        """Download ``url`` to ``output_file``."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._receive(url)
-                break
-            except _RangeRefused:
-                self.part.unlink()
-            except requests.HTTPError:
-                raise
-            except requests.RequestException as error:
-                if attempt == ATTEMPTS:
-                    kept = self.part.stat().st_size if self.part.exists() else 0
-                    raise ConnectionError(
-                        f"download of {url} stopped ({error}); {kept:,} bytes are kept in "
-                        f"{self.part}: the same command resumes there"
-                    ) from error
-        else:
-            raise ConnectionError(f"{url}: the server refuses every byte range asked for")
-        os.replace(self.part, output_file)
+def _kept(part: Path) -> str:
+    """What is there for the next call, in words."""
+    size = part.stat().st_size if part.exists() else 0
+    if not size:
+        part.unlink(missing_ok=True)
+        return "nothing has arrived"
+    return f"{size:,} bytes are kept in {part}: the same command resumes there"
 
-    def _receive(self, url: str) -> None:
-        have = self.part.stat().st_size if self.part.exists() else 0
-        # Ranges count encoded bytes, so nothing may compress them on the way.
-        headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            content_range = response.headers.get("Content-Range", "")
-            if response.status_code == requests.codes.requested_range_not_satisfiable and have:
-                if content_range == f"bytes */{have}":
-                    return
+
+def _receive(url: str, part: Path, progress: bool) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    # Ranges count encoded bytes, so nothing may compress them on the way.
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        content_range = response.headers.get("Content-Range", "")
+        if response.status_code == requests.codes.requested_range_not_satisfiable and have:
+            if content_range == f"bytes */{have}":
+                return
+            raise _RangeRefused
+        response.raise_for_status()
+        resumes = response.status_code == requests.codes.partial_content
+        if resumes:
+            offset = re.match(r"bytes (\d+)-", content_range)
+            if offset is None or int(offset[1]) != have:
                 raise _RangeRefused
-            response.raise_for_status()
-            resumes = response.status_code == requests.codes.partial_content
-            if resumes:
-                offset = re.match(r"bytes (\d+)-", content_range)
-                if offset is None or int(offset[1]) != have:
-                    raise _RangeRefused
-            else:
-                have = 0
-            length = response.headers.get("Content-Length")
-            total = None if length is None else have + int(length)
-            with (
-                open(self.part, "ab" if resumes else "wb") as file,
-                tqdm(
-                    total=total,
-                    initial=have,
-                    unit="B",
-                    unit_scale=True,
-                    disable=not self.progress,
-                ) as bar,
-            ):
-                for chunk in response.iter_content(CHUNK):
-                    file.write(chunk)
-                    bar.update(len(chunk))
-                    have += len(chunk)
-            # Older urllib3 takes a connection that closes early for the end of the file.
-            if total is not None and have < total:
-                raise requests.ConnectionError(f"{have:,} of {total:,} bytes received")
+        else:
+            have = 0
+        length = response.headers.get("Content-Length")
+        total = None if length is None else have + int(length)
+        missing, free = (total or have) - have, shutil.disk_usage(part.parent).free
+        if missing > free:
+            reason = f"{os.strerror(errno.ENOSPC)}, {missing:,} bytes are needed and {free:,} free"
+            raise OSError(errno.ENOSPC, reason)
+        with (
+            open(part, "ab" if resumes else "wb") as file,
+            ProgressBar(
+                total=total, initial=have, unit="B", unit_scale=True, disable=not progress
+            ) as bar,
+        ):
+            for chunk in response.iter_content(CHUNK):
+                file.write(chunk)
+                bar.update(len(chunk))
+                have += len(chunk)
+        # Older urllib3 takes a connection that closes early for the end of the file.
+        if total is not None and have < total:
+            raise requests.ConnectionError(f"{have:,} of {total:,} bytes received")
 
 
 def download(url: str, known_hash: str, output: Path, force: bool, progress: bool) -> bool:
@@ -142,17 +152,13 @@ def download(url: str, known_hash: str, output: Path, force: bool, progress: boo
             )
     refuse_existing(output, force)
     part = output.with_name(f"{output.name}.part")
-    # Verified by pooch under a name of its own: pooch would replace `output` without asking.
-    try:
-        staged = pooch.retrieve(
-            url,
-            known_hash,
-            fname=f".{output.name}.verified",
-            path=output.parent,
-            # pooch's annotation of a downloader contradicts its documentation.
-            downloader=cast(Any, ResumableDownloader(part, progress)),
+    receive(url, part, progress)
+    found = pooch.file_hash(str(part), alg=algorithm)
+    if found != digest:
+        part.unlink()
+        raise ValueError(
+            f"{algorithm} of the file downloaded from {url} does not match the known hash: "
+            f"expected {digest}, got {found}"
         )
-    except requests.HTTPError as error:
-        raise ConnectionError(f"download failed: {error}") from error
-    publish(Path(staged), output, force)
+    publish(part, output, force)
     return True

@@ -2,9 +2,16 @@
 
 import contextlib
 import os
+import re
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -62,14 +69,76 @@ def publish(staged: Path, path: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: Path, force: bool) -> Iterator[Path]:
-    """Name of a temporary file beside ``path`` that becomes ``path`` if the block succeeds.
+    """An empty temporary file beside ``path`` that becomes ``path`` if the block succeeds.
 
-    Any exception, KeyboardInterrupt and SystemExit included, removes it.
+    Any exception, KeyboardInterrupt and SystemExit included, removes it. What killed processes have
+    left behind of the same file is removed first.
+
+    Raises
+    ------
+    OSError
+        As `refuse_existing` does; if it cannot be written, with the name ``path``.
     """
+    clear_remains(path)
     refuse_existing(path, force)
     staged = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        yield staged
-        publish(staged, path, force)
+        with open(staged, "xb") as mark:
+            _lock(mark.fileno())
+            if fcntl is None:
+                # Windows does not rename an open file.
+                mark.close()
+            yield staged
+            publish(staged, path, force)
+    except OSError as error:
+        # Those of a full disk have no file's name, or one that the user has not chosen.
+        if error.errno is None or error.filename not in (None, str(staged), staged):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         staged.unlink(missing_ok=True)
+
+
+def clear_remains(path: Path) -> None:
+    """Remove the temporary files of ``path`` whose processes have ended without doing so."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.([1-9]\d*)-[0-9a-f]{{8}}\.tmp")
+    # What cannot be read or removed is in nobody's way.
+    with contextlib.suppress(OSError):
+        for found in path.parent.iterdir():
+            match = pattern.fullmatch(found.name)
+            if match and not _is_running(int(match[1])):
+                _remove_unlocked(found)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether this process could take the file's lock; it goes with the process."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is such a process on this machine; True if that cannot be told."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def _remove_unlocked(path: Path) -> None:
+    # Its process may run where its number says nothing here: in another container.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)

@@ -7,9 +7,11 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import TypeVar
+
+from chonn_ops.problems._signals import deferred_signals
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -24,7 +26,7 @@ def usable_cores() -> int:
 
 def ordered_map(
     function: Callable[[Task], Result], tasks: Iterator[Task], workers: int
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Results of ``function`` over ``tasks``, in their order.
 
     Parameters
@@ -40,13 +42,15 @@ def ordered_map(
     ------
     Result
         Whatever `function` returns. Its exceptions are raised here, and no process outlives the
-        generator.
+        generator, nor this process if that is killed.
     """
     if workers == 1:
         yield from map(function, tasks)
         return
     # Spawned, not forked: torch's threads are running in the parent.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent
+    )
     try:
         # Enough to keep every worker busy, few enough to hold in memory.
         first = list(itertools.islice(tasks, 4 * workers))
@@ -66,7 +70,8 @@ def worker_environment() -> Iterator[None]:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     earlier = {name: os.environ.get(name) for name in names}
     has_masks = hasattr(signal, "pthread_sigmask")  # Not on Windows.
-    with _deferred_signals():
+    # An exception half-way through the start of a process would leave a broken one behind.
+    with deferred_signals():
         # A new program inherits the mask of the thread that starts it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_masks else set()
         os.environ.update(dict.fromkeys(names, "1"))
@@ -82,25 +87,13 @@ def worker_environment() -> Iterator[None]:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-@contextlib.contextmanager
-def _deferred_signals() -> Iterator[None]:
-    """Raise what Ctrl-C and SIGTERM raise only after the block.
+def end_with_parent() -> None:
+    """From now on this process ends at once when the one that started it ends or is killed."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
 
-    An exception half-way through the start of a process would leave a broken one behind. Blocking
-    the signals is not enough: they reach Python through any other thread.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number in received:
-        signal.raise_signal(number)
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

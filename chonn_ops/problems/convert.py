@@ -11,13 +11,12 @@ where PDEBench has cell centres. The forcing is not recorded: attribute ``beta``
 """
 
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from chonn_ops.problems.hdf5 import create_darcy_file
+from chonn_ops.problems.hdf5 import create_darcy_file, dataset
 
 
 def convert(
@@ -51,9 +50,12 @@ def convert(
     n_samples, resolution, _ = x.shape
     nodes = np.arange(resolution) / resolution
     origin = f"converted from neuraloperator's {Path(source).name}"
-    with create_darcy_file(Path(output), n_samples, nodes, float("nan"), origin, force) as (nu, u):
-        nu[...] = x.to(torch.float32).numpy()
-        u[:, 0] = y.to(torch.float32).numpy()
+    with (
+        create_darcy_file(Path(output), n_samples, nodes, float("nan"), origin, force) as target,
+        target.writing() as file,
+    ):
+        dataset(file, "nu")[...] = x.to(torch.float32).numpy()
+        dataset(file, "tensor")[:, 0] = y.to(torch.float32).numpy()
     return n_samples
 
 
@@ -62,7 +64,10 @@ def _read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
         raise FileNotFoundError(f"no such file: {path}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    # PyTorch's readers fail in many ways on other bytes, and name the file if they may not read it.
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         raise ValueError(f"not a readable file of tensors: {path}") from error
     if not isinstance(content, dict) or not {"x", "y"} <= content.keys():
         found = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__

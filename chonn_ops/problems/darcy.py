@@ -36,20 +36,21 @@ References
    NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._darcy_solver import NU_HIGH, NU_LOW, solve_samples
 from chonn_ops.problems._download import download
+from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
-from chonn_ops.problems.hdf5 import create_darcy_file
+from chonn_ops.problems.hdf5 import create_darcy_file, dataset
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
@@ -147,14 +148,16 @@ def generate(
     with (
         create_darcy_file(
             Path(output), n_samples, cell_centres(resolution), beta, source, force
-        ) as (nu, tensor),
-        tqdm(total=n_samples, unit="sample", disable=not progress) as bar,
+        ) as data,
+        ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
+        contextlib.closing(_solved_tasks(n_samples, resolution, beta, seed, workers)) as solved,
     ):
         start = 0
-        for is_high, u in _solved_tasks(n_samples, resolution, beta, seed, workers):
+        for is_high, u in solved:
             rows = slice(start, start + len(u))
-            nu[rows] = np.where(is_high, NU_HIGH, NU_LOW)
-            tensor[rows, 0] = u
+            with data.writing() as file:
+                dataset(file, "nu")[rows] = np.where(is_high, NU_HIGH, NU_LOW)
+                dataset(file, "tensor")[rows, 0] = u
             start += len(u)
             bar.update(len(u))
 
@@ -200,7 +203,7 @@ def _tasks(n_samples: int, resolution: int, seed: int) -> Iterator[np.ndarray]:
 
 def _solved_tasks(
     n_samples: int, resolution: int, beta: float, seed: int, workers: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Generator[tuple[np.ndarray, np.ndarray]]:
     """(M, R, R) phases and solutions, in the order of the samples."""
     tasks = _tasks(n_samples, resolution, seed)
     workers = min(workers, -(-n_samples // SAMPLES_PER_TASK))

@@ -1,24 +1,137 @@
-"""HDF5 files: reading with clear errors, and PDEBench's layout for Darcy flow.
+"""HDF5 files: writing that survives a full disk, reading with clear errors, Darcy flow's layout.
 
-The layout: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and ``y-coordinate`` (R,),
-all float32; attribute ``beta``.
+That layout is PDEBench's: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and
+``y-coordinate`` (R,), all float32; attribute ``beta``.
 """
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from chonn_ops.problems._files import whole_file
+from chonn_ops.problems._signals import deferred_signals
+
+# The smallest that HDF5 allows before its own bytes.
+USER_BLOCK = 512
+
+
+class HDF5Output:
+    """An HDF5 file that is being written, see `create_hdf5`."""
+
+    def __init__(self, sink: "_Sink", user_block: bytes) -> None:
+        self._sink = sink
+        self._user_block = user_block
+        with deferred_signals():
+            self._file = h5py.File(sink, "w", userblock_size=USER_BLOCK if user_block else 0)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[h5py.File]:
+        """The file, for as long as it takes to write something into it.
+
+        Ctrl-C and SIGTERM wait for the end of the block: HDF5 calls Python to write, and would take
+        what a signal raises there for a failed write.
+
+        Raises
+        ------
+        OSError
+            At the end of the block, if something could not be written.
+        """
+        with deferred_signals():
+            try:
+                yield self._file
+            finally:
+                self._sink.check()
+
+    def close(self) -> None:
+        """Write what is left; OSError if that was not possible."""
+        with self.writing():
+            self._file.close()
+            if self._user_block:
+                self._sink.seek(0)
+                self._sink.write(self._user_block.ljust(USER_BLOCK, b"\0"))
+
+
+@contextlib.contextmanager
+def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[HDF5Output]:
+    """A new HDF5 file, to be filled in the ``with`` block.
+
+    Parameters
+    ----------
+    path : Path
+        Appears only when the block has ended without an exception.
+    force : bool
+        Replace an existing file.
+    user_block : bytes
+        At most 512 bytes that come before HDF5's own.
+
+    Raises
+    ------
+    FileExistsError
+        If ``path`` exists and `force` is not set.
+    OSError
+        If it cannot be written, such as on a full disk; then nothing is left of it.
+    """
+    with whole_file(path, force) as staged, _Sink(staged, "wb+") as sink:
+        output = HDF5Output(sink, user_block)
+        try:
+            yield output
+        except BaseException:
+            with contextlib.suppress(OSError):
+                output.close()
+            raise
+        output.close()
+
+
+class _Sink(io.FileIO):
+    """A file that keeps its first error to itself, and takes everything from then on.
+
+    Where a write of HDF5's fails, it fails again whenever an object is closed, and crashes the
+    process in the end.
+    """
+
+    _error: "OSError | None" = None
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self._error is not None:
+            raise self._error
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, with zeros beyond the end and where nothing could be written."""
+        view = memoryview(buffer).cast("B")
+        count = super().readinto(view) or 0
+        view[count:] = bytes(len(view) - count)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        try:
+            while view and self._error is None:
+                view = view[super().write(view) or 0 :]
+        except OSError as error:
+            self._error = error
+        return size
+
+    def truncate(self, size: "int | None" = None) -> int:
+        try:
+            if self._error is None:
+                return super().truncate(size)
+        except OSError as error:
+            self._error = error
+        return size or 0
 
 
 @contextlib.contextmanager
 def create_darcy_file(
     path: Path, n_samples: int, coordinates: np.ndarray, beta: float, source: str, force: bool
-) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
+) -> Iterator[HDF5Output]:
     """A new file in PDEBench's Darcy layout, to be filled in the ``with`` block.
 
     Parameters
@@ -39,18 +152,19 @@ def create_darcy_file(
 
     Yields
     ------
-    nu, tensor : h5py.Dataset
-        (N, R, R) and (N, 1, R, R) float32, to be filled.
+    HDF5Output
+        With ``nu`` and ``tensor``, (N, R, R) and (N, 1, R, R) float32, to be filled.
     """
     n = len(coordinates)
-    with whole_file(path, force) as staged, h5py.File(staged, "x") as file:
-        tensor = file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
-        nu = file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
-        for axis in ("x", "y"):
-            file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
-        file.attrs["beta"] = float(beta)
-        file.attrs["source"] = source
-        yield nu, tensor
+    with create_hdf5(path, force) as output:
+        with output.writing() as file:
+            file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
+            file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
+            for axis in ("x", "y"):
+                file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
+            file.attrs["beta"] = float(beta)
+            file.attrs["source"] = source
+        yield output
 
 
 @contextlib.contextmanager

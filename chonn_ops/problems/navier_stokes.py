@@ -60,13 +60,12 @@ import h5py
 import numpy as np
 import scipy.io
 import torch
-from tqdm import tqdm
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
-from chonn_ops.problems._files import whole_file
+from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
@@ -74,6 +73,8 @@ STEP = 2.5e-3
 # Factor of the covariance (-laplace + 49)^(-2.5) of the initial vorticity.
 COVARIANCES = {"paper": 7**1.5, "fno-code": 2 * 7**3}
 NOISE_RESOLUTION = 256
+# Numbers, as far as memory allows: HDF5 makes a write of its own for every point and frame.
+WRITTEN_TOGETHER = 1 << 24
 MAT_HEADER = b"MATLAB 7.3 MAT-file, written by chonn-ops"
 
 
@@ -198,27 +199,34 @@ def generate(
     f = forcing(solver_resolution, device)
     every = solver_resolution // resolution
 
-    with whole_file(path, force) as staged:
-        with (
-            h5py.File(staged, "x", userblock_size=512) as file,
-            tqdm(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
-        ):
+    together = max(1, WRITTEN_TOGETHER // (n_frames * resolution**2 * batch_size)) * batch_size
+
+    with (
+        create_hdf5(path, force, MAT_HEADER.ljust(116) + bytes(8) + b"\x00\x02IM") as data,
+        ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
+    ):
+        with data.writing() as file:
             file.attrs["source"] = source
             shape = (resolution, resolution, n_samples)
-            a = _create(file, "a", shape)
-            u = _create(file, "u", (n_frames, *shape))
+            _create(file, "a", shape)
+            _create(file, "u", (n_frames, *shape))
             _create(file, "t", (n_frames, 1))[:, 0] = np.arange(1, n_frames + 1)
-            for start in range(0, n_samples, batch_size):
-                n_batch = min(batch_size, n_samples - start)
+        for start in range(0, n_samples, together):
+            fields = []
+            stop = min(start + together, n_samples)
+            for first in range(start, stop, batch_size):
+                n_batch = min(batch_size, stop - first)
                 w0 = draw_vorticity(rng, n_batch, solver_resolution, field).to(device)
                 frames = solve(
                     w0, f, n_frames, step, nu=NU, on_frame=lambda n=n_batch: bar.update(n)
                 )
-                rows = slice(start, start + n_batch)
-                a[..., rows] = w0[:, ::every, ::every].permute(2, 1, 0).cpu().numpy()
-                u[..., rows] = frames[..., ::every, ::every].permute(1, 3, 2, 0).cpu().numpy()
-        with open(staged, "r+b") as raw:
-            raw.write(MAT_HEADER.ljust(116) + bytes(8) + b"\x00\x02IM")
+                coarse = (field[..., ::every, ::every] for field in (w0[:, None], frames))
+                fields.append(torch.cat(list(coarse), dim=1).float().cpu())
+            # MATLAB's axes in reverse.
+            reverse = torch.cat(fields).permute(1, 3, 2, 0).numpy()
+            with data.writing() as file:
+                dataset(file, "a")[..., start:stop] = reverse[0]
+                dataset(file, "u")[..., start:stop] = reverse[1:]
     return path
 
 

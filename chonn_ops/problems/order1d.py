@@ -37,13 +37,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import h5py
 import numpy as np
-from tqdm import tqdm
 
 from chonn_ops import __version__
-from chonn_ops.problems._files import whole_file
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
 
 DEFAULT_NAME = "order1d.hdf5"
 TAU = 0.08
@@ -159,24 +157,26 @@ def generate(
         raise ValueError(f"sizes must be positive for {list(SIZES)}, got {dict(sizes)}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    path = Path(output)
     with (
-        whole_file(path, force) as staged,
-        h5py.File(staged, "x") as file,
-        tqdm(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
+        create_hdf5(Path(output), force) as data,
+        ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
     ):
-        file.attrs["tau"] = TAU
-        file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
-        file["s"] = (np.arange(resolution) / resolution).astype("f4")
+        with data.writing() as file:
+            file.attrs["tau"] = TAU
+            file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
+            file["s"] = (np.arange(resolution) / resolution).astype("f4")
         for offset, (split, n_signals) in enumerate(sizes.items()):
-            group = file.create_group(split)
-            group.attrs["seed"] = seed + offset
             x = draw_signals(n_signals, seed + offset, resolution)
-            group["x"] = x.astype("f4")
-            y = group.create_dataset("y", (n_signals, len(ORDERS), resolution), "f4")
+            with data.writing() as file:
+                group = file.create_group(split)
+                group.attrs["seed"] = seed + offset
+                group["x"] = x.astype("f4")
+                group.create_dataset("y", (n_signals, len(ORDERS), resolution), "f4")
             for start in range(0, n_signals, BLOCK):
                 rows = slice(start, start + BLOCK)
-                y[rows] = targets(x[rows])
+                y = targets(x[rows])
+                with data.writing() as file:
+                    dataset(file, f"{split}/y")[rows] = y
                 bar.update(len(x[rows]))
 
 

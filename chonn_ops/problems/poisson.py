@@ -33,21 +33,21 @@ References
    NeurIPS 2023. Data: https://zenodo.org/records/10406879
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import h5py
 import numpy as np
-from tqdm import tqdm
 
 from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._files import refuse_existing, whole_file
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems._files import refuse_existing
+from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems.hdf5 import HDF5Output, create_hdf5, dataset, open_hdf5
 
 R_EXPONENT = -0.5
 K_IN, K_OUT = 16, 20
@@ -139,7 +139,8 @@ def generate(
     Parameters
     ----------
     folder : path
-        Existing folder for the files, each of which appears when it is complete.
+        Existing folder for the files, which appear when both are complete. If one of them is there
+        already, from a call with the same arguments, only the other one is made.
     n_in, n_out : int
         Samples with K = 16 and with K = 20. With fewer than 1024 of the first, the ranges are
         those of all of them.
@@ -160,7 +161,7 @@ def generate(
     ValueError
         If an argument is out of range.
     FileExistsError
-        If a file exists and `force` is not set.
+        If both files exist, or one that another call or somebody else made, and `force` is not set.
     """
     check_least(
         ("n_in", n_in, 1),
@@ -168,21 +169,32 @@ def generate(
         ("resolution", resolution, 3),
         ("seed", seed, 0),
     )
+    source = f"chonn-ops {__version__} Poisson generator, seed {seed}"
     paths = Path(folder) / file_name("IN", resolution), Path(folder) / file_name("OUT", resolution)
-    for path in paths:
-        refuse_existing(path, force)
     children = np.random.SeedSequence(seed).spawn(2)
-    with tqdm(total=n_in + n_out, unit="sample", disable=not progress) as bar:
-        for path, child, k, n_samples in zip(
-            paths, children, (K_IN, K_OUT), (n_in, n_out), strict=True
-        ):
-            with whole_file(path, force) as staged, h5py.File(staged, "x") as file:
-                file.attrs["source"] = f"chonn-ops {__version__} Poisson generator, seed {seed}"
-                samples = _samples(child, n_samples, k, resolution)
-                ranges = _write(file, samples, bar)
-                if path == paths[0]:
+    files = list(zip(paths, children, (K_IN, K_OUT), (n_in, n_out), strict=True))
+    missing = files
+    if not force:
+        missing = [file for file in files if not _is_written(file[0], file[-1], source)] or files
+    for path, *_ in missing:
+        refuse_existing(path, force)
+    with (
+        ProgressBar(
+            total=sum(n_samples for *_, n_samples in missing), unit="sample", disable=not progress
+        ) as bar,
+        contextlib.ExitStack() as outputs,
+    ):
+        for path, child, k, n_samples in missing:
+            output = outputs.enter_context(create_hdf5(path, force))
+            with output.writing() as file:
+                file.attrs["source"] = source
+            ranges = _write(output, _samples(child, n_samples, k, resolution), bar)
+            if path == paths[0]:
+                with output.writing() as file:
                     for name, value in zip(_RANGES, ranges, strict=True):
                         file[name] = value
+            # Neither file appears if one of them cannot be written to its end.
+            output.close()
     return paths
 
 
@@ -274,15 +286,26 @@ def _samples(
 
 
 def _write(
-    file: h5py.File, samples: Iterator[tuple[np.ndarray, np.ndarray]], bar: tqdm
+    output: HDF5Output, samples: Iterator[tuple[np.ndarray, np.ndarray]], bar: ProgressBar
 ) -> tuple[float, float, float, float]:
     """Write samples; the ranges of the training samples among them."""
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
     for index, pair in enumerate(samples):
-        for name, field in zip(("input", "output"), pair, strict=True):
-            file[f"Sample_{index}/{name}"] = field.astype("f4")
+        with output.writing() as file:
+            for name, field in zip(("input", "output"), pair, strict=True):
+                file[f"Sample_{index}/{name}"] = field.astype("f4")
         if index < N_TRAIN:
             low = np.minimum(low, [field.min() for field in pair])
             high = np.maximum(high, [field.max() for field in pair])
         bar.update()
     return low[0], high[0], low[1], high[1]
+
+
+def _is_written(path: Path, n_samples: int, source: str) -> bool:
+    """Whether this is the file of so many samples that `generate` writes from this source."""
+    try:
+        with open_hdf5(path) as file:
+            found = sum(str(name).startswith("Sample_") for name in file)
+            return file.attrs.get("source") == source and found == n_samples
+    except (FileNotFoundError, ValueError):
+        return False

@@ -35,22 +35,21 @@ References
    Problems", SIAM Journal on Scientific Computing 34, 2012.
 """
 
+import contextlib
 import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import h5py
 import numpy as np
-from tqdm import tqdm
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._download import download
-from chonn_ops.problems._files import whole_file
+from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
@@ -162,20 +161,23 @@ def generate(
     seeds = range(seed, seed + n_samples)
     radii = [draw_radius(sample_seed) for sample_seed in seeds]
     with (
-        whole_file(Path(output), force) as staged,
-        h5py.File(staged, "x") as file,
-        tqdm(total=n_samples, unit="sample", disable=not progress) as bar,
+        create_hdf5(Path(output), force) as data,
+        ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
+        contextlib.closing(
+            ordered_map(
+                partial(simulate, resolution=resolution), iter(radii), min(workers, n_samples)
+            )
+        ) as solutions,
     ):
-        file.attrs["source"] = f"chonn-ops {__version__} shallow-water generator, seed {seed}"
-        solutions = ordered_map(
-            partial(simulate, resolution=resolution), iter(radii), min(workers, n_samples)
-        )
+        with data.writing() as file:
+            file.attrs["source"] = f"chonn-ops {__version__} shallow-water generator, seed {seed}"
         for sample_seed, radius, (h, x, y) in zip(seeds, radii, solutions, strict=True):
-            group = file.create_group(f"{sample_seed:04d}")
-            group.attrs["config"] = _config(sample_seed, radius, resolution)
-            group["data"] = h[..., None].astype("f4")
-            for name, values in (("x", x), ("y", y), ("t", t)):
-                group[f"grid/{name}"] = values.astype("f4")
+            with data.writing() as file:
+                group = file.create_group(f"{sample_seed:04d}")
+                group.attrs["config"] = _config(sample_seed, radius, resolution)
+                group["data"] = h[..., None].astype("f4")
+                for name, values in (("x", x), ("y", y), ("t", t)):
+                    group[f"grid/{name}"] = values.astype("f4")
             bar.update()
 
 

@@ -1,9 +1,10 @@
 """Integrations that switch themselves on: nothing to import beside the host.
 
-``import torch`` calls `autoload` (entry-point group ``torch.backends``), which only puts a finder
-in front of `sys.meta_path`; ``import chonn_ops`` does the same, explicitly. When a host module has
-been loaded, the finder imports our side of it. Processes that never load a host pay a fraction of
-a millisecond; of chonn-ops they import this module, which needs the standard library only.
+``import torch`` calls `arm` (through `chonn_autoload`), which only puts a finder in front of
+`sys.meta_path`; ``import chonn_ops`` does the same, explicitly. Whenever a host module has been
+loaded, again after a reload or a purge from `sys.modules` too, the finder has our side of it
+installed. Processes that never load a host pay a fraction of a millisecond; of chonn-ops they
+import these two modules, which need the standard library only.
 
 ``CHONN_AUTOLOAD=0`` turns the first way off, as does torch's own
 ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` for all packages. An integration that fails is left out with
@@ -13,10 +14,8 @@ never fails because of us.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -24,11 +23,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# Host module -> our "module" to import once it is loaded, or "module:function" to call.
+import chonn_autoload
+
+# Host module -> our "module:function" to call whenever it has been loaded.
 # Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us. Ours run
 # before the host is an attribute of its parent: `from neuralop.models import fno` works there.
 HOSTS = {
-    "timm.models": "chonn_ops.models.chonn",
+    "timm.models": "chonn_ops.models.chonn:install",
     "neuralop.models.fno": "chonn_plugins.neuralop.fno:install",
     "neuralop.models.uno": "chonn_plugins.neuralop.uno:install",
 }
@@ -38,9 +39,8 @@ _warned: set[str] = set()
 
 
 def autoload() -> None:
-    """What torch calls at the end of ``import torch``: `arm`, unless ``CHONN_AUTOLOAD=0``."""
-    if os.environ.get("CHONN_AUTOLOAD") != "0":
-        arm()
+    """What the entry point of older editable installs names: `chonn_autoload.autoload`."""
+    chonn_autoload.autoload()
 
 
 def arm() -> None:
@@ -141,8 +141,7 @@ def _integrate(host: str) -> None:
     try:
         name, _, function = HOSTS[host].partition(":")
         module = import_module(name)
-        if function:
-            getattr(module, function)()
+        getattr(module, function)()
     except Exception as error:
         if type(error).__name__ == "_DeadlockError":
             # Another thread is importing our side, which waits for the host that we are loading.
@@ -158,11 +157,7 @@ def _disable(host: str, error: Exception) -> None:
     if host in _warned:
         return
     _warned.add(host)
-    message = f"chonn-ops: integration with {host} disabled: {type(error).__name__}: {error}"
-    try:
-        warnings.warn(message, RuntimeWarning, stacklevel=1)
-    except Exception:  # filters that turn warnings into errors
-        print(message, file=sys.stderr)
+    chonn_autoload.warn(f"integration with {host} disabled: {type(error).__name__}: {error}")
 
 
 _finder = _Finder()

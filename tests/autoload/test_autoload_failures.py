@@ -8,7 +8,7 @@ def test_a_host_without_the_searched_module_and_no_host_at_all_are_silent(fakes)
     (fakes / "host" / "models.py").unlink()
     code = """
     from fakes import *
-    autoload.HOSTS["absent.models"] = "ours"
+    autoload.HOSTS["absent.models"] = "ours:install"
     autoload.autoload()
     import host.other
     assert "ours" not in sys.modules

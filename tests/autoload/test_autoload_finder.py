@@ -96,16 +96,16 @@ def test_a_zipped_host_is_integrated(fakes):
     with zipfile.ZipFile(fakes / "hosts.zip", "w") as archive:
         for name in ("__init__.py", "models.py", "other.py"):
             archive.write(fakes / "host" / name, f"zipped/{name}")
-    write(fakes, {"ours.py": "import zipped.models"})
+    write(fakes, {"ours.py": "calls = []\ndef install(): calls.append('zipped')\n"})
     run = succeeds(
         fakes,
         """
         from fakes import *
         sys.path.append("hosts.zip")
-        autoload.HOSTS["zipped.models"] = "ours"
+        autoload.HOSTS["zipped.models"] = "ours:install"
         autoload.autoload()
-        import zipped.models, zipped.other
-        assert "ours" in sys.modules
+        import zipped.models, zipped.other, ours
+        assert ours.calls == ["zipped"]
         assert type(zipped.models.__loader__).__name__ == "zipimporter"
         """.replace("hosts.zip", str(fakes / "hosts.zip")),
     )

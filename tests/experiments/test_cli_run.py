@@ -24,10 +24,15 @@ def test_run(folder):
     # Nothing but the progress bar, without Lightning's advice.
     bars = errors.replace("\r", "\n").splitlines()
     assert not [line for line in bars if line.strip() and " of 4 runs" not in line]
-    lines = out.splitlines()
-    assert lines[-1] == "results in runs/tiny/smoke+epochs=3"
-    assert lines[-4].split() == ["variant", "split", "runs", "parameters", "relative_l2"]
-    assert [line.split()[:4] for line in lines[-3:-1]] == [
+    assert bars[-1].startswith("4 of 4 runs 100%")
+    assert "-00:" not in errors
+    *lines, metrics, fields, learning, last = out.splitlines()
+    figures = "wrote runs/tiny/smoke+epochs=3/figures"
+    assert metrics == f"{figures}/metrics.svg"
+    assert (fields, learning) == (f"{figures}/fields.png", f"{figures}/learning.svg")
+    assert last == "results in runs/tiny/smoke+epochs=3"
+    assert lines[-3].split() == ["variant", "split", "runs", "parameters", "relative_l2"]
+    assert [line.split()[:4] for line in lines[-2:]] == [
         ["order1", "test", "2", "129"],
         ["order2", "test", "2", "169"],
     ]

@@ -8,7 +8,7 @@ import pytest
 import result_files
 
 from chonn_ops.experiments import figures
-from chonn_ops.experiments.figures import _fields, _order1d, _orders, _rollout
+from chonn_ops.experiments.figures import _bars, _fields, _learning, _order1d, _orders, _rollout
 from chonn_ops.experiments.results import read_study
 from chonn_ops.experiments.summaries import collect
 
@@ -117,6 +117,49 @@ def test_own_experiments_get_the_general_panels(tmp_path):
     )
     drawn = figures.draw("mine", tmp_path / "mine" / "small", tmp_path / "figures")
     assert [path.name for path in drawn] == ["metrics.svg", "fields.png", "learning.svg"]
+
+
+@pytest.mark.parametrize("experiment", ["darcy", "shallow_water"])
+def test_every_model_is_in_the_figure_of_every_model(runs, experiment):
+    study = read_study(runs / experiment / "small")
+    figure = _bars.metrics(study)
+    assert figure is not None
+    panels = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(panels) == len(study.metrics())
+    labels = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert labels == [group.label for group in study.groups]
+    for axis, name in zip(panels, study.metrics(), strict=True):
+        drawn = [container.lines[0].get_xdata()[0] for container in axis.containers]
+        assert drawn == [group.metric(name).mean for group in study.groups]
+        assert 1 <= len(axis.get_xticks()) <= 3
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 1000])
+def test_epochs_have_whole_ticks(tmp_path, epochs):
+    runs = list(result_files.shallow_water(seeds=1))
+    for run in runs:
+        run["curve"] = {
+            "epoch": list(range(1, epochs + 1)),
+            **dict.fromkeys(("train_loss", "validation_error"), [0.5] * epochs),
+        }
+    study = read_study(result_files.write(tmp_path, runs) / "shallow_water" / "small")
+    figure = _learning.curves(study)
+    assert figure is not None
+    for axis in figure.axes[:2]:
+        low, high = axis.get_xlim()
+        shown = [tick for tick in axis.get_xticks() if low <= tick <= high]
+        assert shown
+        assert all(tick == round(tick) for tick in shown)
+        # A single epoch is a mark, since a line needs two.
+        assert {line.get_marker() != "None" for line in axis.lines} == {epochs == 1}
+
+
+def test_own_models_have_colours_of_their_own(tmp_path):
+    models = [result_files.record("mine", name, {"family": "mine"}, 0.1) for name in ("one", "two")]
+    study = read_study(result_files.write(tmp_path, models) / "mine" / "small")
+    figure = _learning.curves(study)
+    assert figure is not None
+    assert len({line.get_color() for line in figure.axes[0].lines}) == 2
 
 
 def test_damaged_fields_give_one_clear_error(tmp_path):

@@ -2,6 +2,7 @@
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -146,6 +147,19 @@ def test_a_training_step_at_paper_scale(name):
 def test_bad_settings(changes, message):
     with pytest.raises(ValueError, match=message):
         PoissonConfig(**changes)
+
+
+@pytest.mark.parametrize("kind", ["IN", "OUT"])
+def test_missing_one_of_our_files_is_made(folder, tmp_path, kind):
+    other = {"IN": "OUT", "OUT": "IN"}[kind]
+    for name in map(poisson.file_name, ("IN", "OUT")):
+        shutil.copy(folder / name, tmp_path / name)
+    (tmp_path / poisson.file_name(kind)).unlink()
+    there = (tmp_path / poisson.file_name(other)).stat()
+    EXPERIMENT.prepare(SMOKE, tmp_path, progress=False)
+    assert (tmp_path / poisson.file_name(other)).stat() == there
+    name = poisson.file_name(kind)
+    assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_missing_and_damaged_files(tmp_path):

@@ -69,7 +69,7 @@ def test_page_holds_every_figure_and_study(written):
     drawn = sorted((path.parent / "figures").glob("*/*/*"))
     assert len(page.images) == len(drawn) == 23
     studies = ("order1d", "darcy", "poisson", "shallow-water", "navier-stokes")
-    assert page.ids == {f"{name}-small" for name in studies}
+    assert page.ids == {"scoreboard", *(f"{name}-small" for name in studies)}
 
 
 def test_page_says_what_ran_where_and_how_well(written):
@@ -95,6 +95,37 @@ def test_tables_are_written_beside_it(written):
     # Markdown, with everything in tables as cells: the same number of them in every row.
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
         assert len({line.count(" | ") for line in block.splitlines()}) == 1, block
+
+
+def test_page_starts_with_what_was_run(tmp_path):
+    result_files.write(tmp_path / "runs", result_files.shallow_water(seeds=2))
+    path = report.write(tmp_path / "runs", tmp_path / "report")
+    page = path.read_text().partition("<body>")[2]
+    text = path.with_name("results.md").read_text()
+    for content, first in ((page, "<figure>"), (text, "| unet |")):
+        verdict = content.index("supported")
+        assert content.index("Shallow water") < content.index(first) < verdict
+        # The others are named once, after everything else.
+        assert content.count("Poisson equation") == content.count("Darcy flow") == 1
+        assert content.index("Beyond the claims" if "Beyond" in content else "Scoreboard") < (
+            content.index("Not run, with the number of claims on them")
+        )
+        assert "not tested at this scale" not in content[:verdict]
+
+
+def test_own_experiment_has_its_title_and_no_claims(tmp_path):
+    own = [
+        result_files.record("mine", name, {"family": "x"}, 0.1, title="My <own> problem")
+        for name in ("one", "two")
+    ]
+    result_files.write(tmp_path / "runs", own)
+    path = report.write(tmp_path / "runs", tmp_path / "report")
+    page, text = Page(path.read_text()), path.with_name("results.md").read_text()
+    assert "My <own> problem, small" in page.text
+    assert "## My <own> problem, scale `small`" in text
+    for content in (path.read_text().partition("<body>")[2], text):
+        for word in ("tested", "Scoreboard", "Not run", "Navier"):
+            assert word not in content
 
 
 def test_no_results_are_said(tmp_path):

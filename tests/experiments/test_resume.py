@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import re
 import signal
 import time
 
@@ -12,6 +13,7 @@ from running import job, numbers, prepared, read, start
 
 pytest.importorskip("lightning")
 from chonn_ops.experiments import runs
+from chonn_ops.experiments.training import Training
 from chonn_ops.problems import _files
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -152,10 +154,70 @@ def test_truncated_checkpoint(tmp_path, checkpoint, part):
     assert runs.execute(work)["metrics"]
 
 
-def test_checkpoint_of_another_kind(tmp_path):
-    work, _ = _left(tmp_path, b"not a checkpoint at all")
-    with pytest.raises(ValueError, match="damaged checkpoint"):
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def test_refused_checkpoint_is_not_advised_to_be_loaded(tmp_path, checkpoint, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    work, path = _left(tmp_path, checkpoint)
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "evil": Evil()}, path)
+    with pytest.raises(ValueError, match=r"refused checkpoint, .* could run code") as caught:
         runs.execute(work)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert text.endswith(f"; remove {path} to start this run afresh")
+    assert "weights_only" not in text
+    assert "trust" not in text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
+    """Wherever a bit has changed: a file and a sentence, no bare key, or the run as it was."""
+    work, path = _left(tmp_path, checkpoint)
+    training = Training(*_parts(work))
+    draw = random.Random(0)
+    refused: list[str] = []
+    for _ in range(60):
+        spoiled = bytearray(checkpoint)
+        for _ in range(draw.choice((1, 20))):
+            spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
+        path.write_bytes(spoiled)
+        try:
+            training.restore(path)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 30
+    for text in refused:
+        found = re.fullmatch(
+            rf"{path}: damaged checkpoint \((.*)\); remove {path} to start this run afresh", text
+        )
+        assert found, text
+        assert re.search("[a-z]{3,} [a-z]", found[1]), text
+
+
+def _parts(work):
+    run = work.resolve()
+    return run.experiment, run.config, run.variant.build(run.config), 0, run.settings
+
+
+@pytest.mark.parametrize("lost", ["chonn_ops", "optimizer_states"])
+def test_checkpoint_without_its_parts(tmp_path, checkpoint, lost):
+    work, path = _left(tmp_path, checkpoint)
+    content = torch.load(path, weights_only=True)
+    del content[lost]
+    torch.save(content | {"note": "chonn_ops"}, path)
+    with pytest.raises(ValueError, match=f"{path}: no checkpoint of chonn run; remove {path}"):
+        runs.execute(work)
+
+
+def test_checkpoint_of_another_kind(tmp_path):
+    work, path = _left(tmp_path, b"not a checkpoint at all")
+    with pytest.raises(FileExistsError, match=r"last\.ckpt: not written by chonn-ops"):
+        runs.execute(work)
+    assert path.read_bytes() == b"not a checkpoint at all"
 
 
 def test_checkpoint_of_other_settings(tmp_path, checkpoint):

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import signal
 
-import h5py
 import numpy as np
 import torch
 from torch import nn
@@ -16,8 +15,7 @@ from torch.utils.data import TensorDataset
 
 from chonn_ops import CKB
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, per_sample
-from chonn_ops.problems._files import whole_file
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
 
 POINTS = 32
 
@@ -77,7 +75,7 @@ class Tiny(Experiment[TinyConfig]):
         inputs = np.random.default_rng(0).standard_normal((n, 1, POINTS), dtype="f4")
         smooth = 1 / (1 + np.fft.rfftfreq(POINTS, 1 / POINTS) ** 2)
         targets = np.fft.irfft(np.fft.rfft(inputs) * smooth).astype("f4")
-        with whole_file(path, False) as staged, h5py.File(staged, "x") as file:
+        with create_hdf5(path, False) as output, output.writing() as file:
             file["inputs"] = inputs
             file["targets"] = targets
 

@@ -28,7 +28,7 @@ class Report:
 
     def pytest_collection_modifyitems(self, config, items):
         if self.mixer is not None:
-            four = [i for i in items if i.callspec.params.get("n_dim") == 4]
+            four = [i for i in items if _parameters(i).get("n_dim") == 4]
             items[:] = [i for i in items if i not in four]
             config.hook.pytest_deselected(items=four)
         self.outcomes.update({item.nodeid: "collected" for item in items})
@@ -46,6 +46,10 @@ class Report:
             self.mixed += any(type(m).__name__ == "CKB" for m in model.modules())
 
         FNO.__init__ = __init__
+
+
+def _parameters(item) -> dict:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from neuralop.models.fno import partialclass
 
 from chonn_ops import CKB
 from chonn_plugins.neuralop import fno as fno_hook
+from chonn_plugins.neuralop.hook import add_keywords
 from chonn_plugins.neuralop.skips import MixedSkip, NoSkip
 
 MODES = ("replace", "alongside")
@@ -164,7 +165,7 @@ def test_partial_classes_take_mixers_whenever_they_were_made(fno, monkeypatch):
     # As in a process that made its classes first, such as SFNO, and installed us later.
     original = FNO.__init__.__wrapped__
     monkeypatch.setattr(FNO, "__init__", original)
-    monkeypatch.delattr(FNO, "_takes_spectral_mixers")
+    monkeypatch.delattr(FNO, "_init_without_spectral_mixers")
     early = partialclass("EarlyFNO", FNO, factorization="cp", rank=0.5)
     nested = partialclass("NestedFNO", early, n_layers=2)
     fno_hook.install()
@@ -193,6 +194,24 @@ def test_install_twice_changes_nothing():
     fno_hook.install()
     assert FNO.__init__ is before
     assert not hasattr(before.__wrapped__, "__wrapped__")
+
+
+def test_edited_code_reaches_models_whose_class_was_imported_before():
+    """IPython's autoreload puts new code into the functions that it finds in the old class."""
+
+    class Model:
+        def __init__(self):
+            self.built = "before"
+
+    def edited(self):
+        self.built = "after"
+
+    before = Model.__init__.__code__
+    add_keywords(Model, lambda _: [])
+    for function in vars(Model).values():
+        if getattr(function, "__code__", None) is before:
+            function.__code__ = edited.__code__
+    assert Model().built == "after"
 
 
 def test_signature_adds_keyword_only_parameters():

@@ -80,3 +80,16 @@ def test_wrong_layer_and_install_twice(uno):
     before = UNO.__init__
     uno_hook.install()
     assert UNO.__init__ is before
+
+
+def test_state_dicts_are_what_can_be_saved_of_it(uno, tmp_path):
+    """UNO is no `BaseModel` of neuraloperator: it has no `save_checkpoint`."""
+    saved = uno(spectral_mixer_layers=(0, 3))
+    saved(torch.randn(1, 2, 8, 8))  # the grid of the first training pass
+    for value in saved.parameters():
+        value.data.mul_(1.1)
+    torch.save(saved.state_dict(), tmp_path / "uno.pt")
+    loaded = uno(spectral_mixer_layers=(0, 3))
+    loaded.load_state_dict(torch.load(tmp_path / "uno.pt", weights_only=True))
+    x = torch.randn(1, 2, 16, 16)
+    torch.testing.assert_close(loaded(x), saved(x), rtol=0, atol=0)

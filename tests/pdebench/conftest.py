@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+
+from chonn_plugins.pdebench.job import Job, resolve
 
 REPO = Path(__file__).parents[2]
 SAMPLES = 20
@@ -46,6 +49,19 @@ PROBLEMS = {
 }
 
 
+# What PDEBench's configs say of a job, for tests that make one without them.
+BASE = {
+    "single_file": True,
+    "if_training": True,
+    "continue_training": False,
+    "initial_step": 1,
+    "t_train": 2,
+    "reduced_batch": 1,
+    "ar_mode": False,
+    "pushforward": False,
+}
+
+
 def smooth(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Positive fields of order one."""
     return (1 + 0.1 * rng.standard_normal(shape)).astype(np.float32)
@@ -77,10 +93,35 @@ def write_data(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def from_git() -> bool:
+    """Whether PDEBench's git version is installed, which has configs, and other metrics."""
+    spec = find_spec("pdebench")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("PDEBench is not installed")
+    return Path(next(iter(spec.submodule_search_locations)), "models", "config").is_dir()
+
+
+@pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     write_data(folder)
     return folder
+
+
+@pytest.fixture
+def make_job(data: Path) -> Callable[..., Job]:
+    """``make_job("darcy", family="unet", batch_size=3)``: a job of one of PDEBench's own models."""
+
+    def make(problem: str, family: str = "fno", **args: object) -> Job:
+        _, filename, settings = PROBLEMS[problem]
+        channels = dict.fromkeys(
+            ("num_channels", "in_channels", "out_channels"), 5 if problem == "3d" else 1
+        )
+        given = {**BASE, "data_path": data, "filename": filename, **SMALL, **channels}
+        given.update({"model_name": {"fno": "FNO", "unet": "Unet"}[family], **settings, **args})
+        return resolve(given)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -7,38 +7,16 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from conftest import PROBLEMS, SMALL
+from conftest import PROBLEMS
 
 from chonn_plugins.pdebench import JobError, preflight
 from chonn_plugins.pdebench.job import Job, resolve
 
-BASE = {
-    "single_file": True,
-    "if_training": True,
-    "continue_training": False,
-    "initial_step": 1,
-    "t_train": 2,
-    "reduced_batch": 1,
-    "ar_mode": False,
-    "pushforward": False,
-}
-
 
 @pytest.fixture
-def job(data, tmp_path, monkeypatch):
-    """``job("darcy", family="unet", batch_size=3)``: a job of one of PDEBench's own models."""
+def job(make_job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def make(problem: str, family: str = "fno", **args: object) -> Job:
-        _, filename, settings = PROBLEMS[problem]
-        channels = dict.fromkeys(
-            ("num_channels", "in_channels", "out_channels"), 5 if problem == "3d" else 1
-        )
-        given = {**BASE, "data_path": data, "filename": filename, **SMALL, **channels}
-        given.update({"model_name": {"fno": "FNO", "unet": "Unet"}[family], **settings, **args})
-        return resolve(given)
-
-    return make
+    return make_job
 
 
 def refused(job: Job, *texts: str, grouped: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from chonn_plugins.pdebench import patches
 from chonn_plugins.pdebench.job import Job
 from chonn_plugins.pdebench.results import scored
+from chonn_plugins.pdebench.training import Watch
 
 
 def a_job(family: str = "unet") -> Job:
@@ -29,11 +32,11 @@ def test_undo_restores_in_reverse(train):
     undo = patches.Patches()
     before = dict(vars(train))
     patches.numpy_infty(undo, train)
-    patches.torch_functions(undo, train, save=print)
+    patches.torch_functions(undo, train, print, Watch())
     assert train.np.infty == np.inf
     assert train.np.zeros is np.zeros
     assert train.torch.save is print
-    assert train.torch.load is torch.load
+    assert train.torch.zeros is torch.zeros
     assert not hasattr(np, "infty")
     undo.undo()
     undo.undo()
@@ -56,7 +59,7 @@ def test_reader_gets_only_the_keywords_it_knows(train):
 def test_batches_reach_the_device(train):
     """Simulated with the meta device: the git version joins CPU batches with GPU predictions."""
     train.device = torch.device("meta")
-    patches.torch_functions(patches.Patches(), train, save=None)
+    patches.torch_functions(patches.Patches(), train, print, Watch())
     fields = torch.utils.data.TensorDataset(torch.rand(4, 2), torch.rand(4, 3))
     loader = train.torch.utils.data.DataLoader(fields, batch_size=2)
     assert len(loader) == 2
@@ -76,6 +79,30 @@ def test_save_is_whole_or_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="refusing to save the model anywhere but"):
         save({}, str(tmp_path / "theirs_Unet.pt"))
     assert save.count == 1
+    # PDEBench's own models keep their places, and a link keeps its target.
+    (tmp_path / "link.pt").symlink_to(path)
+    patches.WholeSave()({"a": torch.zeros(2)}, tmp_path / "link.pt")
+    assert (tmp_path / "link.pt").is_symlink()
+    assert path.read_bytes() != kept
+
+
+def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):
+    """The git version's U-Net trainer logs its epochs, and its configs turn logging off."""
+    train.logger = logging.getLogger("tests.pdebench.trainer")
+    undo = patches.Patches()
+    patches.trainer_log(undo, train)
+    train.logger.info("epoch: 0")
+    undo.undo()
+    train.logger.info("epoch: 1")
+    assert capsys.readouterr().out == "epoch: 0\n"
+    on = train.logger
+    on.setLevel(logging.INFO)
+    patches.trainer_log(undo, train)
+    assert train.logger is on
+    # As the git version's package does: then a log that is on arrives nowhere.
+    on.propagate = False
+    patches.trainer_log(undo, train)
+    assert train.logger is not on
 
 
 def test_patches_end_with_training_even_if_it_fails(train):
@@ -87,8 +114,15 @@ def test_patches_end_with_training_even_if_it_fails(train):
         raise KeyboardInterrupt
 
     train.run_training = run_training
+
+    @contextmanager
+    def around():
+        calls.append("before")
+        yield
+        calls.append("after")
+
     patches.numpy_infty(undo, train)
-    patches.training_call(undo, train, a_job(), lambda: calls.append("before"), calls.clear)
+    patches.training_call(undo, train, a_job(), around())
     with pytest.raises(KeyboardInterrupt):
         train.run_training(flnm="x.hdf5", base_path="data")
     assert calls == ["before", {"flnm": "x.hdf5", "base_path": "data/"}]

@@ -1,4 +1,4 @@
-"""PDEBench 0.1.0's own runner, unchanged, trains and evaluates our models and its own."""
+"""PDEBench's own runner, unchanged, trains and evaluates our models and its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def trained(request, tmp_path_factory, pdebench):
     problem = request.param
     folder = tmp_path_factory.mktemp(problem)
     sweep = ("--multirun", f"args.model_name={','.join(MODELS)}")
-    pdebench(folder, problem, *sweep, pushforward=problem != "darcy")
+    training = pdebench(folder, problem, *sweep, pushforward=problem != "darcy")
+    assert training.count("epoch: 0, loss: ") == len(MODELS)
     printed = pdebench(folder, problem, *sweep, pushforward=problem != "darcy", if_training=False)
     yield problem, folder, printed
     for checkpoint in folder.glob("*.pt"):
@@ -87,7 +88,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_table_is_what_the_checkpoint_predicts(trained, name, data):
+def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     problem, folder, printed = trained
     stem = {"1d": "1D_Advection", "darcy": "2D_Darcy", "3d": "3D_CFD", "groups": "2D_rdb_NA_NA"}
     result = f"{stem[problem]}_{name.replace('_', '-')}"
@@ -119,13 +120,20 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data):
     assert "predicted frames only" in text
     assert f"{metrics['rmse']:.6g}" in text
 
-    # PDEBench's own numbers count the given frames, with error zero, and are left as they are.
+    # PDEBench's own numbers are left as they are.
     with (folder / f"{result}.pickle").open("rb") as file:
         own = pickle.load(file)
-    share = target.shape[-2] / fields.shape[-2]
-    assert float(own[0]) == pytest.approx(metrics["rmse"] * share, rel=1e-3)
-    assert report["pdebench_metrics"]["rmse"] == pytest.approx(float(own[0]))
-    assert "include the given frames" in report["pdebench_note"]
+    if from_git:
+        # One validation batch, and a division by the index of the last.
+        assert np.isinf(own[0])
+        assert report["pdebench_metrics"]["rmse"] is None
+        assert "infinite for one" in report["pdebench_note"]
+    else:
+        # They count the given frames, with error zero.
+        share = target.shape[-2] / fields.shape[-2]
+        assert float(own[0]) == pytest.approx(metrics["rmse"] * share, rel=1e-3)
+        assert report["pdebench_metrics"]["rmse"] == pytest.approx(float(own[0]))
+        assert "include the given frames" in report["pdebench_note"]
     assert f"evaluating {name}" in printed
 
 
@@ -178,3 +186,20 @@ def test_stock_models_repeat_with_a_seed(tmp_path, pdebench):
         kept.append(torch.load(tmp_path / "1D_Advection_FNO.pt")["model_state_dict"])
     assert all(torch.equal(kept[0][k], kept[1][k]) for k in kept[0])
     assert not all(torch.equal(kept[0][k], kept[2][k]) for k in kept[0])
+
+
+def test_what_diverges_ends_in_a_line(tmp_path, pdebench):
+    """A sweep goes on with its other jobs, and fails at its end; nothing is saved."""
+    sweep = ("--multirun", f"args.model_name={','.join(MODELS)}")
+    printed = pdebench(tmp_path, "darcy", *sweep, fails=True, learning_rate="1e30")
+    for name in MODELS:
+        assert f"chonn-ops: the training of {name} " in printed
+    assert printed.count(" diverged in epoch 0 (the first is 0): ") == len(MODELS) + 1
+
+    alone = pdebench(tmp_path, "darcy", fails=True, model_name="FNO", learning_rate="1e30")
+    assert alone.strip().splitlines()[-1] == (
+        "chonn-ops: the training of FNO diverged in epoch 0 (the first is 0): the loss of batch 2 "
+        "is nan; 2D_Darcy_FNO.pt was not written. args.learning_rate is 1e+30."
+    )
+    assert "Traceback" not in printed + alone
+    assert not list(tmp_path.glob("*.pt"))

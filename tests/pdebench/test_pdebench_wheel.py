@@ -20,7 +20,7 @@ sys.path[:] = [p for p in sys.path if "site-packages" not in p] + sys.argv[1:]
 import chonn_plugins
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
-path = create_config_search_path("pkg://pdebench.models/config").get_path()
+path = create_config_search_path("file:///nowhere/pdebench/models/config").get_path()
 print(chonn_plugins.__file__)
 print(*[e.path for e in path if e.provider in ("main", "chonn-ops")])
 print(list(ConfigStore.instance().load("hydra/config.yaml").node.callbacks))

@@ -102,6 +102,32 @@ def test_unreadable_file(tmp_path, fields, kind, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["in.pt"]
 
 
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_wherever_a_small_file_is_cut(tmp_path, fields, zipped):
+    source = tmp_path / "in.pt"
+    # In zip files below 64 kB PyTorch seeks before the start, in old ones it runs out of opcodes.
+    many = {name: field.repeat(20, 2, 2) for name, field in fields.items()}
+    torch.save(many, source, _use_new_zipfile_serialization=zipped)
+    whole = source.read_bytes()
+    assert len(whole) > 5000
+    for size in (*range(50), *range(50, len(whole), len(whole) // 50)):
+        source.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"not a readable file of tensors: .*in\.pt"):
+            convert(source, tmp_path / "out.hdf5")
+
+
+def test_file_that_may_not_be_read(tmp_path, monkeypatch):
+    source = tmp_path / "in.pt"
+    source.write_text("secret")
+
+    def load(*_, **__):
+        raise PermissionError(13, "Permission denied", str(source))
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(PermissionError, match=r"Permission denied: .*in\.pt"):
+        convert(source, tmp_path / "out.hdf5")
+
+
 def test_missing_input_and_existing_output(tmp_path, fields):
     with pytest.raises(FileNotFoundError, match=r"no such file: .*in\.pt"):
         convert(tmp_path / "in.pt", tmp_path / "out.hdf5")

@@ -1,8 +1,12 @@
 """Downloads from a server on this machine: resumed, verified, whole or absent."""
 
+import errno
 import hashlib
+import shutil
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -179,9 +183,51 @@ def test_http_error_leaves_nothing(server, fetch, tmp_path, status):
 
 def test_no_server(fetch, tmp_path, monkeypatch):
     monkeypatch.setattr(darcy, "OFFICIAL_URL", "http://127.0.0.1:9/file")
-    with pytest.raises(ConnectionError, match=r"0 bytes are kept"):
+    with pytest.raises(ConnectionError, match=r"\); nothing has arrived$"):
         fetch()
     assert names(tmp_path) == []
+
+
+def test_server_that_sends_nothing_leaves_nothing(server, fetch, tmp_path, monkeypatch):
+    server.cuts = _download.ATTEMPTS
+    monkeypatch.setattr(sys.modules[__name__], "CUT", 0)
+    with pytest.raises(ConnectionError, match=r"; nothing has arrived$"):
+        fetch()
+    assert names(tmp_path) == []
+
+
+def test_disk_too_small_for_the_file(server, fetch, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    message = r"512,000 bytes are needed and 1,000 free: .*; nothing has arrived$"
+    with pytest.raises(OSError, match=message) as error:
+        fetch()
+    assert error.value.errno == errno.ENOSPC
+    assert names(tmp_path) == []
+    assert server.requested == [None]
+
+
+@pytest.mark.usefixtures("server")
+def test_disk_that_fills_meanwhile_keeps_what_arrived(fetch, tmp_path, monkeypatch):
+    class FullBar(_download.ProgressBar):
+        def update(self, _count):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_download, "ProgressBar", FullBar)
+    message = r"No space left on device: .*; [\d,]+ bytes are kept in .*data\.hdf5\.part: the same"
+    with pytest.raises(OSError, match=message):
+        fetch()
+    assert names(tmp_path) == ["data.hdf5.part"]
+
+
+def test_killed_while_the_checksum_is_computed(server, fetch, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_download.pooch, "file_hash", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetch()
+    assert names(tmp_path) == ["data.hdf5.part"]
+    fetch()
+    assert_complete(tmp_path)
+    assert server.requested == [None, f"bytes={len(CONTENT)}-"]
 
 
 def test_right_file_is_left_alone(server, fetch, tmp_path):
@@ -226,7 +272,7 @@ def test_interrupt_keeps_the_part(fetch, tmp_path, monkeypatch):
             if self.updates == 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(_download, "tqdm", InterruptedBar)
+    monkeypatch.setattr(_download, "ProgressBar", InterruptedBar)
     with pytest.raises(KeyboardInterrupt):
         fetch()
     assert names(tmp_path) == ["data.hdf5.part"]

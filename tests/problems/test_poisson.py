@@ -1,6 +1,7 @@
 """Poisson data: the series against an independent solver, CNO's layout, the download."""
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
+import errno
 import hashlib
 import io
 import zipfile
@@ -219,6 +220,41 @@ def test_fetch(tmp_path, record):
     assert poisson.fetch(tmp_path) is False
     assert len(record) == 2
     assert poisson.fetch(tmp_path, force=True) is True
+
+
+def test_fetch_interrupted_between_the_two_files(tmp_path, record, monkeypatch):
+    def extract(archive, path, force):
+        if path.name == poisson.file_name("OUT"):
+            raise KeyboardInterrupt
+        earlier(archive, path, force)
+
+    earlier = _archive.extract
+    monkeypatch.setattr(_archive, "extract", extract)
+    with pytest.raises(KeyboardInterrupt):
+        poisson.fetch(tmp_path)
+    assert len(list(tmp_path.glob("*_IN.h5"))) == len(list(tmp_path.glob("*.zip"))) == 1
+    monkeypatch.setattr(_archive, "extract", earlier)
+    path = tmp_path / poisson.file_name("IN")
+    whole = path.read_text()
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"output file exists: .*IN\.h5"):
+        poisson.fetch(tmp_path)
+    assert path.read_text() == "mine"
+    path.write_text(whole)
+    assert poisson.fetch(tmp_path) is True
+    contents = {path.name: path.read_text()[:3] for path in tmp_path.iterdir()}
+    assert contents == {poisson.file_name("IN"): "INI", poisson.file_name("OUT"): "OUT"}
+    assert record
+
+
+def test_full_disk_while_files_are_taken_out(tmp_path, record, monkeypatch):
+    def extract(_archive, path, _force):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(_archive, "extract", extract)
+    with pytest.raises(OSError, match=r"left on device; .*data\.zip is kept: the same .*IN\.h5"):
+        poisson.fetch(tmp_path)
+    assert record
 
 
 def test_archive_without_the_file_or_damaged(tmp_path, record):

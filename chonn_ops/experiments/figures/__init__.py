@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from chonn_ops.experiments import _ours
 from chonn_ops.experiments.figures import (
     _bars,
     _fields,
@@ -30,8 +31,8 @@ class Panel(NamedTuple):
 
 _METRICS = Panel(
     "metrics.svg",
-    "Error of every model in every metric, mean and standard deviation over the seeds. "
-    "Lower is better.",
+    "Error of every model in every metric on the test split, mean and standard deviation over the "
+    "seeds. Lower is better.",
     _bars.metrics,
 )
 _GAINS = Panel(
@@ -42,13 +43,14 @@ _GAINS = Panel(
 )
 _FIELDS = Panel(
     "fields.png",
-    "First test sample, first seed: predictions above, absolute errors below, on one scale each.",
+    "First test sample, first seed, of at most six models: predictions above, absolute errors "
+    "below, on one scale each.",
     _fields.maps,
 )
 _LEARNING = Panel(
     "learning.svg",
-    "Training loss and validation error by epoch, and validation error by training time. "
-    "Bands: standard deviation over the seeds.",
+    "Training loss and validation error by epoch, and validation error by training time, of the "
+    "baselines and the models that stand for the others. Bands: standard deviation over the seeds.",
     _learning.curves,
 )
 _ORDERS = Panel(
@@ -121,12 +123,30 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     ),
 }
 # Of experiments of your own.
-OTHER = (_METRICS, _FIELDS, _LEARNING)
+OTHER = (
+    _METRICS,
+    _FIELDS,
+    _LEARNING._replace(
+        caption="Training loss and validation error by epoch, and validation error by training "
+        "time. Bands: standard deviation over the seeds."
+    ),
+)
 
 
-def panels(study: Study) -> tuple[Panel, ...]:
-    """The panels of a study's experiment."""
-    return PANELS.get(study.experiment, OTHER)
+def panels(experiment: str) -> tuple[Panel, ...]:
+    """The panels of an experiment."""
+    return PANELS.get(experiment, OTHER)
+
+
+def refuse_foreign(experiment: str, output: Path) -> None:
+    """Fail before any work if other programs' files are where the panels would be written.
+
+    Raises
+    ------
+    FileExistsError
+        Names the first of them.
+    """
+    _ours.refuse_foreign(output / panel.name for panel in panels(experiment))
 
 
 def draw(experiment: str, results: Path, output: Path) -> list[Path]:
@@ -150,6 +170,8 @@ def draw(experiment: str, results: Path, output: Path) -> list[Path]:
     ------
     FileNotFoundError, ValueError
         If there are no results, they are damaged, or another experiment's.
+    FileExistsError
+        If a picture would replace another program's file.
     """
     study = read_study(results)
     if study.experiment != experiment:
@@ -162,7 +184,7 @@ def draw_study(study: Study, output: Path) -> list[tuple[Panel, Path]]:
     output.mkdir(parents=True, exist_ok=True)
     drawn = []
     with _style.styled():
-        for panel in panels(study):
+        for panel in panels(study.experiment):
             figure = panel.build(study)
             if figure is not None:
                 drawn.append((panel, _style.save(figure, output / panel.name)))

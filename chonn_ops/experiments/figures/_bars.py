@@ -1,4 +1,4 @@
-"""All metrics of a comparison, and the gain over the stronger baseline (Fig. 4c, d and 5b, c)."""
+"""All metrics of all models, and the gain over the stronger baseline (Fig. 4c, d and 5b, c)."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from chonn_ops.experiments.choice import representatives, stronger
 from chonn_ops.experiments.comparison import reduction
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
-from chonn_ops.experiments.tables import metric_label
+from chonn_ops.experiments.tables import full_label, metric_label
 
-HEIGHT = 0.27  # inches for a metric
+COLUMNS = 4
+# Inches for a model and for what is around a panel.
+HEIGHT = 0.13
+AROUND = 0.55
 
 
 def metrics(study: Study) -> Figure | None:
-    """A row a metric, a mark a model, on a logarithmic axis: the metrics differ by decades."""
+    """A panel a metric, a row a model, on logarithmic axes."""
     names = study.metrics()
-    groups = representatives(study)
+    groups = study.groups
     if not names or len(groups) < 2:
         return None
-    figure, axes = style.grid(1, 1, HEIGHT * len(names) + 1.1)
-    axis = axes[0, 0]
-    step = 0.6 / max(len(groups) - 1, 1)
-    for index, group in enumerate(groups):
-        drawn = style.look(group)
-        values = [group.metric(name) for name in names]
-        kept = [(row, value) for row, value in enumerate(values) if value.count]
-        if kept:
-            rows, numbers = zip(*kept, strict=True)
-            axis.errorbar(
-                [value.mean for value in numbers],
-                [row + 0.3 - index * step for row in rows],
-                xerr=style.errors(numbers),
-                fmt=drawn.marker,
-                color=drawn.colour,
-                label=group.label,
-                elinewidth=1,
-            )
-    for row in range(1, len(names)):
-        axis.axhline(row - 0.5, color="#e4e4e4", linewidth=0.6)
-    style.logarithmic(axis.xaxis)
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.set_yticks(range(len(names)), [metric_label(name) for name in names])
-    axis.tick_params("y", length=0)
-    axis.grid(visible=False, axis="y")
-    axis.set_xlabel("error on the test split")
-    style.legend(figure, axes)
+    columns = min(COLUMNS, len(names))
+    rows = -(-len(names) // columns)
+    height = rows * (HEIGHT * len(groups) + AROUND) + 0.2
+    figure, axes = style.grid(rows, columns, height, sharey=True)
+    for axis, name in zip(axes.flat, names, strict=False):
+        for row, (group, drawn) in enumerate(zip(groups, style.looks(groups), strict=True)):
+            value = group.metric(name)
+            if value.count:
+                axis.errorbar(
+                    [value.mean],
+                    [row],
+                    xerr=style.errors([value]),
+                    fmt=drawn.marker,
+                    color=drawn.colour,
+                    elinewidth=1,
+                )
+        style.logarithmic(axis.xaxis)
+        style.sparse(axis.xaxis)
+        axis.set_title(metric_label(name))
+        axis.tick_params("y", length=0, labelsize=7)
+        axis.tick_params("x", labelsize=6.5)
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    axes[0, 0].set_ylim(len(groups) - 0.4, -0.6)
+    axes[0, 0].set_yticks(range(len(groups)), [full_label(group) for group in groups])
     return figure
 
 

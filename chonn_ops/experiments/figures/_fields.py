@@ -27,6 +27,8 @@ def maps(study: Study) -> Figure | None:
     labels = [group.label for group in _chosen(study) if group.variant in dict(found)]
     first = found[0][1]
     pictures = {name: picture(array) for name, array in first.items()}
+    if pictures["target"].ndim == 0:
+        return None
     if pictures["target"].ndim == 1:
         return _lines(found, labels)
     columns = len(found) + 1
@@ -120,5 +122,6 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+    # Not NumPy's words, which advise to load other files all the same.
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{path}: not a file of fields, or damaged: {error}") from error
+        raise ValueError(f"{path}: not a file of fields, or damaged") from error

@@ -21,10 +21,10 @@ def curves(study: Study) -> Figure | None:
         return None
     figure, axes = style.grid(1, 3, 2.9)
     loss, by_epoch, by_seconds = axes[0]
-    for group in representatives(study):
-        epochs = _epochs(group)
-        style.band(loss, epochs, group.curve("train_loss"), style.look(group), group.label)
-        _validation(group, group.label, by_epoch, by_seconds)
+    groups = representatives(study)
+    for group, look in zip(groups, style.looks(groups), strict=True):
+        style.band(loss, _epochs(group), group.curve("train_loss"), look, group.label)
+        _validation(group, look, group.label, by_epoch, by_seconds)
     for axis, title, label in (
         (loss, "training loss", "epoch"),
         (by_epoch, "validation error", "epoch"),
@@ -33,6 +33,8 @@ def curves(study: Study) -> Figure | None:
         style.logarithmic(axis.yaxis)
         axis.set_title(title)
         axis.set_xlabel(label)
+        if label == "epoch":
+            style.whole_numbers(axis.xaxis)
     style.legend(figure, axes)
     return figure
 
@@ -66,11 +68,12 @@ def _columns(columns: Mapping[str, Iterable[tuple[Group, str]]]) -> Figure | Non
     figure, axes = style.grid(2, len(columns), 4.2, sharey="row")
     for column, (title, groups) in zip(axes.T, columns.items(), strict=True):
         for group, label in groups:
-            _validation(group, label, *column)
+            _validation(group, style.look(group), label, *column)
         column[0].set_title(title)
         for axis, label in zip(column, ("epoch", "training time (s)"), strict=True):
             style.logarithmic(axis.yaxis)
             axis.set_xlabel(label)
+        style.whole_numbers(column[0].xaxis)
     for axis in axes[:, 0]:
         axis.set_ylabel("validation error")
     style.legend(figure, axes)
@@ -82,11 +85,13 @@ def _epochs(group: Group) -> list[int]:
     return [int(epoch) for epoch in found if epoch is not None]
 
 
-def _validation(group: Group, label: str, by_epoch: Axes, by_seconds: Axes) -> None:
+def _validation(
+    group: Group, look: style.Look, label: str, by_epoch: Axes, by_seconds: Axes
+) -> None:
     epochs = _epochs(group)
     if not epochs:
         return
-    error, look = group.curve("validation_error"), style.look(group)
+    error = group.curve("validation_error")
     style.band(by_epoch, epochs, error, look, label)
     # The epochs of a run take equally long.
     each = group.seconds.mean / epochs[-1]

@@ -70,5 +70,6 @@ def steps(study: Study) -> Figure | None:
         axis.set_title(title)
     for axis in axes[-1]:
         axis.set_xlabel("predicted step")
+        style.whole_numbers(axis.xaxis)
     style.legend(figure, axes)
     return figure

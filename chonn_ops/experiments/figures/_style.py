@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +12,11 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from chonn_ops.experiments._ours import MARK, own_file
 from chonn_ops.experiments.results import Group
 from chonn_ops.experiments.statistic import Statistic
-from chonn_ops.problems._files import whole_file
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it
@@ -93,6 +94,16 @@ def look(group: Group, by_order: bool = True) -> Look:
     return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), line)
 
 
+def looks(groups: Sequence[Group]) -> list[Look]:
+    """`look` of each, with colours in turn for models of families unknown here."""
+    return [
+        look(group)
+        if group.family in COLOURS
+        else look(group)._replace(colour=CYCLE[place % len(CYCLE)])
+        for place, group in enumerate(groups)
+    ]
+
+
 def grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
     """Figure of the common width and its axes, always a table of them."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -137,7 +148,9 @@ def band(axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, la
         down, up = errors(points)
         low = [m - d for m, d in zip(means, down, strict=True)]
         high = [m + u for m, u in zip(means, up, strict=True)]
-        axis.plot(places, means, color=drawn.colour, linestyle=drawn.line, label=label)
+        # One point makes no line.
+        shape = {"marker": drawn.marker if len(kept) == 1 else None, "linestyle": drawn.line}
+        axis.plot(places, means, color=drawn.colour, label=label, **shape)
         axis.fill_between(places, low, high, color=drawn.colour, alpha=0.18, linewidth=0)
 
 
@@ -164,6 +177,24 @@ def logarithmic(axis: Axis) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def sparse(axis: Axis) -> None:
+    """Two or three ticks on a logarithmic axis, for panels that are too narrow for more."""
+    low, high = sorted(axis.get_view_interval())
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    rows = [[10.0**e for e in exponents if e % every == 0] for every in range(5, 0, -1)]
+    rows += [[sub * 10.0**e for e in exponents for sub in subs] for subs in ((1, 3), (1, 2, 5))]
+    rows += [list(MaxNLocator(count).tick_values(low, high)) for count in (2, 3, 4)]
+    inside = ([tick for tick in row if low <= tick <= high] for row in rows)
+    ticks = next((row for row in inside if 2 <= len(row) <= 3), [])
+    axis.set_major_locator(FixedLocator(ticks or [math.sqrt(low * high)]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at integers only, of epochs and the like."""
+    axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
     with matplotlib.rc_context(STYLE):
@@ -173,7 +204,7 @@ def styled() -> Iterator[None]:
 def save(figure: Figure, path: Path) -> Path:
     """Write an SVG or PNG file, whole or not at all, without a date."""
     kind = path.suffix[1:]
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with whole_file(path, force=True) as staged:
+    metadata = {"Date": None, "Creator": MARK} if kind == "svg" else {"Software": MARK}
+    with own_file(path) as staged:
         figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
     return path

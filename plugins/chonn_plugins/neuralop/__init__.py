@@ -19,6 +19,7 @@ Other packages register mixers of their own: see `SpectralMixer`.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from chonn_plugins.neuralop.contract import SpectralMixer
@@ -32,7 +33,11 @@ __all__ = ["CKBSpectralConv", "SpectralMixer"]
 def __getattr__(name: str) -> object:
     # Imported when first used: it needs neuralop and chonn_ops, the hook of a plain model neither.
     if name == "CKBSpectralConv":
-        from chonn_plugins.neuralop.conv import CKBSpectralConv
+        from neuralop.layers.spectral_convolution import SpectralConv
 
-        return CKBSpectralConv
+        from chonn_plugins.neuralop import conv
+
+        if not issubclass(conv.CKBSpectralConv, SpectralConv):  # neuralop was imported anew
+            conv = importlib.reload(conv)
+        return conv.CKBSpectralConv
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,9 @@ from typing import Any
 
 from chonn_plugins.neuralop.placement import KEYWORDS, Layer, Placement
 
-# Own attribute of a class whose constructor has the keywords already.
-_MARK = "_takes_spectral_mixers"
+# Own attribute of a class whose constructor has the keywords already: the original constructor.
+# There IPython's autoreload finds it, and puts edited code into it as into all of a class.
+_ORIGINAL = "_init_without_spectral_mixers"
 
 
 def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None:
@@ -26,7 +27,7 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
     layers_of : callable
         Lists the layers of a model that the original constructor has built.
     """
-    if _MARK in vars(cls):
+    if _ORIGINAL in vars(cls):
         return
     original: Any = cls.__init__
 
@@ -49,7 +50,7 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
         init = vars(subclass).get("__init__")
         if isinstance(init, functools.partialmethod) and init.func is original:
             init.func = wrapper
-    setattr(cls, _MARK, True)
+    setattr(cls, _ORIGINAL, original)
 
 
 def _extended(signature: inspect.Signature) -> inspect.Signature:

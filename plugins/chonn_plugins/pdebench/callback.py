@@ -13,20 +13,26 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
+from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from chonn_plugins.pdebench import registry
+from chonn_plugins.pdebench import arguments, registry
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import HOST_NAME, TAG, Job, resolve
 
 if TYPE_CHECKING:
     from chonn_plugins.pdebench.patches import WholeSave
+    from chonn_plugins.pdebench.training import Watch
 
 RUNNER = "train_models_forward"
 
@@ -53,7 +59,9 @@ class PDEBenchCallback(Callback):
 
         loader.load_sweep_config = load_sweep_config
 
-    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+    def on_job_start(
+        self, config: DictConfig, *, task_function: Callable[..., Any] | None = None, **_: Any
+    ) -> None:
         """Check and patch; a job that cannot run ends the program with a message.
 
         Hydra swallows every `Exception` of a callback and goes on, which would train PDEBench's
@@ -63,7 +71,7 @@ class PDEBenchCallback(Callback):
             return
         self._restore()
         try:
-            self._undo = start(config)
+            self._undo = start(config, task_function)
         except JobError as error:
             raise SystemExit(f"chonn-ops: {error}") from None
         except Exception:
@@ -103,11 +111,17 @@ def _rewrite(config: DictConfig) -> None:
         args.model_name = HOST_NAME[family]
 
 
-def start(config: DictConfig) -> Callable[[], None]:
-    """Check the job of this config and patch PDEBench for it; returns how to undo that."""
+def start(config: DictConfig, runner: Callable[..., Any] | None = None) -> Callable[[], None]:
+    """Check the job of this config and patch PDEBench for it; returns how to undo that.
+
+    ``runner`` is PDEBench's function that the config is handed to.
+    """
     args = OmegaConf.to_container(config.args, resolve=True)
     assert isinstance(args, dict)
     job = resolve({str(k): v for k, v in args.items()})
+    outside = [str(key) for key in config if key not in ("args", "hydra")]
+    for line in arguments.check(job, outside, runner):
+        _note(line)
     if job.family == "pinn":
         _announce(job, "PDEBench")
         return lambda: None
@@ -117,6 +131,7 @@ def start(config: DictConfig) -> Callable[[], None]:
 
 def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     from chonn_plugins.pdebench import patches, preflight, results
+    from chonn_plugins.pdebench.training import Watch
 
     host = results.Host(
         train=importlib.import_module(f"pdebench.models.{job.family}.train"),
@@ -125,22 +140,57 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     layout = preflight.check(job, reads_grouped_single=host.from_git)
     _announce(job, host.name)
     for line in preflight.notes(job, layout, from_git=host.from_git):
-        print(f"chonn-ops: note: {line}", file=sys.stderr)
+        _note(line)
 
     undo = patches.Patches()
     train = host.train
-    save = patches.WholeSave(job.checkpoint(layout.frames)) if job.model else None
+    path = job.checkpoint(layout.frames)
+    save = patches.WholeSave(path if job.model else None)
+    watch = Watch(show=host.silent)
     try:
         patches.numpy_infty(undo, train)
         patches.grouped_reader(undo, train, job)
-        patches.torch_functions(undo, train, save)
-        patches.model_builders(undo, train, job)
+        patches.torch_functions(undo, train, save, watch)
+        patches.loss_function(undo, train, watch)
+        patches.trainer_log(undo, train)
+        patches.model_builders(undo, train, job, watch)
         results.collect(undo, host, job, layout, overrides)
-        patches.training_call(undo, train, job, lambda: _seed(job.seed), lambda: _warn(job, save))
+        patches.training_call(undo, train, job, _run(job, watch, save, path))
     except BaseException:
         undo.undo()
         raise
     return undo.undo
+
+
+@contextmanager
+def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
+    """Around PDEBench's trainer: a job that fails says why in a line, and fails the program."""
+    from chonn_plugins.pdebench.training import finite
+
+    def saved() -> str:
+        return f"{path} {'holds the best epoch before' if save.count else 'was not written'}"
+
+    _seed(job.seed)
+    try:
+        with finite(job, watch, saved):
+            yield
+    except JobError as error:
+        message = f"chonn-ops: {error}"
+        if HydraConfig.get().mode is not RunMode.MULTIRUN:
+            raise SystemExit(message) from None
+        # Hydra goes on with the other jobs of a sweep and fails at its end.
+        print(message, file=sys.stderr, flush=True)
+        raise CompactHydraException(message) from None
+    if job.training and not save.count:
+        # PDEBench saves on a better validation loss only, and says nothing where there is none.
+        _note(
+            f"{path} was not written: no epoch was left to train, or the validation loss did not "
+            f"fall below that of the checkpoint it went on from"
+        )
+
+
+def _note(line: str) -> None:
+    print(f"chonn-ops: note: {line}", file=sys.stderr, flush=True)
 
 
 def _announce(job: Job, host: str) -> None:
@@ -148,19 +198,6 @@ def _announce(job: Job, host: str) -> None:
 
     verb = "training" if job.training else "evaluating"
     print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
-
-
-def _warn(job: Job, save: WholeSave | None) -> None:
-    """PDEBench saves on a better validation loss only, and says nothing where there is none."""
-    if save is None or not job.training or save.count:
-        return
-    reason = "the validation loss was never finite"
-    if job.args.get("continue_training"):
-        reason = (
-            "no epoch was left to train, or the validation loss did not fall below that of "
-            "the checkpoint it went on from"
-        )
-    print(f"chonn-ops: note: {save.path} was not written: {reason}", file=sys.stderr)
 
 
 def _seed(seed: int | None) -> None:

@@ -8,9 +8,11 @@ here is one such fault.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 
 from chonn_plugins.pdebench.job import DataName, Job
+from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
 
 class Patches:
@@ -49,21 +52,6 @@ class Overlay:
         return getattr(self._module, name)
 
 
-class OnDevice:
-    """A data loader whose batches are on the device."""
-
-    def __init__(self, loader: Any, device: torch.device) -> None:
-        self.loader = loader
-        self.device = device
-
-    def __iter__(self) -> Iterator[list[torch.Tensor]]:
-        for batch in self.loader:
-            yield [field.to(self.device) for field in batch]
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-
 def numpy_infty(patches: Patches, train: ModuleType) -> None:
     """0.1.0 starts from ``np.infty``, which NumPy 2 removed."""
     patches.set(train, "np", Overlay(np, infty=np.inf))
@@ -86,28 +74,53 @@ def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
     patches.set(train, name, read)
 
 
-def torch_functions(patches: Patches, train: ModuleType, save: Callable[..., None] | None) -> None:
-    """Replace ``torch.save`` for one trainer, and on a GPU its loaders.
+def torch_functions(
+    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch
+) -> None:
+    """Replace what one trainer saves, loads and reads its batches with.
 
     The git version's autoregressive U-Net training joins frames on the CPU with predictions on
     the GPU; with batches that are on the device from the start it works.
     """
-    replaced: dict[str, object] = {}
-    if save is not None:
-        replaced["save"] = save
-    device = train.device
-    if device.type != "cpu":
 
-        def loader(*args: Any, **kwargs: Any) -> OnDevice:
-            return OnDevice(torch.utils.data.DataLoader(*args, **kwargs), device)
+    def loader(*args: Any, **kwargs: Any) -> WatchedLoader:
+        # Both trainers shuffle what they train on, and nothing else.
+        training = bool(kwargs.get("shuffle"))
+        batches = torch.utils.data.DataLoader(*args, **kwargs)
+        return WatchedLoader(batches, train.device, watch, training=training)
 
-        data = Overlay(torch.utils.data, DataLoader=loader)
-        replaced["utils"] = Overlay(torch.utils, data=data)
-    if replaced:
-        patches.set(train, "torch", Overlay(torch, **replaced))
+    def load(*args: Any, **kwargs: Any) -> Any:
+        checkpoint = torch.load(*args, **kwargs)
+        watch.resumed(checkpoint)
+        return checkpoint
+
+    data = Overlay(torch.utils.data, DataLoader=loader)
+    utils = Overlay(torch.utils, data=data)
+    patches.set(train, "torch", Overlay(torch, save=save, load=load, utils=utils))
 
 
-def model_builders(patches: Patches, train: ModuleType, job: Job) -> None:
+def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
+    """Let the losses of one trainer be seen."""
+    patches.set(train, "nn", Overlay(torch.nn, MSELoss=watch.loss))
+
+
+def trainer_log(patches: Patches, train: ModuleType) -> None:
+    """Show what the git version's U-Net trainer logs, 0.1.0 prints it.
+
+    Its configs turn logging off, and its package keeps records from the root logger, so that a
+    training of days says nothing. A log that arrives somewhere is left alone.
+    """
+    logger = getattr(train, "logger", None)
+    if not isinstance(logger, logging.Logger):
+        return
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        return
+    shown = logging.Logger(logger.name, logging.INFO)
+    shown.addHandler(logging.StreamHandler(sys.stdout))
+    patches.set(train, "logger", shown)
+
+
+def model_builders(patches: Patches, train: ModuleType, job: Job, watch: Watch) -> None:
     """Have the trainer build the job's own model where it builds its U-Net or FNO."""
     model = job.model
     if model is None:
@@ -117,7 +130,11 @@ def model_builders(patches: Patches, train: ModuleType, job: Job) -> None:
     def builder(ndim: int) -> Callable[..., torch.nn.Module]:
         def build(*channels: int, **host: Any) -> torch.nn.Module:
             host.update(zip(("in_channels", "out_channels"), channels, strict=False))
-            return model.build(ndim, host, job.options)
+
+            def one() -> torch.nn.Module:
+                return model.build(ndim, host, job.options)
+
+            return watch.model(one(), one)
 
         return build
 
@@ -126,11 +143,7 @@ def model_builders(patches: Patches, train: ModuleType, job: Job) -> None:
 
 
 def training_call(
-    patches: Patches,
-    train: ModuleType,
-    job: Job,
-    before: Callable[[], None],
-    after: Callable[[], None],
+    patches: Patches, train: ModuleType, job: Job, around: AbstractContextManager[None]
 ) -> None:
     """Correct what the runner hands to ``run_training``, and undo all patches when it returns.
 
@@ -143,13 +156,11 @@ def training_call(
         changes["flnm"] = DataName.of(job)
 
     def run(**kwargs: Any) -> Any:
-        before()
-        try:
-            result = run_training(**{**kwargs, **changes})
-        finally:
-            patches.undo()
-        after()
-        return result
+        with around:
+            try:
+                return run_training(**{**kwargs, **changes})
+            finally:
+                patches.undo()
 
     patches.set(train, "run_training", run)
 
@@ -160,21 +171,30 @@ def folder(args: Mapping[str, Any]) -> str:
 
 
 class WholeSave:
-    """``torch.save`` that writes the job's checkpoint, whole or not at all, and nothing else."""
+    """``torch.save`` that writes a job's checkpoint whole or not at all.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Parameters
+    ----------
+    only : Path, optional
+        The one place where it may be written; default wherever the trainer asks for.
+    """
+
+    def __init__(self, only: Path | None = None) -> None:
+        self.only = only
         self.count = 0
 
     def __call__(self, obj: object, f: Any, **kwargs: Any) -> None:
-        if Path(f) != self.path:
+        path = Path(f)
+        if self.only is not None and path != self.only:
             raise RuntimeError(
-                f"refusing to save the model anywhere but {self.path}, PDEBench asked for {f}"
+                f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
             )
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        # A checkpoint may be a link to another disk.
+        whole = path.resolve()
+        partial = whole.with_name(f".{whole.name}.{os.getpid()}.partial")
         try:
             torch.save(obj, partial, **kwargs)
-            os.replace(partial, self.path)
+            os.replace(partial, whole)
         finally:
             with suppress(FileNotFoundError):
                 partial.unlink()

@@ -1,12 +1,14 @@
 """What would make PDEBench's trainer crash, or quietly do something else, found before it starts.
 
-Every check states what was expected and what was found. Only HDF5 metadata are read.
+Every check states what was expected and what was found. The fields themselves are read last, when
+nothing else is wrong.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from chonn_plugins.pdebench import samples
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, read_layout
 from chonn_plugins.pdebench.job import Job
@@ -64,6 +66,7 @@ def check(job: Job, *, reads_grouped_single: bool) -> Layout:
     if job.training and job.family == "unet":
         _check_batches(job, layout)
     _check_checkpoint(job, layout)
+    samples.check(job, layout, grouped=grouped)
     return layout
 
 

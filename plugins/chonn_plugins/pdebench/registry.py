@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from chonn_plugins._entry_points import origins, points_named
 from chonn_plugins.pdebench.contract import HostModel, JobError
 
 GROUP = "pdebench.models"
+CLOSE = 0.75
 HOST_MODELS = {"FNO": "fno", "Unet": "unet", "PINN": "pinn"}
 
 
@@ -22,6 +24,13 @@ def known_names() -> list[str]:
     return [*HOST_MODELS, *sorted({p.name for p in entry_points(group=GROUP)} - set(HOST_MODELS))]
 
 
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one is a slip of, if any: about one letter in four may differ."""
+    spelled = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), spelled, 1, CLOSE)
+    return spelled[close[0]] if close else None
+
+
 def load(name: object) -> HostModel:
     """The registered model of this name; entry points of other names are not imported.
 
@@ -33,11 +42,10 @@ def load(name: object) -> HostModel:
     """
     points = points_named(GROUP, name)
     if not points:
-        close = difflib.get_close_matches(str(name).lower(), [n.lower() for n in known_names()], 1)
-        hint = [f" (did you mean {n}?)" for n in known_names() if [n.lower()] == close]
+        close = closest(str(name), known_names())
         raise JobError(
             f"args.model_name: expected one of {', '.join(known_names())}; "
-            f"got {name!r}{''.join(hint)}. "
+            f"got {name!r}{f' (did you mean {close}?)' if close else ''}. "
             f"Packages add names through the entry-point group {GROUP!r}."
         )
     where = origins(points)

@@ -38,6 +38,11 @@ class Host:
         return "initial_step" in inspect.signature(self.metrics.metric_func).parameters
 
     @property
+    def silent(self) -> bool:
+        """Whether the trainer says nothing: the git version's FNO neither prints nor logs."""
+        return self.from_git and not hasattr(self.train, "logger")
+
+    @property
     def name(self) -> str:
         try:
             number = version("pdebench")

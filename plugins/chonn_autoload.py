@@ -1,0 +1,36 @@
+"""What torch calls at the end of ``import torch`` (entry-point group ``torch.backends``).
+
+One file of the standard library only. It is installed beside the package's metadata, in editable
+installs too: who sees the entry point can import it, even where ``.pth`` files are not processed or
+the checkout is gone. Whatever fails behind it, ``import torch`` goes on.
+"""
+
+import contextlib
+import os
+import sys
+import warnings
+
+
+def autoload() -> None:
+    """Watch for timm and neuraloperator (`chonn_plugins.autoload`), unless ``CHONN_AUTOLOAD=0``."""
+    if os.environ.get("CHONN_AUTOLOAD") == "0":
+        return
+    try:
+        from chonn_plugins.autoload import arm
+
+        arm()
+    except Exception as error:
+        warn(
+            "integrations with timm and neuraloperator disabled "
+            f"({type(error).__name__}: {error}); CHONN_AUTOLOAD=0 turns them off silently"
+        )
+
+
+def warn(message: str) -> None:
+    """One RuntimeWarning, which never raises: a line on stderr where warnings are errors."""
+    message = f"chonn-ops: {message}"
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    except Exception:
+        with contextlib.suppress(Exception):  # a closed stream
+            print(message, file=sys.stderr)

@@ -1,0 +1,188 @@
+"""Every number that a job will see, read once before it starts: readable, and finite.
+
+A damaged chunk otherwise ends the job in HDF5's words, which name no file; one nan in one sample
+turns every weight into nan within an epoch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from chonn_plugins.pdebench.contract import JobError
+from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file
+from chonn_plugins.pdebench.job import Job
+
+BLOCK_BYTES = 2**26
+# From this size on, reading takes long enough to say so.
+LARGE_BYTES = 2**30
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Use:
+    """What of a data file a job uses.
+
+    Parameters
+    ----------
+    first, last : int
+        Samples, of those that ``every`` leaves.
+    frames : int
+        Frames, of those that ``every_t`` leaves.
+    every, every_t, every_x : int
+        Steps between the samples, frames and points that PDEBench's reader keeps.
+    grouped, at_once : bool
+        One group a sample; and whether the reader reads all samples at once.
+    grid : bool
+        Whether the model is given the coordinates.
+    """
+
+    first: int
+    last: int
+    frames: int
+    every: int
+    every_t: int
+    every_x: int
+    grouped: bool
+    at_once: bool
+    grid: bool
+
+    def of(self, index: int) -> bool:
+        """Whether the file's sample of this index is used."""
+        return index % self.every == 0 and self.first <= index // self.every < self.last
+
+
+def check(job: Job, layout: Layout, *, grouped: bool) -> None:
+    """Read what a job will use of its data.
+
+    Training uses both splits and the frames up to ``args.t_train``, evaluation all frames of the
+    validation split.
+
+    Raises
+    ------
+    JobError
+        If something cannot be read, or is not finite in float32; names file, key and samples.
+    """
+    samples = layout.train + layout.validation
+    single = bool(job.args["single_file"])
+    first, last = 0, samples
+    if not job.training:
+        # PDEBench takes the first tenth of an array for validation, but the last tenth of groups.
+        first, last = (0, layout.validation) if single else (layout.train, samples)
+    steps = {"every": 1, "every_t": 1, "every_x": 1}
+    if single:
+        reductions = ("batch", "resolution_t", "resolution")
+        steps = {k: int(job.args[f"reduced_{r}"]) for k, r in zip(steps, reductions, strict=True)}
+    frames = min(job.args["t_train"], layout.frames) if job.training else layout.frames
+    use = Use(
+        first, last, frames, **steps, grouped=grouped, at_once=single, grid=job.family == "fno"
+    )
+    path = data_file(job)
+    state = path.stat()
+    _check(path, state.st_mtime_ns, state.st_size, use)
+
+
+@lru_cache(maxsize=64)
+def _check(path: Path, modified: int, size: int, use: Use) -> None:  # noqa: ARG001 - keys
+    """Once for all the jobs of a sweep, unless the file changes; errors are not cached."""
+    if size > LARGE_BYTES:
+        print(
+            f"chonn-ops: checking that all of {path} ({size / 2**30:.1f} GiB) can be read and is "
+            f"finite",
+            file=sys.stderr,
+            flush=True,
+        )
+    with h5py.File(path, "r") as file:
+        bad = list(_groups(file, use) if use.grouped else _arrays(file, use))
+    if bad:
+        more = f", and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        raise JobError(
+            f"{path}: expected finite values (float32) only; not finite: "
+            f"{'; '.join(bad[:NAMED])}{more}. They make the loss of any model nan: repair them or "
+            f"leave them out."
+        )
+
+
+def _arrays(file: Any, use: Use) -> Iterator[str]:
+    fields = ["tensor", "nu"] if "tensor" in file else ["density", "pressure", "Vx", "Vy", "Vz"]
+    dims = file[fields[0]].ndim - 2
+    fields = fields[: dims if fields[0] == "tensor" else dims + 2]
+    darcy = "nu" in fields
+    coordinates = [f"{axis}-coordinate" for axis in AXES[:dims]] if use.grid else []
+    for key in fields:
+        array = file[key]
+        space = (slice(None, None, use.every_x),) * dims
+        if key == "nu":
+            window: tuple[slice, ...] = space
+        elif darcy:
+            # nu is the first frame, and PDEBench takes all others.
+            window = (slice(0, use.frames - 1), *space)
+        else:
+            window = (slice(0, (use.frames - 1) * use.every_t + 1, use.every_t), *space)
+        for start, stop in _blocks(array):
+            try:
+                block = _read(file, array, f"{key}, samples {start} to {stop - 1}", start, stop)
+            except JobError:
+                # One by one, to name the sample.
+                for index in range(start, stop):
+                    _read(file, array, f"{key}, sample {index}", index, index + 1)
+                raise
+            for index in filter(use.of, range(start, stop)):
+                yield from _not_finite(block[index - start][window], f"{key}, sample {index}")
+    for key in coordinates:
+        yield from _not_finite(_read(file, file[key], key), key)
+
+
+def _groups(file: Any, use: Use) -> Iterator[str]:
+    names = sorted(file)
+    dims = file[names[0]]["data"].ndim - 2
+    window = (
+        slice(0, (use.frames - 1) * use.every_t + 1, use.every_t),
+        *(slice(None, None, use.every_x),) * dims,
+    )
+    for index, name in enumerate(names):
+        if not (use.at_once or use.of(index)):
+            continue
+        where = f"group {name}, data"
+        data = _read(file, file[name]["data"], where)
+        if use.of(index):
+            yield from _not_finite(data[window], where)
+        if use.grid and (name == GRID_GROUP or not use.at_once):
+            for axis in AXES[:dims]:
+                where = f"group {name}, grid/{axis}"
+                yield from _not_finite(_read(file, file[name]["grid"][axis], where), where)
+
+
+def _blocks(array: Any) -> Iterable[tuple[int, int]]:
+    """Ranges of samples that are read at a time: whole chunks, of some memory."""
+    samples = array.shape[0]
+    rows = max(1, BLOCK_BYTES * samples // max(1, array.nbytes))
+    if array.chunks:
+        rows = -(-rows // array.chunks[0]) * array.chunks[0]
+    return ((start, min(start + rows, samples)) for start in range(0, samples, rows))
+
+
+def _read(file: Any, array: Any, where: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+    try:
+        return np.asarray(array[start:stop])
+    except (OSError, RuntimeError) as error:
+        raise JobError(
+            f"{file.filename}: {where}: cannot be read, the file is damaged (or compressed by a "
+            f"filter that is not installed here): {error}"
+        ) from error
+
+
+def _not_finite(values: np.ndarray, where: str) -> Iterator[str]:
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32, copy=False)
+    finite = np.isfinite(values)
+    if not finite.all():
+        first = values[~finite][0]
+        yield f"{where} ({values.size - int(finite.sum())} of {values.size} values, first {first})"

@@ -1,0 +1,196 @@
+"""A training of PDEBench's, watched from outside: its epochs, its losses, and where it diverges.
+
+PDEBench's trainers go on with a loss of nan, save nothing and end as if all were well. They build
+their losses and data loaders from ``torch``; what those are given and return is all that is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from chonn_plugins.pdebench.contract import JobError
+from chonn_plugins.pdebench.job import Job
+
+# What a model raises on values that it cannot go on with.
+REFUSALS = (ValueError, ArithmeticError, torch.linalg.LinAlgError)
+
+
+class Diverged(JobError):
+    """A training whose loss is not finite."""
+
+
+class Watch:
+    """The losses of one training by batch and epoch.
+
+    Parameters
+    ----------
+    show : bool
+        Print a line an epoch, in the words of PDEBench's trainers: for the one that has none.
+    """
+
+    def __init__(self, *, show: bool = False) -> None:
+        self.show = show
+        self.epoch = -1
+        self.steps = 0
+        self.validations = 0
+        self.finite_validations = 0
+        self._losses: list[torch.Tensor] = []
+        self._batches = 0
+        self._began = 0.0
+        self._last = self._training = math.nan
+        self._validation: float | None = None
+        self._shown_validation = math.nan
+        self._call: tuple[nn.Module, Callable[[], nn.Module], tuple[Any, ...]] | None = None
+
+    def loss(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """``nn.MSELoss`` whose values are seen."""
+        function = nn.MSELoss(*args, **kwargs)
+        function.register_forward_hook(lambda *call: self._losses.append(call[-1].detach()))
+        return function
+
+    def model(self, model: nn.Module, build: Callable[[], nn.Module]) -> nn.Module:
+        """See the calls of a model; ``build`` makes another one with fresh parameters."""
+
+        def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            self._call = module, build, inputs
+
+        def leave(*_: Any) -> None:
+            self._call = None
+
+        model.register_forward_pre_hook(enter)
+        model.register_forward_hook(leave)
+        return model
+
+    def resumed(self, checkpoint: Mapping[str, Any]) -> None:
+        """A training goes on with the epoch that its checkpoint names."""
+        self.epoch = int(checkpoint.get("epoch", 0)) - 1
+
+    def begin_epoch(self) -> None:
+        self.end_epoch()
+        self.epoch += 1
+        self._began = time.perf_counter()
+        self._training = 0.0
+
+    def end_batch(self, *, training: bool) -> None:
+        """Account for the losses of one batch: those of each step in time, then that of all.
+
+        Raises
+        ------
+        Diverged
+            If a training loss is not finite.
+        """
+        if not self._losses:
+            return
+        # One transfer a batch; PDEBench itself reads every loss on its own.
+        losses = torch.stack(self._losses).tolist()
+        self._losses.clear()
+        # A single step has no loss but that of all.
+        self._last = sum(losses[:-1]) if len(losses) > 1 else losses[0]
+        if not training:
+            self._validation = (self._validation or 0.0) + losses[-1]
+            return
+        self._batches += 1
+        for value in losses:
+            if not math.isfinite(value):
+                raise Diverged(f"the loss of batch {self._batches} is {value:g}")
+        self.steps += 1
+        self._training += losses[-1]
+
+    def end_epoch(self) -> None:
+        """Account for the epoch that ends, if any."""
+        if not self._batches:
+            return
+        if self._validation is not None:
+            self.validations += 1
+            self.finite_validations += math.isfinite(self._validation)
+            self._shown_validation = self._validation
+        if self.show:
+            print(
+                f"epoch: {self.epoch}, loss: {self._last:.5f}, "
+                f"t2-t1: {time.perf_counter() - self._began:.5f}, "
+                f"trainL2: {self._training:.5f}, testL2: {self._shown_validation:.5f}",
+                flush=True,
+            )
+        self._batches = 0
+        self._validation = None
+
+    def refused_values(self) -> bool:
+        """Whether a trained model has just failed on its values, not on the shape of its input.
+
+        Then a fresh one takes an input of that shape.
+        """
+        if self._call is None or not self.steps:
+            return False
+        model, build, inputs = self._call
+        device = next(model.parameters()).device
+        try:
+            with torch.no_grad():
+                build().to(device)(*(torch.zeros_like(x) for x in inputs))
+        except Exception:
+            return False
+        return True
+
+
+class WatchedLoader:
+    """A data loader whose batches are on the device, and whose epochs and batches are watched."""
+
+    def __init__(self, loader: Any, device: torch.device, watch: Watch, *, training: bool) -> None:
+        self.loader = loader
+        self.device = device
+        self.watch = watch
+        self.training = training
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        if self.training:
+            self.watch.begin_epoch()
+        for batch in self.loader:
+            yield [field.to(self.device) for field in batch]
+            self.watch.end_batch(training=self.training)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+@contextmanager
+def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
+    """Around a training: it ends in an error if it diverges.
+
+    Parameters
+    ----------
+    job : Job
+    watch : Watch
+    saved : callable
+        What there is of a checkpoint, for the message.
+
+    Raises
+    ------
+    JobError
+        Names the epoch and what was not finite.
+    """
+    try:
+        yield
+        watch.end_epoch()
+    except Diverged as error:
+        reason = f"in epoch {watch.epoch} (the first is 0): {error}"
+    except REFUSALS as error:
+        if not watch.refused_values():
+            raise
+        reason = (
+            f"in epoch {watch.epoch} (the first is 0): after step {watch.steps} {job.name} refuses "
+            f"its own values ({type(error).__name__}: {error})"
+        )
+    else:
+        if not watch.validations or watch.finite_validations:
+            return
+        reason = f"by epoch {watch.epoch} (the first is 0): no validation loss was finite"
+    raise JobError(
+        f"the training of {job.label} diverged {reason}; {saved()}. "
+        f"args.learning_rate is {job.args.get('learning_rate')}."
+    ) from None

@@ -1,0 +1,99 @@
+"""What ``chonn run`` does to the folder of data: nothing but the files that are missing."""
+
+import errno
+import os
+
+import pytest
+from filelock import FileLock
+from running import job, prepared
+
+pytest.importorskip("lightning")
+from chonn_ops.experiments import EXPERIMENTS, get, jobs, schedule
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Every lock fails as it does in a folder that nobody may write to."""
+
+    def fail(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(jobs, "FileLock", fail)
+    monkeypatch.setattr(os, "mkdir", fail)
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_data_that_are_there_need_no_lock(tmp_path, experiment, request):
+    data = tmp_path / experiment
+    (found, *_) = schedule.plan(experiment, "smoke", output=tmp_path / "runs", data=tmp_path)
+    data.mkdir()
+    run = found.resolve()
+    paths = run.experiment.files(run.config, data)
+    assert paths
+    for path in paths:
+        path.touch()
+    before = data.stat()
+    request.getfixturevalue("read_only")
+    run.prepare()
+    assert data.stat() == before
+
+
+def test_data_of_an_own_experiment_in_a_read_only_folder(tmp_path, request):
+    work = job(tmp_path)
+    request.getfixturevalue("read_only")
+    work.resolve().prepare()
+
+
+def test_no_lock_stays(tmp_path):
+    (work,) = schedule.plan(
+        "tiny:EXPERIMENT",
+        "smoke",
+        output=tmp_path / "runs",
+        data=tmp_path / "data",
+        variants=["order1"],
+    )
+    work.resolve().prepare()
+    assert names(tmp_path) == ["data", "data/tiny", "data/tiny/tiny32.hdf5"]
+
+
+@pytest.mark.parametrize("there", [(), ("data",), ("data", "data/tiny")])
+def test_failure_leaves_the_folders_as_they_were(tmp_path, monkeypatch, there):
+    for name in there:
+        (tmp_path / name).mkdir()
+    (work,) = schedule.plan(
+        "tiny:EXPERIMENT",
+        "smoke",
+        output=tmp_path / "runs",
+        data=tmp_path / "data",
+        variants=["order1"],
+    )
+
+    def fail(*_, **__):
+        assert "data/tiny/.lock" in names(tmp_path)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(get("tiny:EXPERIMENT")), "prepare", fail)
+    with pytest.raises(OSError, match="No space left"):
+        work.resolve().prepare()
+    assert names(tmp_path) == [*there]
+
+
+def test_data_are_made_by_one_process_at_a_time(tmp_path, monkeypatch):
+    folder = prepared(tmp_path) / "tiny"
+    work = job(tmp_path, data=tmp_path)
+    held = []
+
+    def prepare(_self, _config, data):
+        other = FileLock(data / ".lock", timeout=0)
+        with pytest.raises(TimeoutError), other:
+            pytest.fail("locked twice")
+        held.append(data)
+
+    monkeypatch.setattr(type(get("tiny:EXPERIMENT")), "prepare", prepare)
+    work.resolve().prepare()
+    assert held == [folder]

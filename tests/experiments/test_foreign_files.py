@@ -1,0 +1,230 @@
+"""Files of other programs are refused before any work or left out; ours are told by their marks."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import result_files
+import torch
+from running import NAME, job, prepared, read
+
+pytest.importorskip("lightning")
+from chonn_ops import cli
+from chonn_ops.experiments import figures, report, runs
+from chonn_ops.experiments._ours import is_ours
+from chonn_ops.experiments.results import read_study
+from chonn_ops.experiments.summaries import collect
+
+MINE = b"of the user"
+REFUSED = "not written by chonn-ops, and would be replaced; move it away, or choose another"
+
+
+def tree(folder):
+    """All files below a folder with their content."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder of a finished run of the tiny experiment, and its content."""
+    folder = tmp_path_factory.mktemp("finished")
+    runs.execute(job(folder))
+    return folder / "runs" / "tiny" / "smoke"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path / "data")
+    return tmp_path
+
+
+def test_what_a_run_writes_is_marked(finished, tmp_path):
+    assert read(finished / "order2-seed0.json")["generator"] == "chonn-ops"
+    with zipfile.ZipFile(finished / "order2-seed0.npz") as archive:
+        assert archive.comment == b"chonn-ops"
+        assert archive.testzip() is None
+    drawn = figures.draw("tiny", finished, tmp_path)
+    written = [*finished.rglob("order2*.json"), *finished.rglob("*.npz"), *finished.rglob("*.ckpt")]
+    assert len(written) == 3
+    for path in [*drawn, *written]:
+        assert is_ours(path), path
+    compact = collect(finished, tmp_path)
+    assert is_ours(compact)
+    assert len(read_study(collect(finished, tmp_path)).runs) == 1
+
+
+def foreign_checkpoint(path):
+    torch.save({"weights": torch.zeros(2)}, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("order2-seed0.npz", lambda path: np.savez(path, target=1, prediction=1)),
+        ("order2-seed0/last.ckpt", lambda path: path.write_bytes(MINE)),
+        ("order2-seed0/last.ckpt", foreign_checkpoint),
+        ("figures/learning.svg", lambda path: path.write_bytes(b"<svg/>")),
+        ("figures/metrics.svg", lambda path: path.symlink_to("nowhere")),
+    ],
+)
+def test_run_refuses_before_it_trains(folder, capsys, name, write):
+    path = folder / "runs" / "tiny" / "smoke" / name
+    path.parent.mkdir(parents=True)
+    write(path)
+    before = tree(folder / "runs")
+    assert cli.main(["run", NAME, "--scale", "smoke", "--jobs", "1"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"chonn: error: {path.relative_to(folder)}: {REFUSED}")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert tree(folder / "runs") == before
+
+
+@pytest.mark.parametrize("content", [MINE, b"[]", b'{"config": {}}'])
+def test_foreign_result_is_refused_before_anything_is_trained(folder, capsys, content):
+    path = folder / "runs" / "tiny" / "smoke" / "order2-seed0.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert cli.main(["run", NAME, "--scale", "smoke", "--jobs", "1"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"chonn: error: {path.relative_to(folder)}: damaged, or no result of")
+    assert error.count("\n") == 1
+    assert tree(folder / "runs") == {path: content}
+
+
+def test_result_of_another_variant_is_refused(tmp_path, finished):
+    work = job(tmp_path, "learning_rate=2e-3", variant="order1")
+    record = read(finished / "order2-seed0.json")
+    path = work.resolve().result
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="variant: order2 there, order1 here"):
+        work.resolve().finished()
+
+
+def test_other_json_among_the_results_is_left_out(folder, capsys):
+    place = folder / "runs" / "tiny" / "smoke"
+    place.mkdir(parents=True)
+    (place / "notes.json").write_text('{"mine": 1}')
+    (folder / "runs" / "list.json").write_text("[1")
+    (folder / "runs" / "my" / "own").mkdir(parents=True)
+    (folder / "runs" / "my" / "own" / "thing.json").write_text("{}")
+    assert cli.main(["run", NAME, "--scale", "smoke", "--jobs", "1"]) == 0
+    errors = capsys.readouterr().err
+    assert "chonn: warning: runs/tiny/smoke/notes.json: not a result file, left out\n" in errors
+    assert (place / "figures" / "metrics.svg").exists()
+    assert cli.main(["report"]) == 0
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3
+    assert all("not a result file, left out" in line for line in errors)
+    assert (place / "notes.json").read_text() == '{"mine": 1}'
+
+
+def test_only_our_remains_are_removed(folder):
+    work = job(folder)
+    run = work.resolve()
+    run.folder.mkdir(parents=True)
+    ours = [
+        run.folder / ".last.ckpt.123-0123abcd.tmp",
+        run.folder.parent / ".order2-seed0.json.77-00000000.tmp",
+    ]
+    others = [
+        run.folder / ".notes.tmp",
+        run.folder / ".last.ckpt.tmp",
+        run.folder / ".thesis.tex.123-0123abcd.tmp",
+        run.folder.parent / ".order1-seed0.json.77-00000000.tmp",
+    ]
+    for path in (*ours, *others):
+        path.write_bytes(MINE)
+    runs.execute(work)
+    assert [path.exists() for path in ours] == [False, False]
+    assert [path.read_bytes() for path in others] == [MINE] * 4
+
+
+def test_run_stopped_before_its_result_ends_over_its_own_fields(tmp_path, finished):
+    """Marked ones, and those of a version that marked none; others only if nothing is told."""
+    work = job(tmp_path)
+    run = work.resolve()
+    run.folder.mkdir(parents=True)
+    run.checkpoint.write_bytes((finished / "order2-seed0" / "last.ckpt").read_bytes())
+    run.fields.write_bytes((finished / "order2-seed0.npz").read_bytes())
+    run.refuse_foreign()
+    with np.load(run.fields) as fields:
+        np.savez_compressed(run.fields, **fields)
+    assert not is_ours(run.fields)
+    run.refuse_foreign()
+    np.savez_compressed(run.fields, target=1, prediction=1, mine=1)
+    with pytest.raises(FileExistsError, match=r"order2-seed0\.npz: not written"):
+        run.refuse_foreign()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    result_files.write(folder, result_files.shallow_water(seeds=1))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["index.html", "results.md", "figures/shallow_water/small/fields.png"]
+)
+def test_report_refuses_before_it_draws(results, tmp_path, capsys, name):
+    path = tmp_path / "report" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(MINE)
+    arguments = ["report", "--results", str(results), "--output", str(tmp_path / "report")]
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"chonn: error: {path}: {REFUSED}")
+    assert error.count("\n") == 1
+    assert tree(tmp_path) == {path: MINE}
+
+
+def test_report_replaces_its_own(results, tmp_path):
+    for _ in range(2):
+        page = report.write(results, tmp_path)
+    for path in tree(tmp_path):
+        assert is_ours(path), path
+    # As written before there were marks.
+    page.write_text("<title>The paper&#x27;s experiments</title>\n<style>--panel: #f5f6f8;")
+    heading = "# Results\n\nWhat the paper claims and what its experiments give here. This page is"
+    (tmp_path / "results.md").write_text(heading)
+    for path in tmp_path.rglob("*.svg"):
+        old = path.read_text().replace("<dc:title>chonn-ops<", "<dc:title>Matplotlib v3.11.2<")
+        path.write_text(old)
+        path.with_suffix(".txt").write_text(old.replace("<dc:format>", "<dc:date>x</dc:date>"))
+        path.with_suffix(".txt").rename(path.with_name("dated.svg"))
+        assert not is_ours(path.with_name("dated.svg"))
+    for path in tmp_path.rglob("*.png"):
+        path.write_bytes(without_text(path.read_bytes()))
+    report.write(results, tmp_path)
+    assert "Matplotlib v" not in next(tmp_path.rglob("metrics.svg")).read_text()
+
+
+def without_text(png):
+    """A PNG file without its chunk of text."""
+    start = png.index(b"tEXt") - 4
+    return png[:start] + png[start + 12 + int.from_bytes(png[start : start + 4], "big") :]
+
+
+def test_figure_that_fails_hides_no_reason(folder, capsys, finished):
+    """The training's reason comes first, and a figure alone costs nothing."""
+    place = folder / "runs" / "tiny" / "smoke"
+    place.mkdir(parents=True)
+    (place / "order2-seed0.json").write_bytes((finished / "order2-seed0.json").read_bytes())
+    (place / "order2-seed0.npz").write_bytes(MINE)
+    options = ["run", NAME, "--scale", "smoke", "--jobs", "1"]
+    assert cli.main([*options, "--variants", "order2"]) == 0
+    error = capsys.readouterr().err
+    assert "chonn: warning: no figures: runs/tiny/smoke/order2-seed0.npz: not a file of" in error
+
+    (place / "order1-seed0").mkdir()
+    (place / "order1-seed0" / "last.ckpt").write_bytes(b"PK\3\4")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(options)
+    assert stop.value.code == 1
+    reason, warning = capsys.readouterr().err.splitlines()[-2:]
+    assert reason.startswith("chonn: error: order1 seed 0: runs/tiny/smoke/order1-seed0/last.ckpt")
+    assert warning.startswith("chonn: warning: no figures: ")

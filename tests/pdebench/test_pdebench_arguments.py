@@ -1,0 +1,86 @@
+"""Settings that nobody would read are errors where another was meant, else notes."""
+
+from __future__ import annotations
+
+import pytest
+
+from chonn_plugins.pdebench import JobError, arguments
+from chonn_plugins.pdebench.registry import closest, known_names
+
+
+def runner(config):
+    """Stands for the runner of a copy of PDEBench with a setting of its own."""
+    return config.args.epochs, config.args.warmup, [config.args.clip for _ in "a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"order": 3}, "ckb.order"),
+        ({"directions": "cross"}, "ckb.directions"),
+        ({"ckb_order": 3}, "ckb.order"),
+        ({"cbk": {"order": 3}}, "ckb"),
+        ({"epoch": 3}, "epochs"),
+        ({"learning_rat": 1}, "learning_rate"),
+        ({"batchsize": 1}, "batch_size"),
+        ({"seeds": 1}, "seed"),
+    ],
+)
+def test_slips_are_errors(make_job, given, meant):
+    job = make_job("darcy", model_name="chonn_unet", **given)
+    (name,) = given
+    with pytest.raises(JobError) as caught:
+        arguments.check(job, [], runner)
+    assert str(caught.value) == (
+        f"args.{name}: not a setting of PDEBench, it would be ignored; did you mean ++args.{meant}?"
+    )
+
+
+@pytest.mark.parametrize("name", ["epochs", "epoch", "seed", "ckb", "order", "model_name"])
+def test_settings_outside_args_are_errors(make_job, name):
+    with pytest.raises(JobError, match=rf"^{name}: settings outside args are ignored; did you"):
+        arguments.check(make_job("darcy", model_name="chonn_unet"), [name], runner)
+
+
+def test_others_are_notes(make_job):
+    """A tag for a sweep does no harm, and a stock model has no use for another's options."""
+    job = make_job("darcy", model_name="FNO", tag="a", order=3, my={"depth": 2}, ckb={"order": 2})
+    assert arguments.check(job, ["note"], runner) == [
+        "args.tag is ignored: neither PDEBench nor FNO has such a setting",
+        "args.order is ignored: neither PDEBench nor FNO has such a setting",
+        "args.my is ignored: neither PDEBench nor FNO has such a setting",
+        "note is ignored: PDEBench's settings are ++args.<name>",
+    ]
+
+
+def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):
+    listed = {"mcmc_num_samples": 3, "inverse_epochs": 2, "aux_params": {"a": 1}, "val_time": 1}
+    ours = {"seed": 1, "overwrite": True, "base_path": "x", "registered_model": "chonn_unet"}
+    read = {"warmup": 1, "clip": 2}
+    job = make_job("darcy", model_name="chonn_unet", **listed, **ours, **read)
+    assert arguments.check(job, [], runner) == []
+
+    (tmp_path / "config" / "args").mkdir(parents=True)
+    (tmp_path / "config" / "config.yaml").write_text("wandb: {}\nargs: {epoch: 1}\n")
+    (tmp_path / "config" / "args" / "config_Own.yaml").write_text("note: 1\n")
+    (tmp_path / "config" / "broken.yaml").write_text("a: [")
+    scope: dict = {}
+    exec(compile("def main(config): pass", str(tmp_path / "runner.py"), "exec"), scope)
+    job = make_job("darcy", epoch=3, note=2)
+    assert arguments.check(job, ["wandb"], scope["main"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("foo", None),
+        ("fun", None),
+        ("resnet", None),
+        ("chon_unet", "chonn_unet"),
+        ("CHONN_FNO", "chonn_fno"),
+        ("UNet", "Unet"),
+        ("fnno", "FNO"),
+    ],
+)
+def test_only_close_names_are_suggested(name, known):
+    assert closest(name, [*known_names(), "chonn_unet", "chonn_fno"]) == known

@@ -1,0 +1,145 @@
+"""A training seen from outside: its epochs, and that it ends in an error where it diverges."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_plugins.pdebench import HostModel, JobError, patches
+from chonn_plugins.pdebench.job import Job
+from chonn_plugins.pdebench.training import Watch, finite
+
+ARGS = {"learning_rate": 0.1, "filename": "x.hdf5", "single_file": True, "data_path": "."}
+
+
+class Linear(torch.nn.Module):
+    """Multiplies, and refuses a negative factor as our cells refuse a decay of zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) == 1:
+            raise ValueError("expected more than 1 sample")
+        if not self.factor >= 0:
+            raise ValueError(f"factor: expected at least 0, got {self.factor.item()}")
+        return self.factor * x
+
+
+class Trainer:
+    """PDEBench's loop as far as it is watched.
+
+    ``predictions`` and ``factors`` are what predictions are multiplied with, and what the model's
+    parameter is set to, at some (epoch, batch); ``validation`` are all predictions there.
+    """
+
+    def __init__(self, *, epochs=3, sizes=(2, 2), predictions=(), factors=(), validation=1.0):
+        self.module = ModuleType("train")
+        self.module.np, self.module.torch, self.module.nn = np, torch, torch.nn
+        self.module.device = torch.device("cpu")
+        for ndim in (1, 2, 3):
+            setattr(self.module, f"FNO{ndim}d", torch.nn.Identity)
+        self.epochs, self.sizes, self.validation = epochs, sizes, validation
+        self.predictions, self.factors = dict(predictions), dict(factors)
+        self.save = patches.WholeSave()
+
+    def run(self, start: str | None = None):
+        train = self.module
+        fields = torch.utils.data.TensorDataset(torch.ones(sum(self.sizes), 3))
+        loader = train.torch.utils.data.DataLoader(fields, batch_size=self.sizes[0], shuffle=True)
+        validation = train.torch.utils.data.DataLoader(fields, batch_size=2, shuffle=False)
+        next(iter(validation))
+        model, loss_fn = train.FNO1d(1), train.nn.MSELoss(reduction="mean")
+        first, best = 0, float("inf")
+        if start is not None:
+            first = train.torch.load(start)["epoch"]
+        for epoch in range(first, self.epochs):
+            for batch, (x,) in enumerate(loader):
+                if (epoch, batch) in self.factors:
+                    model.factor.data.fill_(self.factors[epoch, batch])
+                pred = self.predictions.get((epoch, batch), 1.0) * model(x)
+                # The loss of the one step in time, and that of all frames.
+                (loss_fn(pred, x) + loss_fn(pred, x)).item()
+            total = 0.0
+            with torch.no_grad():
+                for (x,) in validation:
+                    total += loss_fn(self.validation * x, x).item()
+            if total < best:
+                best = total
+                train.torch.save({"epoch": epoch}, "best.pt")
+
+
+def a_job(**args: object) -> Job:
+    model = HostModel(family="fno", build=lambda *_: Linear())
+    return Job("theirs", "fno", model, {**ARGS, **args})
+
+
+def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Watch:
+    undo, watch = patches.Patches(), Watch(show=show)
+    patches.torch_functions(undo, trainer.module, trainer.save, watch)
+    patches.loss_function(undo, trainer.module, watch)
+    patches.model_builders(undo, trainer.module, a_job(), watch)
+    try:
+        with finite(a_job(), watch, lambda: f"saved {trainer.save.count} times"):
+            trainer.run(start)
+    finally:
+        undo.undo()
+    return watch
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_epochs_of_a_silent_trainer_are_shown(capsys):
+    """The git version's FNO trainer neither prints nor logs."""
+    run(Trainer(epochs=2, validation=3.0), show=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(", t2-t1")[0] for line in lines] == [
+        "epoch: 0, loss: 4.00000",
+        "epoch: 1, loss: 4.00000",
+    ]
+    # Two batches with a loss of (3 - 1)^2 each.
+    assert all(line.endswith("trainL2: 0.00000, testL2: 8.00000") for line in lines)
+    run(Trainer(epochs=2))
+    assert capsys.readouterr().out == ""
+
+
+def test_epochs_go_on_where_the_checkpoint_was(capsys):
+    torch.save({"epoch": 4}, "old.pt")
+    run(Trainer(epochs=6), show=True, start="old.pt")
+    assert [line[:8] for line in capsys.readouterr().out.splitlines()] == ["epoch: 4", "epoch: 5"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_loss_that_is_not_finite_ends_the_training(value):
+    with pytest.raises(JobError) as caught:
+        run(Trainer(predictions={(1, 1): float(value)}))
+    assert str(caught.value) == (
+        f"the training of theirs diverged in epoch 1 (the first is 0): the loss of batch 2 is "
+        f"{value}; saved 1 times. args.learning_rate is 0.1."
+    )
+
+
+def test_a_model_that_refuses_its_own_values_has_diverged():
+    with pytest.raises(JobError, match=r"in epoch 1 .*after step 2 theirs refuses its own values"):
+        run(Trainer(factors={(1, 0): -1.0}))
+
+
+def test_other_errors_of_a_model_are_no_divergence():
+    """A last batch of one sample, as a batch norm refuses it: fresh parameters do not help."""
+    with pytest.raises(ValueError, match="more than 1 sample"):
+        run(Trainer(sizes=(2, 1)))
+    # Before the first step nothing can have diverged.
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        run(Trainer(factors={(0, 0): -1.0}))
+
+
+def test_no_finite_validation_is_an_error():
+    with pytest.raises(JobError, match=r"by epoch 2 .*no validation loss was finite; saved 0 "):
+        run(Trainer(validation=float("nan")))
