@@ -30,9 +30,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# About half an hour on two cores, which should have nothing else to do.
+# About three quarters of an hour on two cores, which should have nothing else to do.
 bench: setup
 	$(BIN)/python benchmarks/scan.py
+	# Peers of the networks; what is not there is left out with a note.
+	-$(BIN)/python -m pip install --quiet -c constraints.txt pyamg torch-sla
+	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/block.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/vision.py

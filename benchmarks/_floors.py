@@ -48,6 +48,33 @@ def unavoidable_bytes(shape: tuple[int, ...], itemsize: int = 4) -> dict[str, in
     return {"forward": forward * itemsize, "both": (forward + backward) * itemsize}
 
 
+@functools.cache
+def compiled(source: str, flags: tuple[str, ...], link: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """A C file of this folder as a library.
+
+    Linked apart: where gcc's linker sees -ffast-math, loading the library makes the whole process
+    flush its denormal numbers.
+
+    Raises
+    ------
+    OSError
+        Without a C compiler that makes it.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("expected a C compiler cc, gcc or clang on the path, got none")
+    with tempfile.TemporaryDirectory() as folder:
+        code, path = (str(Path(folder) / name) for name in ("code.o", "library.so"))
+        for command in (
+            [compiler, *flags, "-fPIC", "-c", "-o", code, str(FOLDER / source)],
+            [compiler, "-shared", "-o", path, code, *link],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise OSError(done.stderr)
+        return ctypes.CDLL(path)
+
+
 class TightExponentials:
     """``exp_rate.c`` on several threads, `IN_CACHE * REPEATS` exponentials each.
 
@@ -58,17 +85,7 @@ class TightExponentials:
     """
 
     def __init__(self) -> None:
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        if compiler is None:
-            raise FileNotFoundError("expected a C compiler cc, gcc or clang on the path, got none")
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "exp_rate.so")
-            source = str(FOLDER / "exp_rate.c")
-            command = [compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", path, source]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise OSError(done.stderr)
-            self.function = ctypes.CDLL(path).exponentials
+        self.function = compiled("exp_rate.c", ("-O3", "-march=native")).exponentials
         self.function.argtypes = (*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
         self.function.restype = None
         threads = torch.get_num_threads()
@@ -85,14 +102,34 @@ class TightExponentials:
         self.function(x.data_ptr(), y.data_ptr(), IN_CACHE, REPEATS)
 
 
-def floor_calls(shape: tuple[int, ...]) -> dict[tuple[str, str], Callable[[], object]]:
-    """Calls to time in turns with the contenders, for `floors`."""
+def moving_calls(counts: Mapping[str, int]) -> dict[tuple[str, str], Callable[[], object]]:
+    """Calls that move so many bytes a column, to time in turns with the contenders."""
     calls: dict[tuple[str, str], Callable[[], object]] = {}
-    for column, count in unavoidable_bytes(shape).items():
+    for column, count in counts.items():
         source, target = torch.ones(2, count // 4 // MOVERS["copy"])
         calls["copy", column] = functools.partial(target.copy_, source)
         left, right, total = torch.ones(3, count // 4 // MOVERS["add"])
         calls["add", column] = functools.partial(torch.add, left, right, out=total)
+    return calls
+
+
+def moving_floor(
+    column: str, count: int, times: Mapping[tuple[str, str], list[float]]
+) -> dict[str, Any]:
+    """The time of the quicker mover of `count` bytes."""
+    moves = {name: statistics.median(times[name, column]) for name in MOVERS}
+    mover = min(moves, key=lambda name: moves[name])
+    return {
+        "bytes": count,
+        "bytes_by": mover,
+        "bytes_per_second": count / moves[mover] * 1e3,
+        "bytes_ms": moves[mover],
+    }
+
+
+def floor_calls(shape: tuple[int, ...]) -> dict[tuple[str, str], Callable[[], object]]:
+    """Calls to time in turns with the contenders, for `floors`."""
+    calls = moving_calls(unavoidable_bytes(shape))
     x = -10 * torch.rand(GRAIN * torch.get_num_threads())
     y = torch.empty_like(x)
     calls["exp", "torch"] = lambda: torch.exp(x, out=y)
@@ -112,16 +149,12 @@ def floors(shape: tuple[int, ...], times: Mapping[tuple[str, str], list[float]])
     }
     result: dict[str, Any] = {"shape": list(shape), "exponentials_per_second": rates}
     for column, count in unavoidable_bytes(shape).items():
-        moves = {name: statistics.median(times[name, column]) for name in MOVERS}
-        mover = min(moves, key=lambda name: moves[name])
-        bytes_ms = moves[mover]
+        moved = moving_floor(column, count, times)
+        bytes_ms = moved["bytes_ms"]
         exponentials = PASSES[column] * math.prod(shape)
         exponentials_ms = exponentials / max(rates.values()) * 1e3
         result[column] = {
-            "bytes": count,
-            "bytes_by": mover,
-            "bytes_per_second": count / bytes_ms * 1e3,
-            "bytes_ms": bytes_ms,
+            **moved,
             "exponentials": exponentials,
             "exponentials_ms": exponentials_ms,
             "floor_ms": max(bytes_ms, exponentials_ms),

@@ -266,9 +266,13 @@ def cell(row: Mapping[str, Any], key: str, form: str = "{:.2f}", scale: float = 
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    write_whole(path, result)
+    print(f"wrote {path}")
+
+
+def write_whole(path: Path, result: Mapping[str, Any]) -> None:
     """All of the file or none of it, whenever the run stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(result, indent=1) + "\n")
     temporary.replace(path)
-    print(f"wrote {path}")

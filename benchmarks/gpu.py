@@ -1,7 +1,10 @@
-"""The scan on a CUDA GPU: checked, then timed beside its peers and the limits of the card.
+"""Scan and networks on a CUDA GPU: checked, then timed beside peers and the limits of the card.
 
     python benchmarks/gpu.py               needs CUDA; writes benchmarks/results/gpu.json
     python benchmarks/gpu.py --interpret   tiny checks alone, by Triton's interpreter on the CPU
+    python benchmarks/gpu.py --only network --output runs/gpu.json   one of scan, network
+
+The networks' part is `_gpu_networks.py`; what follows is the scan's.
 
 Checks
     Output and every gradient of backend "triton", float32 and bfloat16, against backend "torch" in
@@ -39,6 +42,9 @@ from typing import Any
 
 import torch
 from _floors import unavoidable_bytes
+from _gpu_networks import CHECKS as NETWORK_CHECKS
+from _gpu_networks import TINY_CHECKS as TINY_NETWORK_CHECKS
+from _gpu_networks import check_networks, measure_networks
 from _gpu_rates import measure_rates, milliseconds
 from _harness import FOLDER, cell, environment, table, version, write_result
 from _scans import both_call, forward_call, make_inputs, mambapy_scan
@@ -227,12 +233,30 @@ def hardware() -> dict[str, Any]:
     }
 
 
+def all_checks(device: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    tiny = options.interpret
+    if options.only != "network":
+        yield from check(device, TINY_CHECKS if tiny else CHECKS)
+    if options.only != "scan":
+        yield from check_networks(device, TINY_NETWORK_CHECKS if tiny else NETWORK_CHECKS)
+
+
+def all_sections(rates: dict[str, float], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    if options.only != "network":
+        yield from measure_all(rates, options.rounds)
+    if options.only != "scan":
+        yield from measure_networks(rates, options.rounds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="three timed calls each")
     parser.add_argument("--interpret", action="store_true", help="tiny checks without a GPU")
+    parser.add_argument("--only", choices=("scan", "network"), help="needs another --output")
     parser.add_argument("--output", type=Path, default=FOLDER / "results" / "gpu.json")
     options = parser.parse_args()
+    if options.only and not options.interpret and options.output == parser.get_default("output"):
+        parser.error(f"expected another --output than {options.output} for a part of the run")
     if options.rounds < 3:
         parser.error(f"--rounds: expected at least 3, for medians of 9 calls, got {options.rounds}")
     if options.interpret:
@@ -244,7 +268,7 @@ def main() -> int:
         return 1
     device = "cpu" if options.interpret else "cuda"
     checks = []
-    for row in check(device, TINY_CHECKS if options.interpret else CHECKS):
+    for row in all_checks(device, options):
         checks.append(row)
         print("ok  " if row["passed"] else "FAIL", row)
     if not all(row["passed"] for row in checks):
@@ -255,11 +279,11 @@ def main() -> int:
     rates = measure_rates(options.rounds)
     print(f"copy {rates['bytes_per_s'] / 1e12:.2f} TB/s, 2^x {rates['exp_per_s'] / 1e12:.2f} T/s")
     sections = []
-    for section in measure_all(rates, options.rounds):
+    for section in all_sections(rates, options):
         sections.append(section)
         print(show(section), flush=True)
     options.visit_ms, options.smoke = None, False
-    packages = ("triton", "mamba-ssm", "mambapy")
+    packages = ("triton", "mamba-ssm", "mambapy", "torch-sla")
     about = {**environment(options, packages), **hardware()}
     result = {"environment": about, "rates": rates, "checks": checks, "sections": sections}
     write_result(options.output, result)

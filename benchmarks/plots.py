@@ -4,6 +4,7 @@ scan.png      time of the scan and its peers at each shape, with the floor
 growth.png    time and memory of the scan against length and channels
 block.png     training step of a block against its order, with the peers
 models.png    training step and peak memory of the models
+networks.png  time of the networks and their peers against the nodes, and network_growth.png
 
 A figure whose results are missing is left out, with a line that says so.
 """
@@ -20,6 +21,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from _network_plots import draw_network_growth, draw_networks
 from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
@@ -152,6 +154,8 @@ FIGURES: dict[str, tuple[str, str, Callable[[dict[str, Any]], Figure]]] = {
     "growth": ("scan", "growth", draw_growth),
     "block": ("block", "rows", draw_block),
     "models": ("models", "rows", draw_models),
+    "networks": ("network", "peers", draw_networks),
+    "network_growth": ("network", "growth", draw_network_growth),
 }
 
 

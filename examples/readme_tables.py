@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmark_tables import PERFORMANCE, README, load, markdown
 from experiment_tables import EXPERIMENT_TABLES, results_page, verdicts
 from host_tables import NEURALOPERATOR, VISION, by_model, spread
+from network_tables import NETWORKS
 from results_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,7 @@ def main() -> None:
         "README.md": {"darcy": darcy_table, "verdicts": verdicts, **README},
         "docs/experiments.md": EXPERIMENT_TABLES,
         "docs/neuraloperator.md": NEURALOPERATOR,
-        "docs/performance.md": PERFORMANCE,
+        "docs/performance.md": {**PERFORMANCE, **NETWORKS},
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():
