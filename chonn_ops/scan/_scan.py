@@ -7,7 +7,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.scan import _op  # noqa: F401 - registers the operator
+from chonn_ops.scan import _derivatives  # noqa: F401 - registers the operator
 from chonn_ops.scan._checks import check_arguments
 
 
