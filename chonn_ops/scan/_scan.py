@@ -11,8 +11,14 @@ from chonn_ops.scan import _derivatives  # noqa: F401 - registers the operator
 from chonn_ops.scan._checks import check_arguments
 
 
-def _needs_gradient(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
+
+def _keeps_checkpoints(*tensors: Tensor | None) -> bool:
+    """Whether a backward will come. How much it wants kept has a step at lines of 512, which an
+    exported program for lines of any length cannot have: its backward starts afresh."""
+    needed = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    return needed and not _is_exporting()
 
 
 def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
@@ -45,7 +51,7 @@ def call(
         delta = _limit_growth(delta, decay)
     keep = torch.is_grad_enabled()
     if not torch.jit.is_scripting():
-        keep = _needs_gradient(u, delta, decay, b, c, d, initial_state)
+        keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)
     forced = "" if backend is None else backend
     y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
         u,
