@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.scan import _chunked, _cpu, reference
-from chonn_ops.scan._checks import check_decay, compute_dtype
+from chonn_ops.scan._checks import check_decay, compute_dtype, within_range
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan._walks import checkpoint_numel, plan, walks_whole_lines
 
@@ -144,8 +144,8 @@ def _scan(
     if passive:
         check_decay(decay)
     walks = _plan(u, grid, directions, reverse)
-    inputs = (u, delta, decay, b, c, d, initial_state)
-    dtype = compute_dtype(*inputs)
+    dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
+    inputs = (u, delta, within_range(decay, dtype), b, c, d, initial_state)
     checkpoints = u.new_empty(_kept(u, decay, grid, directions) if keep else 0, dtype=dtype)
     with torch.autocast(u.device.type, enabled=False):
         y, state = _backend(backend, u.device).forward(
@@ -205,7 +205,8 @@ def _scan_backward(
 ) -> tuple[Tensor, ...]:
     """Gradients of the seven inputs; empty for an absent d or initial_state."""
     walks = _plan(u, grid, directions, reverse)
-    inputs = (u, delta, decay, b, c, d, initial_state)
+    given = (u, delta, decay, b, c, d, initial_state)
+    inputs = (u, delta, within_range(decay, checkpoints.dtype), b, c, d, initial_state)
     if directions != "raster":  # the state that went out was empty
         grad_state = None
     implementation = _backend(backend, u.device)
@@ -219,7 +220,7 @@ def _scan_backward(
         )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
-        for grad, x in zip(grads, inputs, strict=True)
+        for grad, x in zip(grads, given, strict=True)
     )
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from chonn_ops.scan import _derivatives  # noqa: F401 - registers the operator
 from chonn_ops.scan._checks import check_arguments
 
-
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
 
