@@ -46,6 +46,10 @@ def call(
 
     By the dispatcher's name, which TorchScript knows too; so no argument is unpacked here.
     """
+    if not torch.jit.is_scripting() and torch.jit.is_tracing():
+        raise NotImplementedError(
+            "torch.jit.trace cannot record the scan; expected torch.jit.script or torch.export"
+        )
     if not passive:
         delta = _limit_growth(delta, decay)
     keep = torch.is_grad_enabled()
