@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn.options import options_or_defaults
 
 TOLERANCE = 0.02
 MAX_RANK = 8
@@ -52,7 +53,7 @@ class CKBStack1d(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = CKBOptions() if ckb is None else ckb
+        ckb = options_or_defaults(ckb)
         check_least(1, depth=depth)
         factory = {"device": device, "dtype": dtype}
         self.lift = nn.Conv1d(in_channels, width, 1, **factory)

@@ -16,6 +16,7 @@ from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsamp
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn.options import options_or_defaults
 
 
 class CNOUNet(nn.Module):
@@ -83,7 +84,7 @@ class CNOUNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = CKBOptions() if ckb is None else ckb
+        ckb = options_or_defaults(ckb)
         check_least(1, n_layers=n_layers)
         check_least(0, n_res=n_res, n_res_neck=n_res_neck)
         check_least(1, latent=latent)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from chonn_ops.models._blocks import DownsampledCKB, build_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn.options import options_or_defaults
 
 LAYERS = 4
 MODES = ("replace", "alongside")
@@ -86,7 +87,7 @@ class _CHONNFNO(nn.Module):
         padding: int | None,
     ) -> None:
         super().__init__()
-        ckb = CKBOptions() if ckb is None else ckb
+        ckb = options_or_defaults(ckb)
         if mode not in MODES:
             raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
         check_least(1, downsample=downsample)

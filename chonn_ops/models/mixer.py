@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn.options import options_or_defaults
 
 
 class CHONNMixer2d(nn.Module):
@@ -57,7 +58,7 @@ class CHONNMixer2d(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = CKBOptions() if ckb is None else ckb
+        ckb = options_or_defaults(ckb)
         check_least(1, width=width, depth=depth, patch=patch, mlp_ratio=mlp_ratio)
         factory = {"device": device, "dtype": dtype}
         self.in_channels, self.patch = in_channels, patch

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn.options import options_or_defaults
 
 LEVELS = 4
 STAGES = (
@@ -48,7 +49,7 @@ class _CHONNUNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = CKBOptions() if ckb is None else ckb
+        ckb = options_or_defaults(ckb)
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
             raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")

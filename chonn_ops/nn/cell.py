@@ -245,7 +245,23 @@ class KirchhoffCell(nn.Module):
         -------
         y : Tensor, shape (B, D)
         state : Tensor, shape (B, D, N)
+
+        Raises
+        ------
+        ValueError
+            If a shape does not fit, the scan is not a raster's, or it is a ring: its first position
+            depends on the last.
         """
+        if self.termination != "matched":
+            raise ValueError(
+                "a step: expected termination='matched' (a ring's first position depends on its "
+                f"last), got {self.termination!r}"
+            )
+        if u.dim() != 2 or u.shape[-1] != self.dim:
+            raise ValueError(f"u: expected shape (B, {self.dim}), got {tuple(u.shape)}")
+        shape = (u.shape[0], self.dim, self.d_state)
+        if state is not None and state.shape != shape:
+            raise ValueError(f"state: expected shape (B, D, N) = {shape}, got {tuple(state.shape)}")
         y, state = self.advance(u.unsqueeze(1), state)
         return y.squeeze(1), state
 

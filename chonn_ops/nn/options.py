@@ -110,3 +110,18 @@ class CKBOptions:
             raise ValueError(
                 f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
             )
+
+
+def options_or_defaults(ckb: CKBOptions | None) -> CKBOptions:
+    """What a backbone's argument `ckb` means.
+
+    Raises
+    ------
+    ValueError
+        For anything but `CKBOptions` or None.
+    """
+    if ckb is None:
+        return CKBOptions()
+    if not isinstance(ckb, CKBOptions):
+        raise ValueError(f"ckb: expected CKBOptions(order=2, ...) or None, got {ckb!r}")
+    return ckb

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES
 from chonn_ops.scan._walks import DIRECTIONS
 
+_SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
 TERMINATIONS = ("matched", "ring", "open", "short")
 
 
 def _error(name: str, expected: object, actual: object) -> ValueError:
     return ValueError(f"{name}: expected {expected}, got {actual}")
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise _error(name, "a torch.Tensor", f"a {type(value).__module__}.{type(value).__name__}")
 
 
 def check_modes(directions: str, termination: str) -> None:
@@ -47,6 +54,11 @@ def check_arguments(
     `axes` is what messages call the positions: "L" for a line, "\\*grid" for a field.
     """
     check_modes(directions, termination)
+    for name, value in (("u", u), ("delta", delta), ("decay", decay), ("b", b), ("c", c)):
+        _check_tensor(name, value)
+    for name, value in (("d", d), ("initial_state", initial_state)):
+        if value is not None:
+            _check_tensor(name, value)
     if termination == "ring" and initial_state is not None:
         raise _error("initial_state", "None with termination='ring', which sets it", "a tensor")
     if u.dim() < 3 or (axes == "L" and u.dim() != 3):
@@ -84,3 +96,16 @@ def check_decay(decay: Tensor) -> None:
         smallest = decay.min().item()
         if not smallest > 0:
             raise _error("decay", "> 0 everywhere", f"minimum {smallest:g}")
+
+
+def within_range(decay: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rates whose inverse and product with an input are numbers of `dtype`.
+
+    Slower ones are raised to the slowest: over any time step that fits, they decay by less than
+    rounding sees.
+    """
+    slowest = _SLOWEST[dtype]
+    if decay.device.type == "cpu" and decay.abs().min().item() >= slowest:
+        return decay
+    wide = decay.to(dtype)
+    return torch.where(wide.abs() < slowest, torch.copysign(wide.new_full((), slowest), wide), wide)

@@ -1,4 +1,4 @@
-"""The `torch.library` operator behind the scans: one forward, its backward, any backend.
+"""The `torch.library` operators behind the scans: a forward, its backward, any backend.
 
 A backend is anything with these two, on fields (B, P, C) with the grid flattened::
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan import _chunked, _cpu, reference
-from chonn_ops.scan._checks import check_decay
+from chonn_ops.scan._checks import check_decay, within_range
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan._walks import checkpoint_numel, plan, walks_whole_lines
 
@@ -43,6 +43,19 @@ _TRITON = (3, 9)
 _INPUTS = (
     "Tensor u, Tensor delta, Tensor decay, Tensor b, Tensor c, Tensor? d, Tensor? initial_state, "
     "SymInt[] grid, str directions, bool reverse, str termination, str backend"
+)
+
+_SCAN, _SCAN_BACKWARD = "chonn_ops::kirchhoff_scan", "chonn_ops::kirchhoff_scan_backward"
+torch.library.define(
+    _SCAN,
+    f"({_INPUTS}, bool passive=True, bool keep=False) -> (Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+torch.library.define(
+    _SCAN_BACKWARD,
+    f"(Tensor grad_y, Tensor? grad_state, Tensor checkpoints, {_INPUTS}, bool passive=True) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
 )
 
 
@@ -109,12 +122,7 @@ def _kept(u: Tensor, decay: Tensor, grid: Sequence[int], directions: str) -> int
     return checkpoint_numel(u.shape[0], grid, directions, *decay.shape)
 
 
-@torch.library.custom_op(
-    "chonn_ops::kirchhoff_scan",
-    mutates_args=(),
-    schema=f"({_INPUTS}, bool passive=True, bool keep=False) -> (Tensor, Tensor, Tensor)",
-)
-def scan(
+def _scan(
     u: Tensor,
     delta: Tensor,
     decay: Tensor,
@@ -137,8 +145,8 @@ def scan(
     if passive:
         check_decay(decay)
     walks = _plan(u, grid, directions, reverse)
-    inputs = (u, delta, decay, b, c, d, initial_state)
-    dtype = compute_dtype(*inputs)
+    dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
+    inputs = (u, delta, within_range(decay, dtype), b, c, d, initial_state)
     checkpoints = u.new_empty(_kept(u, decay, grid, directions) if keep else 0, dtype=dtype)
     with torch.autocast(u.device.type, enabled=False):
         y, state = _backend(backend, u.device).forward(
@@ -149,7 +157,10 @@ def scan(
     return y.to(u.dtype), state.to(dtype), checkpoints
 
 
-@scan.register_fake
+torch.library.register_kernel(_SCAN, None, _scan)
+
+
+@torch.library.register_fake(_SCAN)
 def _(
     u: Tensor,
     delta: Tensor,
@@ -175,13 +186,7 @@ def _(
     )
 
 
-@torch.library.custom_op(
-    "chonn_ops::kirchhoff_scan_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad_y, Tensor? grad_state, Tensor checkpoints, {_INPUTS}) -> "
-    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-def scan_backward(
+def _scan_backward(
     grad_y: Tensor,
     grad_state: Tensor | None,
     checkpoints: Tensor,
@@ -197,10 +202,12 @@ def scan_backward(
     reverse: bool,
     termination: str,
     backend: str,
+    passive: bool = True,  # noqa: ARG001 - only derivatives of gradients ask
 ) -> tuple[Tensor, ...]:
     """Gradients of the seven inputs; empty for an absent d or initial_state."""
     walks = _plan(u, grid, directions, reverse)
-    inputs = (u, delta, decay, b, c, d, initial_state)
+    given = (u, delta, decay, b, c, d, initial_state)
+    inputs = (u, delta, within_range(decay, checkpoints.dtype), b, c, d, initial_state)
     if directions != "raster":  # the state that went out was empty
         grad_state = None
     implementation = _backend(backend, u.device)
@@ -214,11 +221,14 @@ def scan_backward(
         )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
-        for grad, x in zip(grads, inputs, strict=True)
+        for grad, x in zip(grads, given, strict=True)
     )
 
 
-@scan_backward.register_fake
+torch.library.register_kernel(_SCAN_BACKWARD, None, _scan_backward)
+
+
+@torch.library.register_fake(_SCAN_BACKWARD)
 def _(
     grad_y: Tensor,  # noqa: ARG001
     grad_state: Tensor | None,  # noqa: ARG001
@@ -235,58 +245,9 @@ def _(
     reverse: bool,  # noqa: ARG001
     termination: str,  # noqa: ARG001
     backend: str,  # noqa: ARG001
+    passive: bool = True,  # noqa: ARG001
 ) -> tuple[Tensor, ...]:
     return tuple(
         u.new_empty(0) if x is None else x.new_empty(x.shape)
         for x in (u, delta, decay, b, c, d, initial_state)
     )
-
-
-def _setup_context(
-    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    tensors, ctx.modes, (ctx.passive, ctx.keep) = inputs[:7], inputs[7:12], inputs[12:]
-    ctx.save_for_backward(output[2], *tensors)
-
-
-def _backward(
-    ctx: Any,
-    grad_y: Tensor | None,
-    grad_state: Tensor | None,
-    grad_checkpoints: Tensor | None,  # noqa: ARG001 - no caller sees checkpoints
-) -> tuple[Any, ...]:
-    checkpoints, *tensors = ctx.saved_tensors
-    modes = ctx.modes
-    if not ctx.keep:  # recorded by a caller that did not foresee a backward
-        checkpoints = scan(*tensors, *modes, ctx.passive, True)[2]
-    if grad_y is None:
-        grad_y = torch.zeros_like(tensors[0])
-    grads = scan_backward(grad_y, grad_state, checkpoints, *tensors, *modes)
-    present = (None if x is None else grad for grad, x in zip(grads, tensors, strict=True))
-    return (*present, *[None] * 7)
-
-
-scan.register_autograd(_backward, setup_context=_setup_context)
-
-
-def _one_by_one(op: Any) -> Any:
-    """A vmap rule: run the operator on each slice and stack what it returns."""
-
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        outputs = [
-            op(
-                *(
-                    arg.select(dim, i) if isinstance(dim, int) else arg  # a list has a list
-                    for arg, dim in zip(args, in_dims, strict=True)
-                )
-            )
-            for i in range(info.batch_size)
-        ]
-        stacked = tuple(torch.stack(column) for column in zip(*outputs, strict=True))
-        return stacked, (0,) * len(stacked)
-
-    return rule
-
-
-scan.register_vmap(_one_by_one(scan))
-scan_backward.register_vmap(_one_by_one(scan_backward))

@@ -7,12 +7,17 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.scan import _op  # noqa: F401 - registers the operator
+from chonn_ops.scan import _derivatives  # noqa: F401 - registers the operator
 from chonn_ops.scan._checks import check_arguments
 
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-def _needs_gradient(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+def _keeps_checkpoints(*tensors: Tensor | None) -> bool:
+    """Whether a backward will come. How much it wants kept has a step at lines of 512, which an
+    exported program for lines of any length cannot have: its backward starts afresh."""
+    needed = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    return needed and not _is_exporting()
 
 
 def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
@@ -41,11 +46,15 @@ def call(
 
     By the dispatcher's name, which TorchScript knows too; so no argument is unpacked here.
     """
+    if not torch.jit.is_scripting() and torch.jit.is_tracing():
+        raise NotImplementedError(
+            "torch.jit.trace cannot record the scan; expected torch.jit.script or torch.export"
+        )
     if not passive:
         delta = _limit_growth(delta, decay)
     keep = torch.is_grad_enabled()
     if not torch.jit.is_scripting():
-        keep = _needs_gradient(u, delta, decay, b, c, d, initial_state)
+        keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)
     forced = "" if backend is None else backend
     y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
         u,

@@ -148,6 +148,14 @@ def test_fno_under_autocast():
             r"stages: expected names out of .*got \['middle'\]",
         ),
         (
+            lambda: chonn_ops.CHONNUNet2d(1, 1, 4, ckb={"order": 2}),
+            r"ckb: expected CKBOptions\(order=2, \.\.\.\) or None, got \{'order': 2\}",
+        ),
+        (
+            lambda: chonn_ops.CHONNFNO2d(1, ckb={"order": 2}),
+            r"ckb: expected CKBOptions.*got \{'order': 2\}",
+        ),
+        (
             lambda: chonn_ops.CHONNFNO2d(1, mode="beside"),
             r"mode: expected one of \('replace', 'alongside'\), got 'beside'",
         ),

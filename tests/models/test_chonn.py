@@ -196,6 +196,17 @@ def test_tiny_scripts():
         torch.testing.assert_close(torch.jit.script(model)(x), model(x))
 
 
+@pytest.mark.parametrize("directions", ["bidirectional", "cross"])
+def test_exports_for_any_height_and_width(directions):
+    model = create("test_chonn", depths=(1,), dims=(8,), directions=directions).eval()
+    dims = [32 * torch.export.Dim(name, min=1, max=20) for name in ("height", "width")]
+    shapes = ({2: dims[0], 3: dims[1]},)
+    program = torch.export.export(model, (torch.randn(2, 3, 128, 96),), dynamic_shapes=shapes)
+    for size in ((64, 64), (224, 256)):
+        x = torch.randn(2, 3, *size)
+        torch.testing.assert_close(program.module()(x), model(x))
+
+
 def test_tiny_exports_for_any_batch():
     model = create("chonn_tiny").eval()
     batch = torch.export.Dim("batch", min=1, max=16)

@@ -181,6 +181,15 @@ def test_module_in_low_precision_stays_close(dtype):
             lambda: KirchhoffCell(4, directions="cross").step(torch.zeros(1, 4)),
             "expected directions='raster'.*got 'cross'",
         ),
+        (
+            lambda: KirchhoffCell(4, termination="ring").step(torch.zeros(1, 4)),
+            "expected termination='matched'.*got 'ring'",
+        ),
+        (lambda: KirchhoffCell(4).step(torch.zeros(1, 5)), r"\(B, 4\), got \(1, 5\)"),
+        (
+            lambda: KirchhoffCell(4, 2).step(torch.zeros(3, 4), torch.zeros(3, 2)),
+            r"state: expected shape \(B, D, N\) = \(3, 4, 2\), got \(3, 2\)",
+        ),
         (lambda: KirchhoffCell(4).advance(torch.zeros(1, 5, 3)), r"\(B, L, 4\), got \(1, 5, 3\)"),
         (lambda: KirchhoffCell(4, termination="short"), "'cross' or 'axial'.*got 'short'"),
         (lambda: KirchhoffCell(4, termination="closed"), "expected one of .*got 'closed'"),

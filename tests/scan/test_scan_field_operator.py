@@ -110,6 +110,37 @@ def test_export_with_a_dynamic_grid():
     torch.testing.assert_close(exported(*inputs), _Field()(*inputs))
 
 
+class _Learnt(torch.nn.Module):
+    def __init__(self, directions):
+        super().__init__()
+        self.decay = torch.nn.Parameter(torch.tensor([[0.5, 2.0], [1.0, 3.0], [0.1, 0.7]]))
+        self.directions = directions
+
+    def forward(self, u, delta, b, c):
+        return scan_field(u, delta, self.decay, b, c, directions=self.directions)
+
+
+@pytest.mark.parametrize("length", [40, 600])
+@pytest.mark.parametrize("directions", ["bidirectional", "cross"])
+def test_export_with_gradients_on_takes_lines_of_any_length(directions, length):
+    """The compiled kernel keeps nothing for lines up to 512 steps, and something beyond."""
+
+    def inputs(*grid):
+        case = make_field(2, grid, 3, 2)
+        return tuple(case[name] for name in ("u", "delta", "b", "c"))
+
+    module = _Learnt(directions)
+    grid = {1: torch.export.Dim("height", min=2), 2: torch.export.Dim("width", min=2)}
+    exported = torch.export.export(module, inputs(2, length // 2), dynamic_shapes=(grid,) * 4)
+    program = exported.module()
+    for sizes in ((4, 5), (16, 32), (27, 19), (40, 30)):
+        y, expected = program(*inputs(*sizes)), module(*inputs(*sizes))
+        torch.testing.assert_close(y, expected)
+        (grad,) = torch.autograd.grad(y.sin().sum(), list(program.parameters()))
+        (truth,) = torch.autograd.grad(expected.sin().sum(), list(module.parameters()))
+        torch.testing.assert_close(grad, truth)
+
+
 @EACH_BACKEND
 @pytest.mark.parametrize(("directions", "termination"), [("raster", "ring"), ("axial", "open")])
 def test_vmap_equals_a_loop(backend, directions, termination):

@@ -33,6 +33,7 @@ static inline int thread_number(void) { return 0; }
 #define HALF(x) x##_float_half
 #endif
 #define HALVINGS_MAX 125.5
+#define DOUBLINGS_MAX 128.0
 #define ROUNDER 12582912.0
 #define MANTISSA_BITS 23
 #define EXPONENT_ONE (127 << 23)
@@ -51,6 +52,7 @@ static inline int thread_number(void) { return 0; }
 #undef HALF
 #undef X86_TYPE
 #undef HALVINGS_MAX
+#undef DOUBLINGS_MAX
 #undef ROUNDER
 #undef MANTISSA_BITS
 #undef EXPONENT_ONE
@@ -70,6 +72,7 @@ static inline int thread_number(void) { return 0; }
 #define HALF(x) x##_double_half
 #endif
 #define HALVINGS_MAX 1021.0
+#define DOUBLINGS_MAX 1024.0
 #define ROUNDER 6755399441055744.0
 #define MANTISSA_BITS 52
 #define EXPONENT_ONE ((int64_t)1023 << 52)

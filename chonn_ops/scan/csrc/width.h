@@ -14,10 +14,13 @@
 #ifdef X86
 #if WIDTH * REAL_BYTES == 64
 #define LEAST PASTED(_mm512_min_, X86_TYPE)
+#define MOST PASTED(_mm512_max_, X86_TYPE)
 #elif WIDTH * REAL_BYTES == 32
 #define LEAST PASTED(_mm256_min_, X86_TYPE)
+#define MOST PASTED(_mm256_max_, X86_TYPE)
 #else
 #define LEAST PASTED(_mm_min_, X86_TYPE)
+#define MOST PASTED(_mm_max_, X86_TYPE)
 #endif
 #endif
 #include "zoh.h"
@@ -26,6 +29,7 @@
 #include "backward_block.h"
 #include "line_block.h"
 #undef LEAST
+#undef MOST
 #undef CHAINS
 #undef PASTED
 #undef PASTE

@@ -17,6 +17,14 @@ INLINE VEC WIDE(least)(VEC bound, VEC x) {
     return WIDE(select)(x > bound, bound, x);
 #endif
 }
+/* The larger one, likewise. */
+INLINE VEC WIDE(most)(VEC bound, VEC x) {
+#ifdef MOST
+    return (VEC)MOST(bound, x);
+#else
+    return WIDE(select)(x < bound, bound, x);
+#endif
+}
 INLINE int WIDE(any)(IVEC mask) {
     INTEGER any = 0;
     for (int lane = 0; lane < WIDTH; lane++) any |= mask[lane];
@@ -30,10 +38,12 @@ struct WIDE(coefficients) {
 
 /* exp(-z) of `halvings` = z / ln(2) = k + f, with k whole and |f| <= 1/2, which splits exactly:
  * (1 - 2^-f) / f = phi = ln(2) - f Q(f). Where k = 0 the loss is f phi: nothing cancels. Beyond
- * HALVINGS_MAX (normal numbers end) it saturates; NaN passes. */
+ * HALVINGS_MAX (normal numbers end) it saturates; NaN passes. Growth beyond the largest number,
+ * of negative steps or rates, ends in infinities and NaN: unbounded, k would wrap around. */
 INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
     const VEC zero = {0};
     halvings = WIDE(least)(zero + (REAL)HALVINGS_MAX, halvings);
+    halvings = WIDE(most)(zero - (REAL)DOUBLINGS_MAX, halvings);
     /* Adding 1.5 * 2^mantissa rounds to an integer, left in the low bits. */
     VEC shifted = halvings + (REAL)ROUNDER;
     VEC k = shifted - (REAL)ROUNDER;
