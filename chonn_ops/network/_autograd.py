@@ -109,7 +109,8 @@ class _Network(_SingleLevelFunction):
         return v, iterations, residual
 
     @staticmethod
-    def backward(ctx: Any, grad_v: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
+        grad_v = grad_outputs[0]
         if grad_v is None:
             return (None,) * 13
         source, *conductance, leak, v = ctx.saved_tensors
@@ -123,18 +124,21 @@ class _Network(_SingleLevelFunction):
         return (None, w.to(source.dtype) if needed[0] else None, *grads, grad_leak, *[None] * 7)
 
     @staticmethod
-    def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+    def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:
         _, *conductance, leak, v = ctx.saved_tensors
-        return _tangent(tangents[:5], conductance, leak, v, ctx.options), None, None
+        return _tangent(grad_inputs[1:6], conductance, leak, v, ctx.options), None, None
 
 
 def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """What the dispatch key "Autograd" runs, at every level of differentiation in its turn."""
-    args = (*given, *_DEFAULTS[len(given) - 12 + len(_DEFAULTS) :])  # left out where equal
+    # The dispatcher leaves out last arguments that equal their defaults.
+    args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 12 + len(_DEFAULTS) :])
     tensors, rest = args[:5], args[5:]
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         with enable_single_level_autograd_function():
-            outputs: Any = _Network.apply(keyset, *args)
+            outputs: Any = _Network.apply(  # pyright: ignore[reportAttributeAccessIssue]
+                keyset, *args
+            )
         return outputs
     # Levels are numbered by PyTorch, which has only one, and enters it without Python's knowing.
     duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]

@@ -65,11 +65,15 @@ def available_isas() -> tuple[str, ...]:
 
 
 def _isa(operator: _library.Operator, networks: int, threads: int, double: bool) -> int:
-    """Vectors no wider than leave every thread a group: wider ones would be half empty."""
+    """Vectors no wider than leave every thread a group: wider ones would be half empty.
+
+    The generic ones round otherwise (no fused products), and a network's numbers should not depend
+    on how many there are beside it.
+    """
     widest = operator.isa("CHONN_NETWORK_ISA")
     if os.environ.get("CHONN_NETWORK_ISA"):
         return widest
-    known = [i for i, isa in enumerate(_library.ISAS) if isa in operator.isas]
+    known = [_library.ISAS.index(isa) for isa in operator.isas[1:] or operator.isas]
     wanted = -(-networks // threads)
     return next((i for i in known if operator.lanes(i, double) >= wanted), widest)
 

@@ -5,7 +5,7 @@ struct NAME(solver) {
     int count;
     struct NAME(level) level[LEVELS_MAX];
     struct NAME(factors) bottom;
-    vec *v, *p, *q, *row;
+    vec *v, *low, *p, *q, *row; /* low: what v + low has beyond v */
 };
 
 /* `taken` vectors from the workspace at `at`, which is NULL while they are only counted. */
@@ -34,6 +34,7 @@ static int64_t NAME(place_solver)(const struct plan *plan, struct NAME(solver) *
     }
     if (plan->count > 1) {
         s->v = NAME(take)(at, &taken, plan->grid->all);
+        s->low = NAME(take)(at, &taken, plan->grid->all);
         s->p = NAME(take)(at, &taken, plan->grid->all);
         s->q = NAME(take)(at, &taken, plan->grid->all);
         s->row = NAME(take)(at, &taken, plan->grid->n[2]);

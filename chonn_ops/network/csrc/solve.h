@@ -23,11 +23,13 @@ static vec NAME(poison)(const struct NAME(level) *l) {
     return sum;
 }
 
-/* Scale sources to at most 1 by powers of two: their squares neither overflow nor vanish. */
+/* Scale sources to at most 1 by powers of two: their squares neither overflow nor vanish. A node
+ * outside of the network, without edge and leak, has none. */
 static vec NAME(normalize)(const struct NAME(level) *l) {
     const struct grid *grid = &l->grid;
     vec most = NAME(splat)(0), scale, inverse;
     EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
+        l->r[p] = NAME(where)(l->inverse[p] > 0, l->r[p]);
         const vec above = NAME(positive)(l->r[p] - most), below = NAME(positive)(-l->r[p] - most);
         most += above + NAME(positive)(below - above);
     }
@@ -105,6 +107,7 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
         left += active[lane];
     }
     memset(s->v, 0, (size_t)grid->all * sizeof(vec));
+    memset(s->low, 0, (size_t)grid->all * sizeof(vec));
     memset(s->p, 0, (size_t)grid->all * sizeof(vec));
     for (int count = 0; left && count < a->iterations_max; count++) {
         const vec next = NAME(cycle)(s, 0);
@@ -127,7 +130,10 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
         EACH_ROW(grid) {
             vec part = NAME(splat)(0);
             for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
-                s->v[p] += alpha * s->p[p];
+                /* What rounding takes from v is kept apart: the residual is that of the sum. */
+                const vec v = s->v[p], step = alpha * s->p[p], sum = v + step, added = sum - v;
+                s->low[p] += (v - (sum - added)) + (step - added);
+                s->v[p] = sum;
                 l->r[p] -= alpha * s->q[p];
                 part += l->r[p] * l->r[p];
             }
@@ -142,6 +148,8 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
             }
         }
     }
+    EACH_ROW(grid)
+        for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) s->v[p] += s->low[p];
     for (int lane = 0; lane < LANES; lane++)
         residuals[lane] = sources[lane] > 0 ? residuals[lane] / sources[lane] : 0;
     return residuals;
@@ -173,7 +181,9 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
         NAME(pack_edges)(a, AXES - 1 - o, group, grid, l->edge[o]);
     NAME(pack)(a, &a->leak, group, grid, l->leak);
     NAME(pack)(a, &a->source, group, grid, l->r);
-    const vec poison = NAME(poison)(l), scale = NAME(normalize)(l);
+    const vec poison = NAME(poison)(l);
+    NAME(invert)(l);
+    const vec scale = NAME(normalize)(l);
     vec residuals;
     if (s->count == 1) {
         residuals = NAME(eliminate)(s);
@@ -183,7 +193,6 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
             NAME(clear_margin)(&s->level[i].grid, s->level[i].x, 1);
             if (s->level[i].first) NAME(clear_margin)(&s->level[i].grid, s->level[i].first, 1);
         }
-        NAME(invert)(l);
         for (int i = 0; i + 1 < s->count; i++) NAME(coarsen)(s->level + i, s->level + i + 1);
         NAME(factorize)(s->level + s->count - 1, &s->bottom);
         residuals = NAME(iterate)(s, a, poison, iterations);
