@@ -27,6 +27,14 @@ SAMPLE = 8  # times the networks of the last trial in the next one
 ROUNDINGS = 4  # times the rounding of potentials that a residual may have above the tolerance
 
 
+class TooLong(Exception):
+    """One network takes longer than all may: its trial is all that is timed."""
+
+    def __init__(self, ms: float) -> None:
+        super().__init__(f"{ms / 1e3:.0f} s for one network")
+        self.ms = ms
+
+
 class Bench:
     """Contenders, turns and limits of a run; notes of what was left out."""
 
@@ -57,6 +65,7 @@ class Bench:
         rows: dict[str, dict[str, Any]] = {}
         calls: dict[tuple[str, str], Call] = {}
         firsts: dict[tuple[str, str], float] = {}
+        trials: dict[tuple[str, str], list[float]] = {}
         for name in self.found if names is None else [n for n in names if n in self.found]:
             row: dict[str, Any] = {"name": name}
             try:
@@ -68,13 +77,17 @@ class Bench:
                     firsts[name, "both"], _ = _warm(solvers["both"][1].both)
             except NotFitting:
                 continue
+            except TooLong as trial:
+                rows[name] = row | {"timed_networks": {"forward": 1}}
+                trials[name, "forward"] = [trial.ms]
+                continue
             except Exception as failure:
                 self._note(name, case, failure)
                 continue
             rows[name] = row | {"timed_networks": {c: solvers[c][0] for c in columns}}
             calls |= {(name, "forward"): solver.forward}
             calls |= {(name, "both"): solvers["both"][1].both} if "both" in columns else {}
-        times = self._times(calls, firsts, case)
+        times = self._times(calls, firsts, case) | trials
         limits = {
             c: moving_floor(c, count, times)
             for c, count in unavoidable_bytes(case).items()
@@ -102,6 +115,8 @@ class Bench:
         count = 1
         each = _each(build, networks.first(1))
         longest = max(LIMIT_MS[column] for column in columns) * limit
+        if each > longest:
+            raise TooLong(each)
         # Many at once take less each, so what one takes says too much.
         while each * total > longest / 2 and count < total and 2 * each * count < BUDGET_MS:
             count = min(total, SAMPLE * count)

@@ -137,13 +137,21 @@ def test_a_failing_peer_is_noted_and_left_out():
 
 
 def test_long_calls_are_timed_on_fewer_networks_and_scaled(monkeypatch):
-    monkeypatch.setattr(_peers, "LIMIT_MS", {"forward": 1e-6, "both": 1e-6})
-    monkeypatch.setattr(_peers, "BUDGET_MS", 1e-6)
     notes: list[str] = []
     bench = _peers.Bench({"ours": _solvers.ours("torch")}, Turns(1, 1.0), notes)
+    monkeypatch.setattr(_peers, "_each", lambda *_: 10_000.0)
     (row,) = bench.measure(Case((6, 5), 4))["rows"]
     assert row["timed_networks"] == {"forward": 1, "both": 1}
     assert row["forward_ns"] == pytest.approx(row["forward_ms"] * 1e6 / (4 * 30))
+
+
+def test_what_is_too_slow_for_one_network_is_timed_by_its_trial(monkeypatch):
+    notes: list[str] = []
+    bench = _peers.Bench({"ours": _solvers.ours("torch")}, Turns(1, 1.0), notes)
+    monkeypatch.setattr(_peers, "_each", lambda *_: 30_000.0)
+    (row,) = bench.measure(Case((6, 5), 4))["rows"]
+    assert row["timed_networks"] == {"forward": 1}
+    assert row["forward_ms"] == 4 * 30_000.0
 
 
 def test_rounding_is_the_residual_of_rounded_potentials():
