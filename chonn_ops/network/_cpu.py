@@ -20,6 +20,7 @@ from chonn_ops._dtypes import compute_dtype
 _AXES = 3
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
+_LARGE = 8192  # nodes: above, the widest vectors were 1.1 to 1.7 times slower (128^2, 256^2)
 _ALIGNMENT = 64
 
 
@@ -64,8 +65,9 @@ def available_isas() -> tuple[str, ...]:
     return operator.isas if operator else ()
 
 
-def _isa(operator: _library.Operator, networks: int, threads: int, double: bool) -> int:
-    """Vectors no wider than leave every thread a group: wider ones would be half empty.
+def _isa(operator: _library.Operator, networks: int, nodes: int, threads: int, double: bool) -> int:
+    """Vectors no wider than leave every thread a group: wider ones would be half empty. Nor wider
+    than lets a group's fields of large grids stay near the cache.
 
     The generic ones round otherwise (no fused products), and a network's numbers should not depend
     on how many there are beside it.
@@ -74,7 +76,7 @@ def _isa(operator: _library.Operator, networks: int, threads: int, double: bool)
     if os.environ.get("CHONN_NETWORK_ISA"):
         return widest
     known = [_library.ISAS.index(isa) for isa in operator.isas[1:] or operator.isas]
-    wanted = -(-networks // threads)
+    wanted = -(-networks // threads) if nodes <= _LARGE else 1
     return next((i for i in known if operator.lanes(i, double) >= wanted), widest)
 
 
@@ -125,7 +127,7 @@ def solve(
     arguments.iterations, arguments.residual = iterations.data_ptr(), residual.data_ptr()
     if not potential.numel():
         return potential, iterations.zero_(), residual.zero_().to(dtype)
-    isa = _isa(operator, B * C, threads, double)
+    isa = _isa(operator, B * C, math.prod(grid), threads, double)
     size = operator.workspace(isa, double, arguments)
     workspace = torch.empty(threads * size + _ALIGNMENT, dtype=torch.uint8)
     arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
