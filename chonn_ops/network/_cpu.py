@@ -89,8 +89,9 @@ def _field(tensor: Tensor, order: Sequence[int]) -> _Field:
 
 
 def _strength(conductance: Tensor) -> float:
-    """The typical conductance of an axis; steers the choice of the coarser grids alone."""
-    mean = float(conductance.float().nanmean()) if conductance.numel() else 1.0
+    """The typical conductance of an axis, by samples; steers the choice of coarser grids alone."""
+    every = tuple(slice(None, None, max(1, n // 16)) for n in conductance.shape)
+    mean = float(conductance[every].float().nanmean())
     return mean if math.isfinite(mean) and mean > 0 else 1e-30
 
 
@@ -114,12 +115,14 @@ def solve(
     # Axes of one node come first: the kernel's rows run along the last one.
     order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
     missing = _AXES - len(order)
-    threads = max(1, min(torch.get_num_threads(), B * C))
+    # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+    threads = max(1, min(torch.get_num_threads(), B * C, source.numel() // 4096))
     arguments = _Arguments(B, C, threads=threads, iterations_max=max_iterations)
     arguments.eliminate, arguments.tolerance = _ELIMINATE, tol
     arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
     arguments.ring[:] = [0] * missing + [int(ring[axis]) for axis in order]
-    arguments.strength[:] = [0.0] * missing + [_strength(conductance[axis]) for axis in order]
+    if len(grid) > 1 and B:
+        arguments.strength[:] = [0.0] * missing + [_strength(conductance[axis]) for axis in order]
     arguments.source, arguments.leak = _field(source, order), _field(leak, order)
     for axis, index in enumerate(order):
         arguments.edges[missing + axis] = _field(conductance[index], order)

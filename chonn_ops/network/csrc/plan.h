@@ -48,12 +48,19 @@ static inline int64_t place(const struct grid *grid, const struct order *order, 
     return place;
 }
 
-enum { LEVELS_MAX = 48 };
+enum {
+    LEVELS_MAX = 48,
+    LINE_CHUNK = 256, /* nodes of a line that are read at once: they stay in the L1 cache */
+};
 
 struct plan {
     int count; /* of levels; the last one is eliminated */
     struct grid grid[LEVELS_MAX];
 };
+
+static inline int is_line(const struct network_args *a) {
+    return a->grid[0] == 1 && a->grid[1] == 1;
+}
 
 static double elimination_cost(const struct grid *grid) {
     const struct order order = elimination_order(grid);

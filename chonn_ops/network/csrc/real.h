@@ -19,6 +19,7 @@ INLINE vec NAME(inverse)(vec value) { return NAME(where)(value > 0, 1 / value); 
 #include "smooth.h"
 #include "transfer.h"
 #include "cycle.h"
+#include "line.h"
 #include "solve.h"
 
 #undef vec

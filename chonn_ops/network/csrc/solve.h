@@ -30,8 +30,7 @@ static vec NAME(normalize)(const struct NAME(level) *l) {
     vec most = NAME(splat)(0), scale, inverse;
     EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
         l->r[p] = NAME(where)(l->inverse[p] > 0, l->r[p]);
-        const vec above = NAME(positive)(l->r[p] - most), below = NAME(positive)(-l->r[p] - most);
-        most += above + NAME(positive)(below - above);
+        most = NAME(larger)(most, l->r[p]);
     }
     for (int lane = 0; lane < LANES; lane++) {
         int exponent = 0;
@@ -206,6 +205,7 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
 
 static int64_t NAME(run_workspace)(const struct network_args *a) {
     struct plan plan;
+    if (is_line(a)) return (NAME(line_vectors)(a) * (int64_t)sizeof(vec) + 63) / 64 * 64;
     make_plan(a, &plan);
     return NAME(bytes)(&plan);
 }
@@ -214,15 +214,20 @@ static void NAME(run_solve)(const struct network_args *a) {
     struct plan plan;
     make_plan(a, &plan);
     const int64_t all = a->batches * a->channels, groups = (all + LANES - 1) / LANES;
-    const int64_t bytes = NAME(bytes)(&plan);
+    const int64_t bytes = NAME(run_workspace)(a);
 #pragma omp parallel num_threads(a->threads)
     {
         struct NAME(solver) solver = {0};
-        NAME(place_solver)(&plan, &solver, (vec *)((char *)a->workspace + thread_number() * bytes));
+        vec *workspace = (vec *)((char *)a->workspace + thread_number() * bytes);
+        if (!is_line(a)) NAME(place_solver)(&plan, &solver, workspace);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < groups; i++) {
             const int64_t first = i * LANES, left = all - first;
-            NAME(solve_group)(a, &solver, (struct NAME(group)){first, left < LANES ? (int)left : LANES});
+            const struct NAME(group) group = {first, left < LANES ? (int)left : LANES};
+            if (is_line(a))
+                NAME(solve_line)(a, workspace, group);
+            else
+                NAME(solve_group)(a, &solver, group);
         }
     }
 }

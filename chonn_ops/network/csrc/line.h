@@ -1,0 +1,134 @@
+/* One line or ring of nodes, eliminated from one end to the other by the star-mesh law (see
+ * eliminate.h), straight from the tensors: what stays are two or three values a node. A node of a
+ * ring has two neighbours left, the next one and the last one. Included once per precision. */
+
+struct NAME(line) {
+    const struct network_args *a;
+    struct NAME(group) group;
+    vec *g, *l, *s; /* a chunk of conductances, leaks and sources */
+    vec *u, *next, *last; /* a node's potential is u + next v_next + last v_last */
+};
+
+static int64_t NAME(line_vectors)(const struct network_args *a) {
+    return 3 * LINE_CHUNK + (a->ring[2] ? 3 : 2) * a->grid[2];
+}
+
+static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f,
+                             int64_t start, int64_t count, vec *to) {
+    int64_t at[LANES];
+    NAME(origins)(line->a, f, line->group, at);
+    for (int lane = 0; lane < line->group.width; lane++) at[lane] += start * f->node[2];
+    NAME(pack_row)(f, line->group, at, count, to);
+}
+
+static void NAME(read_chunk)(const struct NAME(line) *line, int64_t start, int64_t count) {
+    NAME(read_nodes)(line, &line->a->edges[2], start, count, line->g);
+    NAME(read_nodes)(line, &line->a->leak, start, count, line->l);
+    NAME(read_nodes)(line, &line->a->source, start, count, line->s);
+}
+
+INLINE vec NAME(larger)(vec most, vec value) {
+    const vec above = NAME(positive)(value - most), below = NAME(positive)(-value - most);
+    return most + above + NAME(positive)(below - above);
+}
+
+/* Fills u, next and last; returns the last node's potential. `seam` is the edge that closes a ring. */
+APART vec NAME(eliminate_line)(const struct NAME(line) *line, vec seam, vec *poison, vec *most) {
+    const int64_t n = line->a->grid[2];
+    const vec zero = NAME(splat)(0);
+    vec leak = zero, source = zero, last_leak = zero, last_source = zero, round = seam, v = zero;
+    vec bad = seam * 0, size = zero;
+    for (int64_t start = 0; start < n; start += LINE_CHUNK) {
+        const int64_t count = n - start < LINE_CHUNK ? n - start : LINE_CHUNK;
+        NAME(read_chunk)(line, start, count);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t p = start + i;
+            const vec l = line->l[i] + leak, s = line->s[i] + source;
+            bad += (line->l[i] + line->s[i]) * 0;
+            size = NAME(larger)(size, line->s[i]);
+            if (p == n - 1) {
+                v = (s + last_source) * NAME(inverse)(l + last_leak);
+                break;
+            }
+            bad += line->g[i] * 0;
+            vec g = line->g[i];
+            if (p == n - 2) g += round, round = zero;
+            const vec inverse = NAME(inverse)(g + round + l), next = g * inverse;
+            line->u[p] = s * inverse;
+            line->next[p] = next;
+            leak = next * l;
+            source = next * s;
+            if (line->last) {
+                const vec share = line->last[p] = round * inverse;
+                last_leak += share * l;
+                last_source += share * s;
+                round *= next;
+            }
+        }
+    }
+    *poison = bad;
+    *most = size;
+    return v;
+}
+
+/* Squares of residuals and sources, both in units of 1 / scale. */
+APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scale, vec *residuals,
+                               vec *sources) {
+    const int64_t n = line->a->grid[2];
+    const vec *v = line->u;
+    vec g = seam, before = v[n - 1];
+    *residuals = *sources = NAME(splat)(0);
+    for (int64_t start = 0; start < n; start += LINE_CHUNK) {
+        const int64_t count = n - start < LINE_CHUNK ? n - start : LINE_CHUNK;
+        vec left = NAME(splat)(0), all = left;
+        NAME(read_chunk)(line, start, count);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t p = start + i;
+            const vec ahead = p == n - 1 ? seam : line->g[i], l = line->l[i];
+            const vec after = p == n - 1 ? v[0] : v[p + 1];
+            const vec s = NAME(where)(g + ahead + l > 0, line->s[i]) * scale;
+            const vec r =
+                s - (l * v[p] + g * (v[p] - before) + ahead * (v[p] - after)) * scale;
+            left += r * r;
+            all += s * s;
+            g = ahead;
+            before = v[p];
+        }
+        *residuals += left;
+        *sources += all;
+    }
+}
+
+static void NAME(solve_line)(const struct network_args *a, vec *workspace,
+                             struct NAME(group) group) {
+    const int64_t n = a->grid[2];
+    const int ring = a->ring[2] && n > 1;
+    struct NAME(line) line = {.a = a, .group = group, .g = workspace};
+    line.l = line.g + LINE_CHUNK;
+    line.s = line.l + LINE_CHUNK;
+    line.u = line.s + LINE_CHUNK;
+    line.next = line.u + n;
+    line.last = ring ? line.next + n : NULL;
+    vec seam = NAME(splat)(0), poison, most, residuals, sources, unit;
+    if (ring) NAME(read_nodes)(&line, &a->edges[2], n - 1, 1, &seam);
+    const vec last = NAME(eliminate_line)(&line, seam, &poison, &most);
+    line.u[n - 1] = last;
+    for (int64_t p = n - 2; p >= 0; p--) {
+        line.u[p] += line.next[p] * line.u[p + 1];
+        if (ring) line.u[p] += line.last[p] * last;
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        int exponent = 0;
+        if (most[lane] > 0 && isfinite(most[lane])) frexp((double)most[lane], &exponent);
+        unit[lane] = (REAL)ldexp(1, -exponent);
+    }
+    NAME(line_residual)(&line, seam, unit, &residuals, &sources);
+    struct grid grid = {.n = {1, 1, n}, .stride = {n, n, 1}};
+    NAME(unpack)(a, group, &grid, line.u, 1 + poison);
+    for (int lane = 0; lane < group.width; lane++) {
+        a->iterations[group.first + lane] = 0;
+        a->residual[group.first + lane] =
+            (sources[lane] > 0 ? sqrt((double)residuals[lane] / (double)sources[lane]) : 0) +
+            (double)poison[lane];
+    }
+}
