@@ -5,7 +5,12 @@ With A v = s the nodal equations, A symmetric:
 - backward: A w = grad_v, then grad_s = w, grad_l = -w v, grad_g_pq = -(w_p - w_q) (v_p - v_q);
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
-The solves go through `potentials` again, so derivatives of any order are solves, too.
+The solves are calls of the operator, so they have derivatives, too: of any order and mix of modes.
+
+PyTorch's own rule for custom operators knows neither forward mode, whose tangents it drops without
+a word, nor reverse mode under `torch.func`. So the kernel of the dispatch key "Autograd" is here.
+`torch.func` runs it once for each of its transforms, with that level's tensors, as it does for
+PyTorch's own operators.
 """
 
 from __future__ import annotations
@@ -16,9 +21,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
-from chonn_ops.network._op import fold, network
+from chonn_ops.network import _op  # noqa: F401 - defines the operator
+
+_OPERATOR = torch.ops.chonn_ops.kirchhoff_network.default
+_DEFAULTS = (None, None, True)
 
 
 def _closed(v: Tensor, axis: int, ring: Sequence[bool]) -> bool:
@@ -53,73 +63,88 @@ def _used(g: Tensor, v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
     return g if _closed(v, axis, ring) else g.narrow(axis + 1, 0, v.shape[axis + 1] - 1)
 
 
-def _again(source: Tensor, saved: Sequence[Any], options: Sequence[Any]) -> Tensor:
+def _below(keyset: Any, args: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator without the derivatives of this level of differentiation."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return _OPERATOR.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+
+def _again(source: Tensor, conductance: Sequence[Any], leak: Tensor, options: Any) -> Tensor:
     """Potentials of the network of an earlier call for another source; it passed its checks."""
-    _, *conductance, leak, _ = saved
-    return potentials(source, *conductance, leak, *options[:4], None, None, False)[0]
+    return _OPERATOR(source, *conductance, leak, *options[:4], None, None, False)[0]
 
 
-def _setup_context(
-    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    v, iterations, residual = output
-    ctx.save_for_backward(*inputs[:5], v)
-    ctx.options = inputs[5:]
-    ctx.mark_non_differentiable(iterations, residual)
+def _tangent(
+    tangents: Sequence[Tensor | None],
+    conductance: Sequence[Any],
+    leak: Tensor,
+    v: Tensor,
+    options: Any,
+) -> Tensor:
+    """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak."""
+    ring = options[0]
+    current = torch.zeros_like(v) if tangents[0] is None else tangents[0]
+    if tangents[4] is not None:
+        current = current - tangents[4] * v
+    for axis, g in enumerate(tangents[1:4]):
+        if g is not None:
+            flow = _used(g, v, axis, ring) * _drops(v, axis, ring)
+            current = current - _net_outflow(flow, v, axis, ring)
+    return _again(current, conductance, leak, options)
 
 
-def _backward(ctx: Any, grad_v: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    grads: list[Tensor | None] = [None] * (5 + len(ctx.options))
-    if grad_v is None:
-        return tuple(grads)
-    source, *conductance, leak, v = ctx.saved_tensors
-    ring = ctx.options[0]
-    w = _again(grad_v, ctx.saved_tensors, ctx.options)
-    if ctx.needs_input_grad[4]:
-        grads[4] = (w * v).neg_().to(leak.dtype)
-    for axis, g in enumerate(conductance):
-        if ctx.needs_input_grad[axis + 1]:
-            grads[axis + 1] = _edge_gradient(w, v, axis, ring).to(g.dtype)
-    if ctx.needs_input_grad[0]:
-        grads[0] = w.to(source.dtype)
-    return tuple(grads)
-
-
-network.register_autograd(_backward, setup_context=_setup_context)
-
-
-class _WithTangents(torch.autograd.Function):
-    """The operator with a forward mode, which `torch.library` has no place for: an operator drops
-    tangents, without a word."""
+class _Network(_SingleLevelFunction):
+    """Reverse mode, and forward mode where both meet at one level."""
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return network(*args)
+    def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+        # Other levels, of transforms around this one, go on differentiating.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            v, iterations, residual = _below(keyset, args)
+        ctx.save_for_backward(*args[:5], v)
+        ctx.save_for_forward(*args[:5], v)
+        ctx.options = args[5:9]
+        ctx.mark_non_differentiable(iterations, residual)
+        ctx.set_materialize_grads(False)
+        return v, iterations, residual
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*inputs[:5], output[0])
-
-    backward = staticmethod(_backward)
-    vmap = staticmethod(fold)
+    def backward(ctx: Any, grad_v: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        if grad_v is None:
+            return (None,) * 13
+        source, *conductance, leak, v = ctx.saved_tensors
+        needed, ring = ctx.needs_input_grad[1:], ctx.options[0]
+        w = _again(grad_v, conductance, leak, ctx.options)
+        grad_leak = (w * v).neg_().to(leak.dtype) if needed[4] else None
+        grads = [
+            _edge_gradient(w, v, axis, ring).to(g.dtype) if needed[axis + 1] else None
+            for axis, g in enumerate(conductance)
+        ]
+        return (None, w.to(source.dtype) if needed[0] else None, *grads, grad_leak, *[None] * 7)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        v, ring = ctx.saved_tensors[5], ctx.options[0]
-        source, *conductance, leak = tangents[:5]
-        current = torch.zeros_like(v) if source is None else source
-        if leak is not None:
-            current = current - leak * v
-        for axis, g in enumerate(conductance):
-            if g is not None:
-                flow = _used(g, v, axis, ring) * _drops(v, axis, ring)
-                current = current - _net_outflow(flow, v, axis, ring)
-        return _again(current, ctx.saved_tensors, ctx.options), None, None
+    def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+        _, *conductance, leak, v = ctx.saved_tensors
+        return _tangent(tangents[:5], conductance, leak, v, ctx.options), None, None
 
 
-def potentials(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator (same arguments) with derivatives of every kind and order."""
-    if forward_ad._current_level >= 0:  # inside jvp, jacfwd, hessian or dual_level
-        return _WithTangents.apply(*args)  # pyright: ignore[reportReturnType]
-    return torch.ops.chonn_ops.kirchhoff_network(*args)
+def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """What the dispatch key "Autograd" runs, at every level of differentiation in its turn."""
+    args = (*given, *_DEFAULTS[len(given) - 12 + len(_DEFAULTS) :])  # left out where equal
+    tensors, rest = args[:5], args[5:]
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        with enable_single_level_autograd_function():
+            outputs: Any = _Network.apply(keyset, *args)
+        return outputs
+    # Levels are numbered by PyTorch, which has only one, and enters it without Python's knowing.
+    duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]
+    primals, tangents = zip(*duals, strict=True)
+    if all(tangent is None for tangent in tangents):
+        return _below(keyset, args)
+    v, iterations, residual = _OPERATOR(*primals, *rest)
+    tangent = _tangent(tangents, primals[1:4], primals[4], v, rest)
+    return forward_ad.make_dual(v, tangent, level=0), iterations, residual
+
+
+_LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
+_LIBRARY.impl("kirchhoff_network", torch._disable_dynamo(_kernel), "Autograd", with_keyset=True)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from chonn_ops.network._checks import check_field, check_tensor, ends_of_axes, error
@@ -53,6 +52,12 @@ def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
 def _face_over_step(steps: tuple[float, ...], axis: int) -> float:
     """Area of the face between two cells over the distance between their nodes."""
     return math.prod(steps) / steps[axis] ** 2
+
+
+def _index(field: Tensor, axis: int) -> Tensor:
+    """Places along a grid axis, to broadcast with the field."""
+    n = field.shape[axis + 1]
+    return torch.arange(n, device=field.device).view(n, *[1] * (field.dim() - axis - 2))
 
 
 def edge_conductance(
@@ -123,14 +128,10 @@ def edge_conductance(
     steps = _spacings(spacing, axes)
     edges = []
     for axis, end in enumerate(ends_of_axes(ends, axes)):
-        dim, n, scale = axis + 1, k.shape[axis + 1], _face_over_step(steps, axis)
-        if n == 1:
-            g = k * scale
-        elif end == "ring":
-            g = series(k, k.roll(-1, dim)) * (2 * scale)
-        else:
-            inner = series(k.narrow(dim, 0, n - 1), k.narrow(dim, 1, n - 1)) * (2 * scale)
-            g = F.pad(inner, [0, 0] * (axes - axis) + [0, 1])
+        dim, n = axis + 1, k.shape[axis + 1]
+        g = series(k, k.roll(-1, dim)) * (2 * _face_over_step(steps, axis))
+        if end != "ring" and n > 1:
+            g = torch.where(_index(k, axis) < n - 1, g, 0)
         edges.append(g.to(conductivity.dtype))
     return tuple(edges)
 
@@ -183,7 +184,6 @@ def wall_leak(
         for way, edge in ((1, 0), (-1, n - 1)):
             neighbour = exists.roll(way, dim)
             if end != "ring":
-                index = torch.arange(n, device=k.device).view(-1, *[1] * (axes - axis))
-                neighbour = torch.where(index == edge, end == "open", neighbour)
+                neighbour = torch.where(_index(k, axis) == edge, end == "open", neighbour)
             faces = faces + torch.where(neighbour, 0, 2 * _face_over_step(steps, axis))
     return (k * faces).to(conductivity.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
@@ -79,20 +80,12 @@ def leak_with_ends(
             continue
         dim, n = axis + 1, leak.shape[axis + 1]
         # The edge beside the low wall is entry 0, beside the high wall n - 2; one node has its own.
-        sides = ((0, 0, 0), (1, n - 1, max(n - 2, 0)))
-        low, high = (
-            _added(
+        for side, node, edge in ((0, 0, 0), (1, n - 1, max(n - 2, 0))):
+            added = _added(
                 end,
                 g.narrow(dim, edge, 1).to(dtype),
                 leak.narrow(dim, node, 1).to(dtype),
                 None if wall is None else wall[axis, side],
             )
-            for side, node, edge in sides
-        )
-        if n == 1:
-            both = low + high
-        else:
-            shape = [n - 2 if i == dim else size for i, size in enumerate(low.shape)]
-            both = torch.cat([low, low.new_zeros(()).expand(shape), high], dim)
-        total = total + both
+            total = total + F.pad(added, [0, 0] * (leak.dim() - dim - 1) + [node, n - 1 - node])
     return total

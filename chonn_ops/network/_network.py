@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor
 
-from chonn_ops.network._autograd import potentials
+from chonn_ops.network import _autograd  # noqa: F401 - registers the operator's derivatives
 from chonn_ops.network._checks import check_arguments
 from chonn_ops.network._ends import leak_with_ends
 
@@ -167,7 +168,7 @@ def kirchhoff_network(
     g0, g1, g2 = (*conductance, None, None)[:3]
     total = leak_with_ends(conductance, leak, words, wall)
     own_leak = None if total is leak else leak.detach()
-    v, iterations, residual = potentials(
+    v, iterations, residual = torch.ops.chonn_ops.kirchhoff_network(
         *(source, g0, g1, g2, total),
         [word == "ring" for word in words],
         float(tol),
@@ -178,4 +179,4 @@ def kirchhoff_network(
         True,
     )
     v = v.to(source.dtype)
-    return (v, NetworkInfo(iterations, residual.detach())) if return_info else v
+    return (v, NetworkInfo(iterations, residual)) if return_info else v

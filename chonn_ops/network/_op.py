@@ -5,8 +5,9 @@ A backend is anything with this, `ring` being one bool an axis::
     solve(source, conductance, leak, ring, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
-an elimination) and relative residual norms as (B, C). Values have been checked; whether a network
-converged is judged here. Derivatives are `chonn_ops.network._autograd`'s.
+an elimination) and relative residual norms as (B, C), in any dtype and strides. Values have been
+checked; whether a network converged is judged here. A source at a node without edge and leak
+counts for nothing. Derivatives are `chonn_ops.network._autograd`'s.
 """
 
 from __future__ import annotations
@@ -114,14 +115,17 @@ def _warn(residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int])
         )
 
 
-@torch.library.custom_op(
-    "chonn_ops::kirchhoff_network",
-    mutates_args=(),
-    schema="(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] ring, "
-    "float tol, int max_iterations, str backend, Tensor? own_leak=None, Tensor? wall=None, "
-    "bool check=True) -> (Tensor, Tensor, Tensor)",
+_NAME = "chonn_ops::kirchhoff_network"
+torch.library.define(
+    _NAME,
+    "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] ring, float tol, "
+    "int max_iterations, str backend, Tensor? own_leak=None, Tensor? wall=None, bool check=True) "
+    "-> (Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
 )
-def network(
+
+
+def _network(
     source: Tensor,
     g0: Tensor,
     g1: Tensor | None,
@@ -159,10 +163,14 @@ def network(
             source, conductance, leak, tuple(ring), tol, max_iterations
         )
     _warn(residual, iterations, tol, grid)
-    return v.to(dtype), iterations.to(torch.int32), residual.to(dtype)
+    outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(dtype))
+    return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
 
 
-@network.register_fake
+torch.library.register_kernel(_NAME, None, _network)
+
+
+@torch.library.register_fake(_NAME)
 def _(
     source: Tensor,
     g0: Tensor,
@@ -186,7 +194,7 @@ def _(
     )
 
 
-def fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+def _fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     """The vmap rule: networks are independent, so the mapped axis joins the batch."""
     count = info.batch_size
 
@@ -197,8 +205,8 @@ def fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         return moved.flatten(0, 1)
 
     fields = [folded(tensor, dim) for tensor, dim in zip(args[:5], in_dims[:5], strict=True)]
-    outputs = network(*fields, *args[5:])
+    outputs = torch.ops.chonn_ops.kirchhoff_network(*fields, *args[5:])
     return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0, 0, 0)
 
 
-network.register_vmap(fold)
+torch.library.register_vmap(_NAME, _fold)

@@ -1,0 +1,349 @@
+"""The operator as PyTorch sees it: every derivative, opcheck, compile, export, vmap, autocast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from network_cases import BACKENDS, FASTEST, make_network
+from torch.autograd import forward_ad
+from torch.library import opcheck
+
+from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops.network import wall_leak
+
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
+ENDS = [((3,), "open"), ((4,), "ring"), ((3, 2), "short"), ((3, 2), ("ring", "matched"))]
+EACH_END = pytest.mark.parametrize(("grid", "ends"), ENDS, ids=str)
+EXACT = {"tol": 1e-13}
+ALL = (0, 1, 2, 3)
+
+
+def _flat(network):
+    source, conductance, leak = network
+    return [x.requires_grad_() for x in (source, *conductance, leak)]
+
+
+def _solver(**options):
+    def solve(source, *rest):
+        return kirchhoff_network(source, rest[:-1], rest[-1], **EXACT, **options)
+
+    return solve
+
+
+@EACH_BACKEND
+@EACH_END
+def test_gradcheck_in_both_modes(backend, grid, ends):
+    leaves = _flat(make_network(grid, B=1, C=1))
+    solve = _solver(ends=ends, backend=backend)
+    checks = {"check_forward_ad": True, "check_batched_grad": True}
+    assert torch.autograd.gradcheck(solve, leaves, **checks, check_batched_forward_grad=True)
+
+
+@EACH_BACKEND
+@EACH_END
+def test_gradgradcheck(backend, grid, ends):
+    leaves = _flat(make_network(grid, B=1, C=1))
+    solve = _solver(ends=ends, backend=backend)
+    assert torch.autograd.gradgradcheck(solve, leaves, check_fwd_over_rev=True, fast_mode=True)
+
+
+@EACH_BACKEND
+def test_gradcheck_of_walls(backend):
+    source, conductance, leak = make_network((3, 2), B=1, C=1)
+    wall = torch.rand(2, 2, 1, dtype=torch.float64).requires_grad_()
+    leaves = (conductance[0].requires_grad_(), wall)
+
+    def solve(g, wall):
+        return kirchhoff_network(
+            source, (g, conductance[1]), leak, wall=wall, **EXACT, backend=backend
+        )
+
+    assert torch.autograd.gradcheck(solve, leaves)
+    assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
+
+
+def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
+    """No wall, no leak, no edge, no conductivity: zeros in every formula."""
+    source = torch.ones(1, 3, 1)
+    leak = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
+    wall = torch.zeros(1).requires_grad_()
+    conductivity = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
+    (g,) = edge_conductance(conductivity)
+    leaves = (leak, wall, conductivity)
+    open_end = kirchhoff_network(source, (g,), leak, wall=wall)
+    matched = kirchhoff_network(source, (g,), leak, ends="matched")
+    grads = torch.autograd.grad((open_end + matched).sum(), leaves)
+    assert all(grad.isfinite().all() for grad in grads)
+    (g,) = edge_conductance(torch.ones(1, 3, 1))
+    v = kirchhoff_network(source, (g,), leak, wall=wall)
+    assert torch.autograd.grad(v.sum(), wall)[0] < 0  # a wall that begins to open is felt
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize(
+    ("dtype", "grid", "ring"),
+    [
+        (torch.float64, (6,), [True]),
+        (torch.bfloat16, (4, 3), [False, True]),
+        (torch.float32, (3, 2, 2), [False, False, False]),
+    ],
+    ids=str,
+)
+def test_opcheck(backend, dtype, grid, ring):
+    operator = torch.ops.chonn_ops.kirchhoff_network.default
+    loose = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
+    source, *conductance, leak = _flat(make_network(grid, dtype=dtype))
+    g0, g1, g2 = (*conductance, None, None)[:3]
+    given = (leak.detach(), torch.ones(3), True)
+    opcheck(operator, (source, g0, g1, g2, leak, ring, 1e-4, 50, backend, *given), **loose)
+
+
+def _args():
+    source, conductance, leak = make_network((3, 2), B=1, C=1)
+    return (source, *conductance, leak)
+
+
+def _worst(actual, expected):
+    if isinstance(actual, torch.Tensor):
+        return (actual - expected).abs().max().item()
+    return max(_worst(a, b) for a, b in zip(actual, expected, strict=True))
+
+
+@EACH_BACKEND
+def test_jacobians_of_torch_func(backend):
+    args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
+    expected = torch.autograd.functional.jacobian(solve, args)
+    assert _worst(torch.func.jacrev(solve, ALL)(*args), expected) < 1e-9
+    assert _worst(torch.func.jacfwd(solve, ALL)(*args), expected) < 1e-9
+
+
+@EACH_BACKEND
+def test_hessians_by_every_mix_of_modes(backend):
+    args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
+
+    def loss(*args):
+        return solve(*args).sin().sum()
+
+    expected = torch.autograd.functional.hessian(loss, args)
+    for outer in (torch.func.jacrev, torch.func.jacfwd):
+        for inner in (torch.func.jacrev, torch.func.jacfwd):
+            actual = outer(inner(loss, ALL), ALL)(*args)
+            assert _worst(actual, expected) < 1e-7, (outer.__name__, inner.__name__)
+
+
+@EACH_BACKEND
+def test_dual_tensors(backend):
+    """Forward mode, and its reverse: the gradient of a directional derivative."""
+    args, solve = _args(), _solver(backend=backend)
+    tangents = [torch.sin(7 * x) for x in args]
+    leaves = [x.clone().requires_grad_() for x in args]
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, t) for x, t in zip(leaves, tangents, strict=True)]
+        slope = forward_ad.unpack_dual(solve(*duals)).tangent
+    v, expected = torch.autograd.functional.jvp(solve, args, tuple(tangents))
+    torch.testing.assert_close(slope, expected)
+    torch.testing.assert_close(solve(*args), v)
+    by_func = torch.func.grad(
+        lambda *args: torch.func.jvp(solve, args, tuple(tangents))[1].sum(), ALL
+    )(*args)
+    assert _worst(torch.autograd.grad(slope.sum(), leaves), by_func) < 1e-8
+
+
+def test_the_bare_operator_has_a_forward_mode():
+    source, g0, g1, leak = _args()
+    operator = torch.ops.chonn_ops.kirchhoff_network
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(source, source)
+        v = operator(dual, g0, g1, None, leak, [False, False], 1e-12, 100, "")[0]
+        v, tangent = forward_ad.unpack_dual(v)
+    torch.testing.assert_close(tangent, v)
+
+
+@EACH_BACKEND
+def test_vmap_equals_a_loop(backend):
+    args, solve = [torch.stack([x, 2 * x, x + 1]) for x in _args()], _solver(backend=backend)
+    g0 = args[1][0]
+
+    def loss(source, g0, g1, leak):
+        return solve(source, g0, g1, leak).sin().sum()
+
+    for function in (solve, torch.func.grad(loss, ALL)):
+        actual = torch.vmap(function, (0, None, 0, 0))(args[0], g0, args[2], args[3])
+        rows = [function(args[0][i], g0, args[2][i], args[3][i]) for i in range(3)]
+        expected = rows if isinstance(actual, torch.Tensor) else zip(*rows, strict=True)
+        expected = (
+            torch.stack(rows)
+            if isinstance(actual, torch.Tensor)
+            else [torch.stack(column) for column in expected]
+        )
+        assert _worst(actual, expected) < 1e-10
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("ends", ["open", ("ring", "matched")], ids=str)
+def test_compile_without_graph_breaks(backend, ends):
+    leaves = _flat(make_network((4, 5)))
+
+    def loss(*leaves):
+        return _solver(ends=ends, backend=backend)(*leaves).sin().sum()
+
+    expected = torch.autograd.grad(loss(*leaves), leaves)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves)
+    for grad, other in zip(torch.autograd.grad(compiled, leaves), expected, strict=True):
+        torch.testing.assert_close(grad, other)
+
+
+def test_transforms_compile():
+    args, solve = _args(), _solver()
+    tangents = tuple(torch.sin(7 * x) for x in args)
+    stacked = tuple(torch.stack([x, 2 * x]) for x in args)
+    for transform, given in (
+        (lambda *args: torch.func.jvp(solve, args, tangents)[1], args),
+        (torch.func.jacrev(solve, ALL), args),
+        (torch.vmap(solve), stacked),
+    ):
+        compiled = torch.compile(transform, fullgraph=True, backend="aot_eager")
+        assert _worst(compiled(*given), transform(*given)) < 1e-12
+
+
+class _Darcy(torch.nn.Module):
+    def forward(self, source, conductivity, wall):
+        leak = wall_leak(conductivity, ends=("open", "short"))
+        g = edge_conductance(conductivity, (1.0, 0.5))
+        v, info = kirchhoff_network(source, g, leak, wall=wall, return_info=True)
+        return v, info.residual
+
+
+def test_export_with_dynamic_batch_and_sizes():
+    def inputs(B, H, W, C):
+        source, (k, _), _ = make_network((H, W), B=B, C=C, dtype=torch.float32)
+        return source, k, torch.ones(C)
+
+    names = ("batch", "height", "width", "channels")
+    sizes = {dim: torch.export.Dim(name, min=2 - (dim in (0, 3))) for dim, name in enumerate(names)}
+    shapes = (sizes, sizes, {0: sizes[3]})
+    program = torch.export.export(_Darcy(), inputs(2, 4, 5, 3), dynamic_shapes=shapes).module()
+    for size in ((1, 2, 9, 1), (5, 12, 3, 4)):
+        case = inputs(*size)
+        for actual, expected in zip(program(*case), _Darcy()(*case), strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
+@EACH_BACKEND
+def test_autocast_solves_in_float32(backend):
+    network = make_network((8, 9), dtype=torch.float32)
+    expected = kirchhoff_network(*network, ends="matched", backend=backend)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = kirchhoff_network(*network, ends="matched", backend=backend)
+    assert torch.equal(actual, expected)
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
+    halves = _flat(make_network((6, 7), contrast=4.0, dtype=dtype))
+    wide = [x.detach().float().requires_grad_() for x in halves]
+    values, grads = [], []
+    for leaves in (halves, wide):
+        v, info = kirchhoff_network(
+            *(leaves[0], leaves[1:3], leaves[3]),
+            tol=1e-6,
+            backend=backend,
+            return_info=True,
+        )
+        assert info.residual.dtype == torch.float32
+        assert v.dtype == leaves[0].dtype
+        values.append(v)
+        grads.append(torch.autograd.grad(v.sum(), leaves))
+    assert torch.equal(values[0], values[1].to(dtype))
+    ends = [
+        kirchhoff_network(x[0], x[1:3], x[3], ends="matched", backend=backend)
+        for x in (halves, wide)
+    ]
+    assert torch.equal(ends[0], ends[1].to(dtype))
+    for half, full in zip(*grads, strict=True):
+        assert half.dtype == dtype
+        torch.testing.assert_close(half, full.to(dtype))
+
+
+@EACH_BACKEND
+def test_one_float64_input_makes_the_solve_float64(backend):
+    source, conductance, leak = make_network((6, 7), dtype=torch.float32)
+    options = {"tol": 1e-12, "return_info": True, "backend": backend}
+    v, info = kirchhoff_network(source, conductance, leak.double(), **options)
+    assert v.dtype == torch.float32
+    assert info.residual.dtype == torch.float64
+    assert info.residual.max() < 1e-12
+
+
+def test_info_has_no_gradient():
+    leaves = _flat(make_network((4, 5)))
+    _, info = kirchhoff_network(leaves[0], leaves[1:3], leaves[3], return_info=True)
+    assert not info.residual.requires_grad
+    assert info.iterations.dtype == torch.int32
+
+
+@EACH_BACKEND
+def test_only_the_gradients_asked_for_are_made(backend):
+    source, conductance, leak = make_network((4, 5))
+    full = _flat((source, conductance, leak))
+    expected = torch.autograd.grad(_solver(backend=backend)(*full).sum(), full)[1]
+    g = conductance[0].detach().requires_grad_()
+    v = _solver(backend=backend)(source.detach(), g, conductance[1].detach(), leak.detach())
+    torch.testing.assert_close(torch.autograd.grad(v.sum(), g)[0], expected)
+
+
+PEAK = """
+import resource, sys
+import torch
+from chonn_ops import kirchhoff_network
+torch.set_num_threads(2)
+
+def solve(B, n, C):
+    source, g0, g1, leak = [torch.rand(B, n, n, C).add_(0.1).requires_grad_() for _ in range(4)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kirchhoff_network(source, (g0, g1), leak, backend=sys.argv[1]).sum().backward()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+solve(1, 16, 8)
+print(solve(4, 128, 64))
+"""
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name == "cpu"])
+def test_peak_memory_of_forward_and_backward(backend):
+    pytest.importorskip("resource")
+    command = [sys.executable, "-c", PEAK, backend]
+    peak = int(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert peak < 12 * 4 * 128 * 128 * 64 * 4
+
+
+def test_gradients_copy_little():
+    """Beside the solves: potentials, gradients and what is on the way to one of them."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    leaves = [x.detach().float().requires_grad_() for x in _args()]
+    v = kirchhoff_network(leaves[0], leaves[1:3], leaves[3], backend=FASTEST)
+    seen = []
+
+    class _Count(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            out = operator(*args, **(kwargs or {}))
+            if operator._schema.returns and not operator.is_view:
+                seen.append(operator)
+            return out
+
+    with _Count():
+        torch.autograd.grad(v, leaves, torch.ones_like(v))
+    assert len(seen) <= 16, seen
+
+
+def test_warnings_of_a_backward_are_one_a_call():
+    source, conductance, leak = make_network((4, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kirchhoff_network(source, conductance, leak).sum()

@@ -1,0 +1,287 @@
+"""What the PyTorch backend of the networks does inside: lumping, cycles, elimination, batches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("scipy")
+
+from chonn_ops.network import _torch, reference
+from chonn_ops.network._coarsen import coarsen
+from chonn_ops.network._halo import Grid, Network, along
+from chonn_ops.network._multigrid import Multigrid, lead_of_axes
+from chonn_ops.network._torch import solve
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def random_fields(sizes, batch=2, channels=2, decades=2.0, leak=1e-2, seed=0):
+    """source, conductance, leak in float64."""
+    generator, shape = seeded(seed), (batch, *sizes, channels)
+
+    def uniform():
+        return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+    return uniform() - 0.5, tuple(10 ** (decades * uniform()) for _ in sizes), leak * uniform()
+
+
+def random_network(sizes, ring, leak=1e-2, seed=0):
+    source, conductance, leaks = random_fields(sizes, 1, 3, leak=leak, seed=seed)
+    fields = [field.movedim(-1, 1)[0].contiguous() for field in (source, leaks, *conductance)]
+    grid, edges = Grid(sizes, ring), {}
+    for axis, g in enumerate(fields[2:]):
+        if not ring[axis]:
+            g.select(axis + 1, -1).zero_()
+        edges[along(axis, len(sizes))] = grid.wrap(grid.pad(g))
+    return Network(grid, edges, grid.pad(fields[1])), grid.pad(fields[0])
+
+
+def inclusions(n, contrast, size=8, axes=2, seed=0):
+    """Conductances and leak of a grid whose blocks conduct `contrast` or 1: a batch of two."""
+    blocks = torch.rand((2, *(-(-n // size) for _ in range(axes)), 1), generator=seeded(seed))
+    k = (blocks > 0.5).double() * (contrast - 1) + 1
+    for axis in range(1, axes + 1):
+        k = k.repeat_interleave(size, axis).narrow(axis, 0, n)
+    conductance = [2 * k * k.roll(-1, a) / (k + k.roll(-1, a)) for a in range(1, axes + 1)]
+    source = torch.randn(k.shape, generator=seeded(seed + 1), dtype=torch.float64)
+    return source, conductance, torch.full_like(k, 0.05 * 256 / n**2)
+
+
+def dot(a, b):
+    return (a * b).flatten(1).sum(1)
+
+
+def power(network, potential):
+    """Dissipated in edges and leaks."""
+    current = network.subtract_currents(network.grid.new(potential), potential)
+    return -dot(network.grid.inside(potential), network.grid.inside(current))
+
+
+RINGS = [
+    ((9, 7), (False, False)),
+    ((9, 8), (True, False)),
+    ((7, 6), (True, True)),
+    ((9, 9), (True, True)),
+    ((5, 4, 6), (False, True, False)),
+    ((5, 7, 3), (True, True, True)),
+]
+
+
+def test_edges_in_series_follow_the_series_law():
+    network, _ = random_network((9,), (False,))
+    g = network.grid.inside(network.edges[1,])
+    _, coarse = coarsen(network, [True])
+    expected = 1 / (1 / g[:, 0:8:2] + 1 / g[:, 1:8:2])
+    torch.testing.assert_close(coarse.grid.inside(coarse.edges[1,])[:, :4], expected)
+
+
+def test_rows_side_by_side_add_up():
+    network, _ = random_network((6, 2), (False, False))
+    g = network.grid.inside(network.edges[1, 0])
+    _, coarse = coarsen(network, [False, True])
+    torch.testing.assert_close(coarse.grid.inside(coarse.edges[1, 0])[..., 0], g.sum(2))
+
+
+@pytest.mark.parametrize(("sizes", "ring"), RINGS)
+def test_every_level_keeps_leak_and_constants(sizes, ring):
+    network, _ = random_network(sizes, ring)
+    for axes in itertools.product((True, False), repeat=len(sizes)):
+        if any(axes):
+            transfer, coarse = coarsen(network, axes)
+            torch.testing.assert_close(dot(coarse.leak, coarse.leak * 0 + 1), dot(network.leak, 1))
+            ones, fine = coarse.grid.new(coarse.leak), network.grid.new(network.leak)
+            coarse.grid.inside(ones).fill_(1)
+            transfer.interpolate(ones, fine)
+            inside = network.grid.inside(fine)
+            torch.testing.assert_close(inside, torch.ones_like(inside))
+
+
+@pytest.mark.parametrize(("sizes", "ring"), RINGS)
+def test_coarse_edges_dissipate_what_interpolated_potentials_do(sizes, ring):
+    network, _ = random_network(sizes, ring, leak=0.0)
+    for axes in itertools.product((True, False), repeat=len(sizes)):
+        if any(axes):
+            transfer, coarse = coarsen(network, axes)
+            values = torch.randn((3, *coarse.grid.sizes), generator=seeded(1), dtype=torch.float64)
+            potential, fine = coarse.grid.pad(values), network.grid.new(network.leak)
+            transfer.interpolate(potential, fine)
+            torch.testing.assert_close(power(coarse, potential), power(network, fine))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ring"),
+    [((33, 26), (False, False)), ((27, 25), (True, True)), ((9, 11, 7), (True, False, False))],
+)
+def test_a_cycle_is_symmetric_and_positive(sizes, ring):
+    network, x = random_network(sizes, ring)
+    cycle = Multigrid(network, [0] * len(sizes))
+    assert len(cycle.levels) >= 1
+    y = network.grid.pad(network.grid.inside(x).flip(1))
+    torch.testing.assert_close(dot(x, cycle.solve(y)), dot(y, cycle.solve(x)), rtol=1e-9, atol=0)
+    assert (dot(x, cycle.solve(x)) > 0).all()
+
+
+def test_axes_that_conduct_better_are_halved_first():
+    source, (g, _), leak = random_fields((64, 64), 1, 1, decades=0.0)
+    for ratio, lead in ((1, [0, 0]), (16, [2, 0]), (1 / 64, [0, 3])):
+        grid = Grid((64, 64), (False, False))
+        edges = {
+            offset: grid.pad(field.movedim(-1, 1)[0])
+            for offset, field in (((1, 0), ratio * g), ((0, 1), g))
+        }
+        assert lead_of_axes(Network(grid, edges, grid.new(g[0]))).tolist() == [lead]
+        _, iterations, _ = solve(source, (ratio * g, g), leak, (False, False), 1e-5, 100)
+        assert iterations.max() <= 8
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2,), (9,), (1, 1), (2, 2), (1, 40), (12, 11), (17, 13)])
+@pytest.mark.parametrize("closed", [False, True])
+def test_potentials_equal_the_reference(sizes, closed):
+    check_against_reference(sizes, (closed,) * len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ring"),
+    [((3, 200), (True, False)), ((5, 7, 9), (False,) * 3), ((7, 1, 20), (True, True, False))],
+)
+def test_potentials_of_slender_and_solid_grids_equal_the_reference(sizes, ring):
+    check_against_reference(sizes, ring)
+
+
+def check_against_reference(sizes, ring):
+    source, conductance, leak = random_fields(sizes)
+    # Walls and islands of nodes that do not exist, and whose source must not count.
+    gone = torch.rand(source.shape, generator=seeded(3)) < 0.2
+    conductance = [
+        torch.where(gone | gone.roll(-1, axis + 1), 0, g) for axis, g in enumerate(conductance)
+    ]
+    leak = torch.where(gone, 0, leak + 1e-3)
+    truth = reference.solve(source, conductance, leak, ring)[0]
+    v, iterations, residual = solve(source, conductance, leak, ring, 1e-13, 100)
+    assert v.dtype == torch.float64
+    assert iterations.dtype == torch.int32
+    assert residual.shape == iterations.shape == (2, 2)
+    torch.testing.assert_close(v, truth, rtol=1e-10, atol=1e-10 * truth.abs().max().item())
+    assert (v[(leak == 0) & gone] == 0).all()
+    single = [field.float() for field in (source, *conductance, leak)]
+    v, _, residual = solve(single[0], single[1:-1], single[-1], ring, 1e-6, 100)
+    assert v.dtype == torch.float32
+    assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
+    if sum(n > 1 for n in sizes) > 1:
+        assert (residual <= 1e-6).all()
+
+
+def test_elimination_keeps_its_digits_at_any_contrast():
+    source, (g,), leak = random_fields((501,), decades=9.0, leak=1e-6)
+    source = source.abs()
+    for ring in (False, True):
+        truth = reference.solve(source, (g,), leak, (ring,))[0]
+        v, iterations, _ = solve(source, (g,), leak, (ring,), 1e-5, 100)
+        assert (iterations == 0).all()
+        torch.testing.assert_close(v, truth, rtol=1e-12, atol=0)
+        single = [field.float() for field in (source, g, leak)]
+        v, _, _ = solve(single[0], single[1:2], single[2], (ring,), 1e-5, 100)
+        torch.testing.assert_close(v.double(), truth, rtol=2e-5, atol=0)
+
+
+@pytest.mark.parametrize(("contrast", "most"), [(1, 6), (100, 8), (1e4, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_iterations_stay_few_at_any_contrast(contrast, most, dtype):
+    for n in (63, 128, 256):
+        source, conductance, leak = inclusions(n, contrast)
+        fields = [field.to(dtype) for field in (source, *conductance, leak)]
+        _, iterations, residual = solve(
+            fields[0], fields[1:-1], fields[-1], (False, False), 1e-5, 100
+        )
+        assert (residual <= 1e-5).all()
+        assert iterations.max() <= most
+
+
+def test_iterations_stay_few_in_three_dimensions():
+    source, conductance, leak = inclusions(16, 1e4, size=4, axes=3)
+    _, iterations, residual = solve(source, conductance, leak, (False,) * 3, 1e-5, 100)
+    assert (residual <= 1e-5).all()
+    assert iterations.max() <= 12
+
+
+def test_a_network_does_not_notice_the_others(monkeypatch):
+    source, conductance, leak = random_fields((24, 20), 3, 2)
+    source[1, ..., 0] = 0
+    conductance[1][2, ..., 1] *= 500
+    arguments = (conductance, leak, (False, True), 1e-8, 100)
+    v, iterations, residual = solve(source, *arguments)
+    assert (v[1, ..., 0] == 0).all()
+    assert iterations[1, 0] == residual[1, 0] == 0
+    monkeypatch.setitem(_torch._NODES_AT_ONCE, "cpu", 500)
+    alone, steps, _ = solve(source, *arguments)
+    assert steps.equal(iterations)
+    torch.testing.assert_close(v, alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("where", ["source", "leak", "conductance"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("sizes", [(12,), (16, 15)])
+def test_nan_stays_in_its_network(where, bad, sizes):
+    source, conductance, leak = random_fields(sizes)
+    ring = (False,) * len(sizes)
+    whole, steps, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    spoilt = {"source": source, "leak": leak, "conductance": conductance[0]}[where]
+    spoilt[(0, *(3 for _ in sizes), 1)] = bad
+    v, iterations, residual = solve(source, conductance, leak, ring, 1e-8, 100)
+    assert v[0, ..., 1].isnan().all()
+    assert residual.isnan().nonzero().tolist() == [[0, 1]]
+    others = torch.tensor([[True, False], [True, True]])
+    assert iterations[others].equal(steps[others])
+    for b, c in others.nonzero().tolist():
+        torch.testing.assert_close(v[b, ..., c], whole[b, ..., c], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(10,), (16, 15)])
+def test_last_entries_of_open_axes_are_ignored(sizes):
+    source, conductance, leak = random_fields(sizes)
+    ring = (False,) * len(sizes)
+    before, _, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    for axis, g in enumerate(conductance):
+        g.select(axis + 1, -1).fill_(math.nan)
+    copies = [g.clone() for g in conductance]
+    after, _, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    assert after.equal(before)
+    for g, copy in zip(conductance, copies, strict=True):
+        torch.testing.assert_close(g, copy, rtol=0, atol=0, equal_nan=True)
+
+
+def test_expanded_strided_and_half_inputs_are_read_as_they_are():
+    source, conductance, leak = random_fields((14, 13), 2, 3)
+    source, leak = source.bfloat16(), leak[:1, :1, :1, :1].expand_as(leak).half()
+    conductance = [g.float().transpose(1, 2).contiguous().transpose(1, 2) for g in conductance]
+    ring = (True, False)
+    v, _, _ = solve(source, conductance, leak, ring, 1e-6, 100)
+    assert v.dtype == torch.float32
+    truth = reference.solve(source, conductance, leak, ring)[0]
+    assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
+
+
+def test_units_do_not_matter():
+    source, conductance, leak = random_fields((20, 21))
+    source, conductance, leak = source.float(), [g.float() for g in conductance], leak.float()
+    expected, _, _ = solve(source, conductance, leak, (False, False), 1e-5, 100)
+    ampere, siemens = 2.0**-90, 2.0**-60
+    small = [siemens * g for g in conductance]
+    v, _, _ = solve(ampere * source, small, siemens * leak, (False, False), 1e-5, 100)
+    torch.testing.assert_close(v, expected * (ampere / siemens), rtol=1e-6, atol=0)
+
+
+def test_what_does_not_converge_is_reported():
+    source, conductance, leak = inclusions(64, 1e4)
+    _, iterations, residual = solve(source, conductance, leak, (False, False), 1e-10, 2)
+    assert (iterations == 2).all()
+    assert (residual > 1e-10).all()
+    _, iterations, residual = solve(source, conductance, leak, (False, False), 1e-10, 0)
+    assert (iterations == 0).all()
+    assert (residual == 1).all()
