@@ -7,7 +7,7 @@ A line is eliminated. Grids of more axes take conjugate gradients, preconditione
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._elimination import solve_lines
 from chonn_ops.network._halo import Grid, Network, along
 from chonn_ops.network._multigrid import Multigrid, lead_of_axes
+
+# From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
+Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 # Nodes that are worked on at once: few enough for a CPU's cache, many enough for a GPU.
 _NODES_AT_ONCE = {"cpu": 2**18}
@@ -73,6 +76,7 @@ def _solve_grids(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
     grid = Grid(source.shape[1:], ring)
@@ -88,7 +92,7 @@ def _solve_grids(
     for index, lead in enumerate(leads.tolist()):
         rows = (group == index).nonzero().squeeze(1)
         part = network if len(leads) == 1 else network.pick(rows)
-        x, iterations[rows], residual[rows] = conjugate_gradients(
+        x, iterations[rows], residual[rows] = iterate(
             part, Multigrid(part, lead), s[rows], tol, max_iterations
         )
         v[rows] = grid.inside(x)
@@ -124,6 +128,7 @@ def _solve_networks(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid); overwrites its tensors."""
     for axis, g in enumerate(conductance):
@@ -138,7 +143,7 @@ def _solve_networks(
     if len(ring) == 1:
         v, iterations, residual = _solve_lines(source, conductance[0], leak)
     else:
-        arguments = (source, conductance, leak, ring, tol, max_iterations)
+        arguments = (source, conductance, leak, ring, tol, max_iterations, iterate)
         v, iterations, residual = _solve_grids(*arguments)
     v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
     return v, iterations, residual.masked_fill_(~sound, math.nan)
@@ -152,6 +157,7 @@ def solve(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate = conjugate_gradients,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
 
@@ -167,6 +173,8 @@ def solve(
         Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
     max_iterations : int
         Where it stops at the latest. Lines are eliminated, in no iterations.
+    iterate : callable
+        What solves networks of one hierarchy: `conjugate_gradients`, or kernels that do the same.
 
     Returns
     -------
@@ -196,7 +204,7 @@ def solve(
             f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
         )
         x, iterations[b, c], residual[b, c] = _solve_networks(
-            s, g, leaks, rings, tol, max_iterations
+            s, g, leaks, rings, tol, max_iterations, iterate
         )
         v[b, c] = x.reshape(len(row), *sizes)
     return v.movedim(1, -1), iterations, residual
