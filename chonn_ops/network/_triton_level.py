@@ -42,17 +42,6 @@ def node_count(level):
 
 
 @triton.jit
-def _around(at, by: tl.constexpr, n, stride, RING: tl.constexpr):
-    """What to add to a node's number for its step along one axis not to leave a ring."""
-    if RING and by > 0:
-        return tl.where(at + by == n, -n, 0) * stride
-    elif RING and by < 0:
-        return tl.where(at == 0, n, 0) * stride
-    else:
-        return at * 0
-
-
-@triton.jit
 def _neighbour(
     p, level, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, RINGS: tl.constexpr
 ):
@@ -60,10 +49,12 @@ def _neighbour(
     or out of range."""
     n0, n1, n2 = level[2], level[3], level[4]
     q = p + (B0 * n1 + B1) * n2 + B2
-    if RINGS > 0:
-        q += _around(p // (n1 * n2), B0, n0, n1 * n2, RINGS & 4 != 0)
-        q += _around(p // n2 % n1, B1, n1, n2, RINGS & 2 != 0)
-        q += _around(p % n2, B2, n2, 1, RINGS & 1 != 0)
+    if RINGS & 4 != 0 and B0 != 0:
+        q += tl.where(p // (n1 * n2) == (n0 - 1 if B0 > 0 else 0), -B0 * n0 * n1 * n2, 0)
+    if RINGS & 2 != 0 and B1 != 0:
+        q += tl.where(p // n2 % n1 == (n1 - 1 if B1 > 0 else 0), -B1 * n1 * n2, 0)
+    if RINGS & 1 != 0 and B2 != 0:
+        q += tl.where(p % n2 == (n2 - 1 if B2 > 0 else 0), -B2 * n2, 0)
     return q
 
 
@@ -157,15 +148,23 @@ def subtract(
 
 
 @triton.jit
-def _odd_at(cell, corner: tl.constexpr, odd: tl.constexpr, n, half, step, RING: tl.constexpr):
-    """Along one axis: the cell whose `corner` is the coarse node `cell`, the fine node in it that
-    is odd or not, and whether there is one. On a coarse axis as fine as the other all are even."""
-    at = cell - corner
-    if RING and corner > 0:
-        at = tl.where(at < 0, half - 1, at)
-    fine = at * step + odd
-    end = tl.where(step > odd, n, 0)  # (A mask of a scalar and a vector ``&`` fails interpreted.)
-    return at, fine, (at >= 0) & (fine < end)
+def _odds(cell, n, half, step, RING: tl.constexpr):
+    """Along one axis, the fine nodes that a coarse one has a part of: the even one in its own
+    place, the odd one after it, and the one before it, whose cell is another. For each the cell,
+    the fine node and whether there is one; on an axis as fine as before all nodes are even.
+    (A mask of a scalar and a vector ``&`` fails interpreted: hence `end`.)
+    """
+    end = tl.where(step == 2, n, 0)
+    before = cell - 1
+    if RING:
+        before = tl.where(before < 0, half - 1, before)
+    fine = cell * step
+    last = before * step + 1
+    return (
+        (cell, fine, fine < n),
+        (cell, fine + 1, fine + 1 < end),
+        (before, last, (before >= 0) & (last < end)),
+    )
 
 
 @triton.jit
@@ -193,18 +192,13 @@ def restrict(
         i0, i1, i2 = i // (half1 * half2), i // half2 % half1, i % half2
         p = (i0 * steps[0] * level[3] + i1 * steps[1]) * level[4] + i2 * steps[2]
         total = tl.load(slot(level, LEFT) + p, mask=inside, other=0.0)
+        along0 = _odds(i0, level[2], coarse[2], steps[0], RINGS & 4 != 0)
+        along1 = _odds(i1, level[3], half1, steps[1], RINGS & 2 != 0)
+        along2 = _odds(i2, level[4], half2, steps[2], RINGS & 1 != 0)
         for code in tl.static_range(1, 9 if END == 18 else 27):
-            c0, f0, e0 = _odd_at(
-                i0, code // 18, (code // 9 + 1) // 2, level[2], coarse[2], steps[0], RINGS & 4 != 0
-            )
-            c1, f1, e1 = _odd_at(
-                *(i1, code // 3 % 3 // 2, (code // 3 % 3 + 1) // 2),
-                *(level[3], half1, steps[1], RINGS & 2 != 0),
-            )
-            c2, f2, e2 = _odd_at(
-                *(i2, code % 3 // 2, (code % 3 + 1) // 2),
-                *(level[4], half2, steps[2], RINGS & 1 != 0),
-            )
+            c0, f0, e0 = along0[code // 9]
+            c1, f1, e1 = along1[code // 3 % 3]
+            c2, f2, e2 = along2[code % 3]
             exists = inside & e0 & e1 & e2
             at = weights + (code - 1) * coarse[1] + (c0 * half1 + c1) * half2 + c2
             left = slot(level, LEFT) + (f0 * level[3] + f1) * level[4] + f2
@@ -214,11 +208,12 @@ def restrict(
 
 
 @triton.jit
-def _corner_at(cell, corner: tl.constexpr, half, RING: tl.constexpr):
-    at = cell + corner
-    if RING and corner > 0:
-        at = tl.where(at == half, 0, at)
-    return at, at < half
+def _corners(cell, half, RING: tl.constexpr):
+    """Along one axis, the two corners of a cell, and whether they exist."""
+    after = cell + 1
+    if RING:
+        after = tl.where(after == half, 0, after)
+    return (cell, cell < half), (after, after < half)
 
 
 @triton.jit
@@ -240,18 +235,24 @@ def interpolate(
         i = block * BLOCK + tl.arange(0, BLOCK)
         inside = i < nodes
         i0, i1, i2 = i // (half1 * half2), i // half2 % half1, i % half2
+        along0 = _odds(i0, level[2], coarse[2], steps[0], False)
+        along1 = _odds(i1, level[3], half1, steps[1], False)
+        along2 = _odds(i2, level[4], half2, steps[2], False)
+        corners0 = _corners(i0, coarse[2], RINGS & 4 != 0)
+        corners1 = _corners(i1, half1, RINGS & 2 != 0)
+        corners2 = _corners(i2, half2, RINGS & 1 != 0)
         for odd in tl.static_range(0, 4 if END == 18 else 8):
-            _, f0, e0 = _odd_at(i0, 0, odd // 4, level[2], coarse[2], steps[0], False)
-            _, f1, e1 = _odd_at(i1, 0, odd // 2 % 2, level[3], half1, steps[1], False)
-            _, f2, e2 = _odd_at(i2, 0, odd % 2, level[4], half2, steps[2], False)
+            _, f0, e0 = along0[odd // 4]
+            _, f1, e1 = along1[odd // 2 % 2]
+            _, f2, e2 = along2[odd % 2]
             exists = inside & e0 & e1 & e2
             fine = slot(level, POTENTIAL) + (f0 * level[3] + f1) * level[4] + f2
             total = tl.load(fine, mask=exists, other=0.0)
             for corner in tl.static_range(0, odd + 1):
                 if corner | odd == odd:
-                    c0, d0 = _corner_at(i0, corner // 4, coarse[2], RINGS & 4 != 0)
-                    c1, d1 = _corner_at(i1, corner // 2 % 2, half1, RINGS & 2 != 0)
-                    c2, d2 = _corner_at(i2, corner % 2, half2, RINGS & 1 != 0)
+                    c0, d0 = corners0[corner // 4]
+                    c1, d1 = corners1[corner // 2 % 2]
+                    c2, d2 = corners2[corner % 2]
                     there = exists & d0 & d1 & d2
                     from_ = slot(coarse, POTENTIAL) + (c0 * half1 + c1) * half2 + c2
                     potential = tl.load(from_, mask=there, other=0.0)
