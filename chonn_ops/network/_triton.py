@@ -16,15 +16,32 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from chonn_ops.network import _torch, _triton_cycle
+from chonn_ops.network import _torch, _triton_cycle, _triton_shared
 from chonn_ops.network._halo import Network
 from chonn_ops.network._multigrid import Multigrid
+from chonn_ops.network._triton_cycle import (
+    ELIMINATE,
+    INTERPOLATE,
+    RESTRICT,
+    SMOOTH,
+    SMOOTH_AGAIN,
+    SUBTRACT,
+)
 from chonn_ops.network._triton_level import EDGES, LEAK, SCALE, SOURCE
 
 # Kernels take what no Python type says.
 solve_alone: Any = _triton_cycle.solve_alone
+share_step: Any = _triton_shared.share_step
+take_steps: Any = _triton_shared.take_steps
+share_dot: Any = _triton_shared.share_dot
+share_turn: Any = _triton_shared.share_turn
+share_draw: Any = _triton_shared.share_draw
+share_walk: Any = _triton_shared.share_walk
+settle: Any = _triton_shared.settle
 
 _BLOCK = 1024  # nodes at once
+_PARTS = 1024  # most programs a network
+_NODES_ALONE = 64 * 64  # about what a processor's cache holds of a network, in float32
 _TILE = 4096  # entries of the coarsest level's factors at once
 
 
@@ -40,16 +57,22 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
 def _schedule(levels: int) -> tuple[tuple[int, int], ...]:
     """The steps of one cycle: what, and on which level; the last level is eliminated."""
 
-    def visit(level: int, first: int) -> list[tuple[int, int]]:
+    def visit(level: int, first: bool) -> list[tuple[int, int]]:
         if level == levels - 1:
-            return [(5, level)]
-        before = [(0, level)] if first else [(2, level), (1, level)]
-        below = visit(level + 1, 1)
+            return [(ELIMINATE.value, level)]
+        again = [(SUBTRACT.value, level), (SMOOTH_AGAIN.value, level)]
+        below = visit(level + 1, True)
         if level + 1 < levels - 1:
-            below += visit(level + 1, 0)
-        return [*before, (2, level), (3, level), *below, (4, level), (2, level), (1, level)]
+            below += visit(level + 1, False)
+        return [
+            *([(SMOOTH.value, level)] if first else again),
+            *((SUBTRACT.value, level), (RESTRICT.value, level)),
+            *below,
+            (INTERPOLATE.value, level),
+            *again,
+        ]
 
-    return tuple(visit(0, 1))
+    return tuple(visit(0, True))
 
 
 @lru_cache(64)
@@ -95,9 +118,8 @@ class _Hierarchy:
         self.factors = cycle.factors.contiguous()
         device = network.leak.device
         self.table = _numbers(tuple(rows), torch.int64, device)
-        steps = _schedule(len(self.levels))
-        self.steps = len(steps)
-        self.schedule = _numbers(steps, torch.int32, device)
+        self.cycle = _schedule(len(self.levels))
+        self.schedule = _numbers(self.cycle, torch.int32, device)
 
     def _slot(self, level: Network, start: int, index: int) -> Tensor:
         grid = level.grid
@@ -128,29 +150,103 @@ class _Hierarchy:
             "ROWS": max(1, min(columns, _TILE // columns)),
             "COLUMNS": columns,
             "REAL": tl.float64 if wide else tl.float32,
+            "num_warps": 8,
+            "enable_fp_fusion": True,
         }
+
+
+def _runs(hierarchy: _Hierarchy) -> list[tuple[int, int]]:
+    """Steps of a cycle, from and to, that one program a network takes, or many if it is one on a
+    level of more than `_NODES_ALONE` nodes."""
+    large = [level.grid.nodes > _NODES_ALONE for level in hierarchy.levels]
+    runs: list[tuple[int, int]] = []
+    together = False
+    for i, (what, level) in enumerate(hierarchy.cycle):
+        alone = what == ELIMINATE.value or not large[level]
+        if alone and together:
+            runs[-1] = (runs[-1][0], i + 1)
+        else:
+            runs.append((i, i + 1))
+        together = alone
+    return runs
+
+
+def _solve_shared(
+    hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
+) -> tuple[Tensor, Tensor]:
+    """Iterations and residuals; a kernel a step, on large levels many programs a network."""
+    way, drawn, v = vectors
+    networks = way.shape[0]
+    constants = hierarchy.constants()
+    step = {name: constants[name] for name in ("END", "RINGS", "BLOCK", "ROWS", "COLUMNS")}
+    options = {name: constants[name] for name in ("num_warps", "enable_fp_fusion")}
+    shape, sums_of = {"END": hierarchy.end, "RINGS": hierarchy.rings}, {"REAL": constants["REAL"]}
+    block = {"BLOCK": constants["BLOCK"], **options}
+    nodes = hierarchy.levels[0].grid.nodes
+    parts = min(_PARTS, -(-nodes // constants["BLOCK"]))
+    PARTS = {"PARTS": _power_of_two(parts)}
+    whole = hierarchy.finest(SOURCE.value).flatten(1).square().sum(1)
+    square = whole.clone()
+    running = (whole * (1 - tol * tol) > 0).int()
+    iterations = torch.zeros_like(running)
+    sums = whole.new_ones(4, networks, parts)
+    of_cycle = (hierarchy.fields, hierarchy.factors, hierarchy.table, running, networks)
+    of_level = (hierarchy.fields, hierarchy.table)
+    runs = _runs(hierarchy)
+    capturing = way.is_cuda and torch.cuda.is_current_stream_capturing()
+    for k in range(max_iterations):
+        if k % 4 == 0 and not capturing and not running.any():
+            break
+        for first, last in runs:
+            what, level = hierarchy.cycle[first]
+            size = hierarchy.levels[level].grid.nodes
+            if what == ELIMINATE.value or size <= _NODES_ALONE:
+                take_steps[(networks,)](
+                    first, last, hierarchy.schedule, *of_cycle, **step, **options
+                )
+            else:
+                grid = (min(_PARTS, -(-size // constants["BLOCK"])), networks)
+                share_step[grid](what, level, *of_cycle, **step, **options)
+        grid, state = (parts, networks), (sums, running, networks)
+        share_dot[grid](*of_level, drawn, *state, **sums_of, **block)
+        share_turn[grid](*of_level, way, *state, **PARTS, **block)
+        share_draw[grid](*of_level, way, drawn, *state, **shape, **sums_of, **block)
+        share_walk[grid](*of_level, way, drawn, v, *state, **PARTS, **sums_of, **block)
+        settle[(networks,)](
+            whole, square, iterations, running, sums, tol, networks, parts, **PARTS, **options
+        )
+    return iterations, (square / torch.where(whole > 0, whole, 1)).sqrt()
+
+
+def _solve_alone(
+    hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
+) -> tuple[Tensor, Tensor]:
+    """Iterations and residuals; one kernel, a program a network."""
+    networks = vectors[0].shape[0]
+    iterations = vectors[0].new_empty(networks, dtype=torch.int32)
+    residual = vectors[0].new_empty(networks)
+    solve_alone[(networks,)](
+        *(hierarchy.fields, hierarchy.factors, hierarchy.table, hierarchy.schedule),
+        *(len(hierarchy.cycle), *vectors, iterations, residual, tol, max_iterations, networks),
+        **hierarchy.constants(),
+    )
+    return iterations, residual
 
 
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and relative residuals of networks."""
+    """Potentials, iterations and relative residuals, as `_torch.conjugate_gradients` has them."""
     grid = network.grid
-    hierarchy = _Hierarchy(network, cycle)
-    hierarchy.finest(SOURCE.value).copy_(grid.inside(source))
-    networks = source.shape[0]
-    shape = (networks, *grid.sizes)
-    way, drawn = source.new_zeros(shape), source.new_zeros(shape)
-    v = source.new_zeros(shape, dtype=torch.float64)
-    iterations = source.new_empty(networks, dtype=torch.int32)
-    residual = source.new_empty(networks)
     with torch.cuda.device_of(source):
-        solve_alone[(networks,)](
-            *(hierarchy.fields, hierarchy.factors, hierarchy.table, hierarchy.schedule),
-            *(hierarchy.steps, way, drawn, v, iterations, residual),
-            *(tol, max_iterations, networks),
-            **hierarchy.constants(),
-        )
+        hierarchy = _Hierarchy(network, cycle)
+        hierarchy.finest(SOURCE.value).copy_(grid.inside(source))
+        shape = (source.shape[0], *grid.sizes)
+        # Rounded once, at the end: rounding at every step adds up to residuals above `tol`.
+        v = source.new_zeros(shape, dtype=torch.float64)
+        vectors = (source.new_zeros(shape), source.new_zeros(shape), v)
+        solve = _solve_alone if grid.nodes <= _NODES_ALONE else _solve_shared
+        iterations, residual = solve(hierarchy, vectors, tol, max_iterations)
     return grid.pad(v.to(source.dtype)), iterations, residual
 
 

@@ -38,7 +38,7 @@ ELIMINATE = tl.constexpr(5)
 
 
 @triton.jit
-def _level(fields, table, index, network, networks):
+def level_of(fields, table, index, network, networks):
     row = table + index * ROW
     n0 = tl.load(row + 2).to(tl.int32)
     n1 = tl.load(row + 3).to(tl.int32)
@@ -49,7 +49,7 @@ def _level(fields, table, index, network, networks):
 
 
 @triton.jit
-def _step(
+def do_step(
     what,
     index,
     fields,
@@ -66,7 +66,7 @@ def _step(
     COLUMNS: tl.constexpr,
 ):
     """One step of a cycle on one network's level."""
-    level = _level(fields, table, index, network, networks)
+    level = level_of(fields, table, index, network, networks)
     if what == ELIMINATE:
         nodes = node_count(level)
         eliminate(level, factors + network.to(tl.int64) * nodes * nodes, ROWS, COLUMNS)
@@ -82,7 +82,7 @@ def _step(
         else:
             smooth(level, part, parts, again, False, END, RINGS, BLOCK)
     else:
-        coarse = _level(fields, table, index + 1, network, networks)
+        coarse = level_of(fields, table, index + 1, network, networks)
         row = table + index * ROW
         steps = (
             tl.load(row + 5).to(tl.int32),
@@ -97,7 +97,7 @@ def _step(
 
 
 @triton.jit
-def _steps(
+def do_steps(
     first,
     last,
     schedule,
@@ -115,7 +115,7 @@ def _steps(
     """Steps first .. last - 1 of a cycle, by this program alone."""
     for i in range(first, last):
         what, index = tl.load(schedule + 2 * i), tl.load(schedule + 2 * i + 1)
-        _step(
+        do_step(
             *(what, index, fields, factors, table, network, networks, 0, 1),
             *(END, RINGS, BLOCK, ROWS, COLUMNS),
         )
@@ -123,7 +123,7 @@ def _steps(
 
 
 @triton.jit
-def _dot(a, b, nodes, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
+def dot(a, b, nodes, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
     total = tl.zeros((BLOCK,), REAL)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
         p = block * BLOCK + tl.arange(0, BLOCK)
@@ -134,7 +134,7 @@ def _dot(a, b, nodes, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
 
 
 @triton.jit
-def _turn(way, z, turn, nodes, part, parts, BLOCK: tl.constexpr):
+def turn_way(way, z, turn, nodes, part, parts, BLOCK: tl.constexpr):
     """``way = z + turn * way``."""
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
         p = block * BLOCK + tl.arange(0, BLOCK)
@@ -145,7 +145,7 @@ def _turn(way, z, turn, nodes, part, parts, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _draw(
+def draw(
     level,
     way,
     drawn,
@@ -170,9 +170,7 @@ def _draw(
 
 
 @triton.jit
-def _walk(
-    level, way, drawn, v, length, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr
-):
+def walk(level, way, drawn, v, length, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
     """``v += length way``, ``source -= length drawn``; returns source . source."""
     square = tl.zeros((BLOCK,), REAL)
     nodes = node_count(level)
@@ -188,7 +186,7 @@ def _walk(
     return tl.sum(square, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("steps", "max_iterations", "networks"))
 def solve_alone(
     fields,
     factors,
@@ -212,28 +210,28 @@ def solve_alone(
 ):
     """One program, one network: conjugate gradients until its residual is small."""
     network = tl.program_id(0)
-    level = _level(fields, table, 0, network, networks)
+    level = level_of(fields, table, 0, network, networks)
     nodes = node_count(level)
     first = network.to(tl.int64) * nodes
     way, drawn, v = way + first, drawn + first, v + first
     source, z = slot(level, SOURCE), slot(level, POTENTIAL)
-    whole = _dot(source, source, nodes, 0, 1, BLOCK, REAL)
+    whole = dot(source, source, nodes, 0, 1, BLOCK, REAL)
     enough = tol * tol * whole
     square, power = whole, whole * 0 + 1
     done = 0
     while (done < max_iterations) & (square > enough):
-        _steps(
+        do_steps(
             *(0, steps, schedule, fields, factors, table, network, networks),
             *(END, RINGS, BLOCK, ROWS, COLUMNS),
         )
-        turn = -_dot(drawn, z, nodes, 0, 1, BLOCK, REAL) / power
-        _turn(way, z, turn, nodes, 0, 1, BLOCK)
+        turn = -dot(drawn, z, nodes, 0, 1, BLOCK, REAL) / power
+        turn_way(way, z, turn, nodes, 0, 1, BLOCK)
         tl.debug_barrier()
-        power, along = _draw(level, way, drawn, 0, 1, END, RINGS, BLOCK, REAL)
+        power, along = draw(level, way, drawn, 0, 1, END, RINGS, BLOCK, REAL)
         tl.debug_barrier()
         if power > 0:
             length = along / power
-            square = _walk(level, way, drawn, v, length, 0, 1, BLOCK, REAL)
+            square = walk(level, way, drawn, v, length, 0, 1, BLOCK, REAL)
             done += 1
         else:  # no further: rounding, or a part of the network without leak
             enough = square

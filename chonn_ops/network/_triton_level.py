@@ -42,9 +42,7 @@ def node_count(level):
 
 
 @triton.jit
-def _neighbour(
-    p, level, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, RINGS: tl.constexpr
-):
+def _neighbour(p, level, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, RINGS: tl.constexpr):
     """Number of the neighbour at step (B0, B1, B2). Where there is none: that of some other node,
     or out of range."""
     n0, n1, n2 = level[2], level[3], level[4]

@@ -14,7 +14,7 @@ from chonn_ops.network import _triton_cycle
 POINTERS = {
     **dict.fromkeys(("fields", "factors", "way", "drawn", "residual", "sums", "square"), "*fp32"),
     **dict.fromkeys(("iterations", "schedule", "running"), "*i32"),
-    **{"v": "*fp64", "table": "*i64", "tol": "fp32"},
+    "v": "*fp64", "table": "*i64", "tol": "fp32",
 }
 
 
