@@ -69,6 +69,26 @@ def conjugate_gradients(
     return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
 
 
+def recording(field: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
+    return field.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:
+    """The leads that occur and the networks that have them, None for all of them.
+
+    Networks of the same anisotropy go together: what one gets does not depend on the others. While
+    a CUDA graph is recorded, where none can be asked for, all axes are halved together.
+    """
+    if recording(network.leak):
+        return [([0] * len(network.grid.sizes), None)]
+    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
+    if len(leads) == 1:
+        return [(leads[0].tolist(), None)]
+    rows = [(group == index).nonzero().squeeze(1) for index in range(len(leads))]
+    return list(zip(leads.tolist(), rows, strict=True))
+
+
 def _solve_grids(
     source: Tensor,
     conductance: Sequence[Tensor],
@@ -87,15 +107,13 @@ def _solve_grids(
     s = grid.pad(source).mul_(tied)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
     residual = s.new_zeros(len(s))
-    # Networks of the same anisotropy go together: what one gets does not depend on the others.
-    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
-    for index, lead in enumerate(leads.tolist()):
-        rows = (group == index).nonzero().squeeze(1)
-        part = network if len(leads) == 1 else network.pick(rows)
-        x, iterations[rows], residual[rows] = iterate(
-            part, Multigrid(part, lead), s[rows], tol, max_iterations
+    for lead, rows in _groups(network):
+        part = network if rows is None else network.pick(rows)
+        every = slice(None) if rows is None else rows
+        x, iterations[every], residual[every] = iterate(
+            part, Multigrid(part, lead), s[every], tol, max_iterations
         )
-        v[rows] = grid.inside(x)
+        v[every] = grid.inside(x)
     v.mul_(grid.inside(tied))
     return v, iterations, residual
 

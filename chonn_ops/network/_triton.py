@@ -193,9 +193,9 @@ def _solve_shared(
     of_cycle = (hierarchy.fields, hierarchy.factors, hierarchy.table, running, networks)
     of_level = (hierarchy.fields, hierarchy.table)
     runs = _runs(hierarchy)
-    capturing = way.is_cuda and torch.cuda.is_current_stream_capturing()
+    recording = _torch.recording(way)
     for k in range(max_iterations):
-        if k % 4 == 0 and not capturing and not running.any():
+        if k % 4 == 0 and not recording and not running.any():
             break
         for first, last in runs:
             what, level = hierarchy.cycle[first]

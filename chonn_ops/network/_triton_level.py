@@ -7,8 +7,8 @@ half of the neighbours, zero where there is no edge. So no sweep asks where the 
 around rings. Every function does blocks ``part, part + parts, ...`` of a field: all of them where a
 program has a network to itself, one where many programs share it.
 
-``level`` is the tuple ``(fields, apart, n0, n1, n2)``: where the network's fields begin, and how far
-slots are apart. Steps to neighbours are numbers ``9 (o0 + 1) + 3 (o1 + 1) + o2 + 1``; those above
+``level`` is the tuple ``(fields, apart, n0, n1, n2)``: where the network's fields begin, how far
+slots are apart, and sizes. Steps to neighbours are numbers ``9 (o0 + 1) + 3 (o1 + 1) + o2 + 1``; those above
 13 are the half that is kept, END - 1 the last. NARROW: steps along the axes alone.
 """
 
