@@ -1,7 +1,22 @@
 """Resistor networks on CUDA by Triton: the hierarchy of the PyTorch backend, its loops as kernels.
 
 Lines are eliminated and hierarchies of coarser networks are made by PyTorch, as in
-`chonn_ops.network._torch`. What is done in every iteration is Triton's: `_triton_cycle`.
+`chonn_ops.network._torch`; iterations, and so their number, are the same. What is done in each of
+them is Triton's. Networks of up to 64 x 64 nodes get a program each, which iterates until its own
+residual is small (`_triton_cycle`). Larger ones are shared by many programs, a kernel a step
+(`_triton_shared`); there the host looks every fourth iteration whether any network goes on.
+
+In a CUDA graph nothing is looked at: large networks take the launches of `max_iterations`
+iterations, in which those that have stopped do nothing, and all axes are halved together, which
+costs iterations where one conducts much better than another. Call once before recording: kernels
+are compiled and numbers copied to the device by the first call.
+
+What to expect, counted and not measured: an iteration on a plane moves about 90 values a node, with
+all levels. In float32 at 5 iterations 400 networks of 64 x 64 nodes move 2.9 GB, mostly within the
+second-level cache: below 1 ms. At 6 iterations 32 networks of 256 x 256 move 4.5 GB: 1.3 ms on an
+H200, and 26 launches an iteration. The hierarchy costs more than that: PyTorch launches about 2400
+kernels for a plane of 64 x 64 nodes, 6200 for one of 256 x 256 and 12800 for 32 x 32 x 32, most of
+them for the factors of the coarsest level: 10 to 60 ms, unless replayed from a CUDA graph.
 
 Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
 """

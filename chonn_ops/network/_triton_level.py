@@ -8,8 +8,8 @@ around rings. Every function does blocks ``part, part + parts, ...`` of a field:
 program has a network to itself, one where many programs share it.
 
 ``level`` is the tuple ``(fields, apart, n0, n1, n2)``: where the network's fields begin, how far
-slots are apart, and sizes. Steps to neighbours are numbers ``9 (o0 + 1) + 3 (o1 + 1) + o2 + 1``; those above
-13 are the half that is kept, END - 1 the last. NARROW: steps along the axes alone.
+slots are apart, and sizes. Steps to neighbours are numbers ``9 (o0 + 1) + 3 (o1 + 1) + o2 + 1``;
+those above 13 are the half that is kept, END - 1 the last. NARROW: steps along the axes alone.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def _levels(coarsest: int, alone: int = 4096):
             mock.patch("chonn_ops.network._multigrid._bottom", return_value=coarsest)
         )
         stack.enter_context(mock.patch("chonn_ops.network._triton._NODES_ALONE", alone))
-        stack.enter_context(mock.patch("chonn_ops.network._triton._BLOCK", 16))
+        block = 32 if alone == 4096 else 16
+        stack.enter_context(mock.patch("chonn_ops.network._triton._BLOCK", block))
         yield
 
 
@@ -80,9 +81,9 @@ def check_levels(grid, rings, dtype, *, coarsest, alone=4096, stretch=1.0, chann
 @pytest.mark.parametrize(
     ("grid", "rings", "dtype", "options"),
     [
-        ((5, 6), (False, False), torch.float64, {"coarsest": 9}),
+        ((4, 5), (False, False), torch.float64, {"coarsest": 6}),
         ((6, 5), (True, True), torch.float32, {"coarsest": 10, "channels": 2}),
-        ((6, 7), (False, True), torch.float32, {"coarsest": 5}),
+        ((5, 6), (False, True), torch.float32, {"coarsest": 5}),
         ((4, 8), (False, False), torch.float32, {"coarsest": 16, "stretch": 1e4}),
         ((3, 3, 4), (False, True, True), torch.float32, {"coarsest": 12}),
         ((5, 6), (True, False), torch.float32, {"coarsest": 9, "alone": 9}),
