@@ -78,7 +78,7 @@ class Multigrid:
             self.levels.append((network, scale, transfer))
             network = coarse
         self.coarsest = network
-        self._factors = inverse_factors(network)
+        self.factors = inverse_factors(network)
 
     def solve(self, source: Tensor) -> Tensor:
         """About the potentials of `source`: linear, symmetric and positive definite in it."""
@@ -87,7 +87,7 @@ class Multigrid:
     def _eliminate(self, source: Tensor) -> Tensor:
         grid = self.coarsest.grid
         values = grid.inside(source).flatten(1)[:, :, None]
-        values = self._factors.mT @ (self._factors @ values)
+        values = self.factors.mT @ (self.factors @ values)
         return grid.pad(values.view(-1, *grid.sizes))
 
     def _solve(self, residual: Tensor, level: int) -> Tensor:

@@ -7,7 +7,7 @@ A line is eliminated. Grids of more axes take conjugate gradients, preconditione
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._elimination import solve_lines
 from chonn_ops.network._halo import Grid, Network, along
 from chonn_ops.network._multigrid import Multigrid, lead_of_axes
+
+# From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
+Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 # Nodes that are worked on at once: few enough for a CPU's cache, many enough for a GPU.
 _NODES_AT_ONCE = {"cpu": 2**18}
@@ -66,6 +69,26 @@ def conjugate_gradients(
     return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
 
 
+def recording(field: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
+    return field.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:
+    """The leads that occur and the networks that have them, None for all of them.
+
+    Networks of the same anisotropy go together: what one gets does not depend on the others. While
+    a CUDA graph is recorded, where none can be asked for, all axes are halved together.
+    """
+    if recording(network.leak):
+        return [([0] * len(network.grid.sizes), None)]
+    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
+    if len(leads) == 1:
+        return [(leads[0].tolist(), None)]
+    rows = [(group == index).nonzero().squeeze(1) for index in range(len(leads))]
+    return list(zip(leads.tolist(), rows, strict=True))
+
+
 def _solve_grids(
     source: Tensor,
     conductance: Sequence[Tensor],
@@ -73,6 +96,7 @@ def _solve_grids(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
     grid = Grid(source.shape[1:], ring)
@@ -83,15 +107,13 @@ def _solve_grids(
     s = grid.pad(source).mul_(tied)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
     residual = s.new_zeros(len(s))
-    # Networks of the same anisotropy go together: what one gets does not depend on the others.
-    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
-    for index, lead in enumerate(leads.tolist()):
-        rows = (group == index).nonzero().squeeze(1)
-        part = network if len(leads) == 1 else network.pick(rows)
-        x, iterations[rows], residual[rows] = conjugate_gradients(
-            part, Multigrid(part, lead), s[rows], tol, max_iterations
+    for lead, rows in _groups(network):
+        part = network if rows is None else network.pick(rows)
+        every = slice(None) if rows is None else rows
+        x, iterations[every], residual[every] = iterate(
+            part, Multigrid(part, lead), s[every], tol, max_iterations
         )
-        v[rows] = grid.inside(x)
+        v[every] = grid.inside(x)
     v.mul_(grid.inside(tied))
     return v, iterations, residual
 
@@ -124,6 +146,7 @@ def _solve_networks(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid); overwrites its tensors."""
     for axis, g in enumerate(conductance):
@@ -138,7 +161,7 @@ def _solve_networks(
     if len(ring) == 1:
         v, iterations, residual = _solve_lines(source, conductance[0], leak)
     else:
-        arguments = (source, conductance, leak, ring, tol, max_iterations)
+        arguments = (source, conductance, leak, ring, tol, max_iterations, iterate)
         v, iterations, residual = _solve_grids(*arguments)
     v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
     return v, iterations, residual.masked_fill_(~sound, math.nan)
@@ -152,6 +175,7 @@ def solve(
     ring: Sequence[bool],
     tol: float,
     max_iterations: int,
+    iterate: Iterate = conjugate_gradients,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
 
@@ -167,6 +191,8 @@ def solve(
         Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
     max_iterations : int
         Where it stops at the latest. Lines are eliminated, in no iterations.
+    iterate : callable
+        What solves networks of one hierarchy: `conjugate_gradients`, or kernels that do the same.
 
     Returns
     -------
@@ -196,7 +222,7 @@ def solve(
             f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
         )
         x, iterations[b, c], residual[b, c] = _solve_networks(
-            s, g, leaks, rings, tol, max_iterations
+            s, g, leaks, rings, tol, max_iterations, iterate
         )
         v[b, c] = x.reshape(len(row), *sizes)
     return v.movedim(1, -1), iterations, residual
