@@ -102,14 +102,17 @@ def used_edges(g: Tensor, axis: int, ring: bool) -> Tensor:
     return g if ring and n > 1 else g.narrow(axis + 1, 0, n - 1)
 
 
-def _check_positive(name: str, tensor: Tensor) -> None:
+def _smallest(tensor: Tensor) -> float:
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0:  # expanded: every entry is the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    if tensor.numel():
-        smallest = tensor.amin().item()
-        if smallest < 0:  # a NaN is no refusal: it makes its own network NaN
-            raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
+    return tensor.amin().item() if tensor.numel() else 0.0
+
+
+def _check_positive(name: str, tensor: Tensor) -> None:
+    smallest = _smallest(tensor)
+    if smallest < 0:  # a NaN is no refusal: it makes its own network NaN
+        raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
 
 
 def check_values(
@@ -127,10 +130,13 @@ def check_values(
     if leak.device.type != "cpu":
         return
     for axis, (g, closed) in enumerate(zip(conductance, ring, strict=True)):
-        _check_positive(f"conductance[{axis}]", used_edges(g, axis, closed))
+        if not _smallest(g) >= 0:  # whole tensors are read quicker than what is used of them
+            _check_positive(f"conductance[{axis}]", used_edges(g, axis, closed))
     _check_positive("leak", leak if own_leak is None else own_leak)
     if wall is not None:
         _check_positive("wall", wall)
+    if _smallest(leak) > 0:  # as it mostly is, and quicker to see
+        return
     grounded = leak.flatten(1, -2).amax(1) != 0
     if not bool(grounded.all()):
         count = int((~grounded).sum())
