@@ -19,12 +19,14 @@ def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
-    shutil.copy(ROOT / "chonn_ops" / "_library.py", tmp_path / "chonn_ops")
-    shutil.copytree(
-        ROOT / "chonn_ops" / "scan",
-        tmp_path / "chonn_ops" / "scan",
-        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
-    )
+    for module in ("_library.py", "_dtypes.py"):
+        shutil.copy(ROOT / "chonn_ops" / module, tmp_path / "chonn_ops")
+    for operator in ("scan", "network"):
+        shutil.copytree(
+            ROOT / "chonn_ops" / operator,
+            tmp_path / "chonn_ops" / operator,
+            ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
+        )
     return tmp_path
 
 
