@@ -52,6 +52,10 @@ SOURCES = MappingProxyType(
         "mixer_depth": _MIXER,
         "mixer_patch": _MIXER,
         "best_order": _MIXER,
+        "network_width": _MIXER,
+        "network_depth": _MIXER,
+        "networks": _MIXER,
+        "network_learning_rate": _MIXER,
         "cno_learning_rate": _RATE,
         "mixer_learning_rate": _RATE,
         "unet_learning_rate": _RATE,
@@ -62,6 +66,9 @@ SOURCES = MappingProxyType(
         "fno_width": "Not given; PDEBench's default.",
     }
 )
+
+
+_RATES = ("network", "cno", "mixer", "unet", "fno")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +99,9 @@ class SteadyConfig(Config):
         CHONN as we would build it, see `chonn_ops.models.mixer.CHONNMixer2d`.
     best_order : int
         Order of the mixer that stands for it against the baselines, 1 to 4.
+    network_width, network_depth, networks : int
+        Channels, layers, and networks a layer, see `chonn_ops.CHONNNetwork2d`.
+    network_learning_rate : float
     cno_learning_rate, mixer_learning_rate, unet_learning_rate, fno_learning_rate : float
         Of the CNO and the backbone without blocks, of the mixers, and of the other baselines;
         `learning_rate` is that of the backbone with blocks.
@@ -117,6 +127,10 @@ class SteadyConfig(Config):
     mixer_depth: int = 4
     mixer_patch: int = 4
     best_order: int = 2
+    network_width: int = 24
+    network_depth: int = 2
+    networks: int = 8
+    network_learning_rate: float = 1e-2
     cno_learning_rate: float = 1e-3
     mixer_learning_rate: float = 1e-3
     unet_learning_rate: float = 1e-3
@@ -132,7 +146,7 @@ class SteadyConfig(Config):
         super().__post_init__()
         # The models check their own sizes.
         self._check_least(1, "resolution", "baseline_batch_size")
-        self._check_least(0, *(f"{name}_learning_rate" for name in ("cno", "mixer", "unet", "fno")))
+        self._check_least(0, *(f"{name}_learning_rate" for name in _RATES))
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
         check_domain(self.domain, self.resolution)
@@ -232,6 +246,17 @@ class SteadyExperiment(Experiment[ConfigT]):
         )
         return (
             *(variant(*row, family=row[0], role="baseline") for row in baselines),
+            variant(
+                "network",
+                "CHONN network",
+                models.network,
+                0.9,
+                config.network_learning_rate,
+                family="chonn",
+                role="network",
+                order=1,
+                depth=config.network_depth,
+            ),
             *(backbone(order) for order in ORDERS),
             *(mixer("mixer", "CHONN mixer", config.mixer_depth, order) for order in ORDERS[1:]),
             *(mixer("layer", ONE_LAYER, 1, order) for order in ORDERS[1:]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models import CHONNFNO2d, CHONNUNet2d
+from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.mixer import CHONNMixer2d
 from chonn_ops.nn import CKBOptions
@@ -44,12 +44,12 @@ class Standardized(nn.Module):
 
 
 class OnDomain(nn.Module):
-    """A model that sees, beside its input, which nodes exist: 1 or 0 in a channel of its own.
+    """A model that is told which nodes exist: 1 or 0 in a further channel, networks as the mask.
 
     Parameters
     ----------
     model : nn.Module
-        Of one input channel more.
+        Of one input channel more, unless it is a `CHONNNetwork2d`.
     mask : callable
         The mask, (R, R) bool, of a grid of R x R nodes.
     """
@@ -59,8 +59,11 @@ class OnDomain(nn.Module):
         self.model, self._mask = model, mask
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = self._mask(x.shape[-1]).to(x)
-        return self.model(torch.cat((x, mask.expand(len(x), 1, -1, -1)), dim=1))
+        mask = self._mask(x.shape[-1]).to(x.device)
+        if isinstance(self.model, CHONNNetwork2d):
+            return self.model(x, mask=mask)
+        channel = mask.to(x.dtype).expand(len(x), 1, -1, -1)
+        return self.model(torch.cat((x, channel), dim=1))
 
 
 class FNO(nn.Module):
@@ -96,6 +99,15 @@ def fno(config: SteadyConfig) -> nn.Module:
 def cno(config: SteadyConfig) -> nn.Module:
     """Plain CNO of sizes of its own."""
     return backbone(config, config.cno_layers, config.cno_res_neck, 0)
+
+
+def network(config: SteadyConfig) -> nn.Module:
+    """Networks as the only coupling between points, on every point of the grid."""
+    return CHONNNetwork2d(
+        width=config.network_width,
+        depth=config.network_depth,
+        ckb=CKBOptions(cell="network", networks=config.networks),
+    )
 
 
 def backbone(config: SteadyConfig, n_layers: int, n_res_neck: int, order: int) -> nn.Module:

@@ -89,6 +89,22 @@ def test_models_see_the_mask_of_the_grid_they_are_asked_on(experiment):
     assert {variant.name for variant in experiment.variants(config)} > set(VARIANTS)
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_networks_take_the_mask_itself(experiment):
+    config = smoke(experiment, domain="l-shape")
+    (variant,) = (v for v in experiment.variants(config) if v.name == "network")
+    model = variant.build(config).eval()
+    exists = experiment.mask(config, 32)
+    x = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        y = model(x)
+        other = model(torch.where(exists, x, 7.0))
+    torch.testing.assert_close(y, other)
+    # The centre of the predicted fields is the model's own zero.
+    assert float(y[..., ~exists].std()) == pytest.approx(0, abs=1e-6)
+    assert float(y[..., exists].std()) > 0
+
+
 def test_darcys_finer_tests_are_the_same_problem(folders):
     """Media at the same points, walls at the same place: nearly the same solutions."""
     for domain in ("square", "l-shape", "holes"):
@@ -154,12 +170,12 @@ def test_bad_settings(experiment, changes, message):
 @pytest.mark.parametrize("experiment", ["darcy", "poisson"])
 def test_command(experiment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = ["run", experiment, "--scale", "smoke", "--variants", "unet,mixer2"]
+    command = ["run", experiment, "--scale", "smoke", "--variants", "unet,network"]
     command += ["--jobs", "1", "--accelerator", "cpu", "--set", "resolution=16"]
     assert cli.main([*command, "--set", "domain=l-shape", "--set", "test_resolutions=32,64"]) == 0
     (folder,) = (tmp_path / "runs" / experiment).iterdir()
     assert folder.name == "smoke+domain=l-shape,resolution=16,test_resolutions=32-64"
-    for name in ("unet", "mixer2"):
+    for name in ("unet", "network"):
         record = json.loads((folder / f"{name}-seed0.json").read_text())
         assert {"test", "at_32", "at_64"} <= set(record["metrics"])
         scores = [v for scores in record["metrics"].values() for v in scores.values()]
