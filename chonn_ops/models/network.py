@@ -157,7 +157,7 @@ class _CHONNNetwork(nn.Module):
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
                 h = h + self.blocks[layer].branch(h, steps, mask)
-            h = h + pointwise(h, mask)
+            h = h + pointwise(h)
         y = self._points(self.head(h)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 
@@ -256,25 +256,13 @@ class CHONNNetwork3d(_CHONNNetwork):
 
 
 class _Pointwise(nn.Module):
-    """What a two-layer network adds at every point, after a norm over the domain."""
+    """What a two-layer network adds at every point. Without a norm: one over the field hides its
+    amplitude, in which a linear problem is linear."""
 
     def __init__(self, width: int, hidden: int, factory: dict) -> None:
         super().__init__()
         self.expand = PositionLinear(width, hidden, **factory)
         self.contract = PositionLinear(hidden, width, **factory)
 
-    def forward(self, field: Tensor, mask: Tensor | None) -> Tensor:
-        return self.contract(F.silu(self.expand(_normalised(field, mask))))
-
-
-def _normalised(field: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean 0 and variance 1 over a sample's channels and the points of its domain."""
-    if mask is None:
-        return F.layer_norm(field, field.shape[1:])
-    inside = (mask if mask.dim() == field.dim() - 1 else mask[None])[..., None].to(field.dtype)
-    axes = list(range(1, field.dim()))
-    count = inside.sum(axes, keepdim=True) * field.shape[-1]
-    mean = (field * inside).sum(axes, keepdim=True) / count
-    centred = (field - mean) * inside
-    variance = centred.square().sum(axes, keepdim=True) / count
-    return centred * torch.rsqrt(variance + 1e-5)
+    def forward(self, field: Tensor) -> Tensor:
+        return self.contract(F.silu(self.expand(field)))

@@ -35,7 +35,9 @@ def test_the_cell_is_its_equations(grid, ends):
     else:
         volume = math.prod(steps)
         g = edge_conductance(k, steps, ends=ends)
-        v = kirchhoff_network(GAIN * source * volume, g, leak * volume, ends=ends, backend="reference")
+        v = kirchhoff_network(
+            GAIN * source * volume, g, leak * volume, ends=ends, backend="reference"
+        )
     torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
 
 
