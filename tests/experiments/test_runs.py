@@ -83,7 +83,7 @@ def test_settings_that_an_older_result_does_not_know_had_their_default(tmp_path)
         config = {k: v for k, v in record["config"].items() if k not in ("width", "modes")}
         path.write_text(json.dumps({**record, "config": config}))
     assert "width" not in runs.execute(work)["config"]
-    with pytest.raises(ValueError, match="of other settings .width: 4 there, 5 here.;"):
+    with pytest.raises(ValueError, match=r"of other settings \(width: 4 there, 5 here\);"):
         runs.execute(other)
 
 
