@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -181,7 +181,9 @@ class SteadyExperiment(Experiment[ConfigT]):
     Attributes
     ----------
     units : Units
-        For `SteadyConfig.standardize`.
+        For `SteadyConfig.standardize`, of the square.
+    units_of_domains : mapping of str to Units
+        Of the domains whose fields differ much from the square's.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     coordinates : callable
@@ -191,6 +193,7 @@ class SteadyExperiment(Experiment[ConfigT]):
     """
 
     units: ClassVar[Units]
+    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
     metrics: ClassVar[tuple[str, ...]]
     coordinates: Callable[[int], np.ndarray]
     nodes: ClassVar[str]
@@ -212,7 +215,8 @@ class SteadyExperiment(Experiment[ConfigT]):
                 model = build(config)
                 if config.domain != SQUARE:
                     model = OnDomain(model, lambda n: self.mask(config, n))
-                return Standardized(model, self.units) if config.standardize else model
+                units = self.units_of_domains.get(config.domain, self.units)
+                return Standardized(model, units) if config.standardize else model
 
             return Variant(name, label, scaled, tags, changes, cost)
 

@@ -73,6 +73,9 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     coordinates = staticmethod(darcy.cell_centres)
     nodes: ClassVar[str] = "centres"
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
+    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType(
+        {"l-shape": Units(0.5, 0.45, 0.08, 0.07), "holes": Units(0.5, 0.45, 0.035, 0.035)}
+    )
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
         "relative_l1_median",

@@ -105,6 +105,23 @@ def test_networks_take_the_mask_itself(experiment):
     assert float(y[..., exists].std()) > 0
 
 
+@pytest.mark.parametrize("domain", ["square", "l-shape", "holes"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_models_see_fields_of_about_unit_size(experiment, domain, folders):
+    config = smoke(experiment, domain=domain)
+    exists = experiment.mask(config, 16)
+    model = experiment.variants(config)[0].build(config)
+    # Of the model's output 0 and 1 in the data's units.
+    model.model = One(torch.zeros_like)
+    x = torch.zeros(1, 1, 16, 16)
+    centre = float(model(x).mean())
+    model.model = One(torch.ones_like)
+    spread = float(model(x).mean()) - centre
+    target = experiment.load(config, folders[experiment.name]).train.tensors[1][..., exists]
+    assert abs(float(target.mean()) - centre) < 0.6 * spread
+    assert 0.4 < float(target.std()) / spread < 1.8
+
+
 def test_darcys_finer_tests_are_the_same_problem(folders):
     """Media at the same points, walls at the same place: nearly the same solutions."""
     for domain in ("square", "l-shape", "holes"):
