@@ -19,9 +19,9 @@ CELL_ENDS = ("wall", *ENDS)
 # Steps from the low wall to the first node and from the last node to the high wall. A node on a
 # wall is a thousandth of a step from it.
 NODES = {"centres": (0.5, 0.5), "left": (1e-3, 1.0), "corners": (1e-3, 1e-3)}
-# Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.007.
+# Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
-_LEAK = -5.0
+_LEAK = -3.0
 _COEFFICIENT_SCALE = 0.3
 # log of a conductance: 20 in units in which a node of a 64-point grid has a half edge of 8 to 80.
 _WALL = 3.0
@@ -43,7 +43,7 @@ class NetworkCell(nn.Module):
 
     A cell is solved to `tol`, with one more solve for the gradient. What it starts as:
     conductivities spread over a decade from network to network, leaks that screen potentials over
-    half the domain and more, walls about as good as a short.
+    a fifth to a half of the domain, walls about as good as a short.
 
     Parameters
     ----------
