@@ -16,6 +16,7 @@ from benchmark_tables import PERFORMANCE, README, load, markdown
 from experiment_tables import EXPERIMENT_TABLES, results_page, verdicts
 from host_tables import NEURALOPERATOR, VISION, by_model, spread
 from network_tables import NETWORKS
+from resolution_tables import RESOLUTION
 from results_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,7 @@ def main() -> None:
         "docs/experiments.md": EXPERIMENT_TABLES,
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
+        "docs/resolution.md": RESOLUTION,
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():
