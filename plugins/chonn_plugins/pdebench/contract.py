@@ -40,6 +40,10 @@ class HostModel:
     defaults : mapping
         The known options and their defaults. Other options are errors; those that differ from
         their default become part of the names of the results.
+    defaults_beside : callable, optional
+        ``defaults_beside(options)`` returns the defaults that hold where these options are set,
+        for models where one option changes the defaults of others; same keys as `defaults`, which
+        hold where nothing is set.
     check : callable, optional
         ``check(options)`` raises ValueError for bad values, before any data is read.
 
@@ -62,8 +66,14 @@ class HostModel:
     build: Callable[[int, Mapping[str, Any], Mapping[str, Any]], nn.Module]
     options_key: str = "ckb"
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     check: Callable[[Mapping[str, Any]], None] | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(f"family: expected one of {FAMILIES}, got {self.family!r}")
+
+    def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, of those that the user set."""
+        beside = self.defaults if self.defaults_beside is None else self.defaults_beside(options)
+        return {**beside, **options}
