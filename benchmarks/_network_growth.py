@@ -26,7 +26,7 @@ SERIES = (
 SMOKE_SERIES = (("2-D", tuple(Case((n, n), 2) for n in (8, 16))),)
 MEMORY = tuple(Case((128, 128), count) for count in (16, 64))
 SMOKE_MEMORY = (Case((16, 16), 2),)
-MEMORY_NAMES = ("chonn-ops", "torch", "torch-sla")
+MEMORY_NAMES = ("chonn-ops", "torch")  # torch-sla takes minutes a call here
 
 
 def prepare_peak(name: str, case: Case) -> Any:

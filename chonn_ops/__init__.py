@@ -12,13 +12,16 @@ from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
     CHONNFNO3d,
+    CHONNNetwork1d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
     CHONNUNet1d,
     CHONNUNet2d,
     CHONNUNet3d,
     CNOUNet,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
-from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell
+from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
 
@@ -29,6 +32,9 @@ __all__ = [
     "CHONNFNO1d",
     "CHONNFNO2d",
     "CHONNFNO3d",
+    "CHONNNetwork1d",
+    "CHONNNetwork2d",
+    "CHONNNetwork3d",
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",
@@ -36,6 +42,7 @@ __all__ = [
     "CNOUNet",
     "FixedGridCKB",
     "KirchhoffCell",
+    "NetworkCell",
     "edge_conductance",
     "kirchhoff_network",
     "kirchhoff_scan",

@@ -3,12 +3,16 @@
 from chonn_ops.models.cascade import CKBStack1d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
+from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 
 __all__ = [
     "CHONNFNO1d",
     "CHONNFNO2d",
     "CHONNFNO3d",
+    "CHONNNetwork1d",
+    "CHONNNetwork2d",
+    "CHONNNetwork3d",
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",

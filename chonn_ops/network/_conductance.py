@@ -6,19 +6,20 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from chonn_ops.network._checks import check_field, check_tensor, ends_of_axes, error
-from chonn_ops.network._ends import series
+from chonn_ops.network._ends import series, wall_in_series
 
 Spacing = float | Sequence[float]
 
 
-def _spacings(spacing: Spacing, axes: int) -> tuple[float, ...]:
+def _spacings(spacing: Spacing, axes: int) -> list[float]:
     steps = (spacing,) * axes if isinstance(spacing, (int, float)) else tuple(spacing)
     if len(steps) != axes or not all(0 < step < math.inf for step in steps):
         raise error("spacing", f"a number > 0, or {axes} of them (one an axis)", repr(spacing))
-    return tuple(float(step) for step in steps)
+    return [float(step) for step in steps]
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
@@ -49,9 +50,12 @@ def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
     return (k if mask is None else torch.where(mask, k, 0)), mask
 
 
-def _face_over_step(steps: tuple[float, ...], axis: int) -> float:
-    """Area of the face between two cells over the distance between their nodes."""
-    return math.prod(steps) / steps[axis] ** 2
+def face_area(steps: list[float], axis: int) -> float:
+    """Area of the face between two cells along an axis; TorchScript knows it."""
+    area = 1.0
+    for other, step in enumerate(steps):
+        area *= 1.0 if other == axis else step
+    return area
 
 
 def _index(field: Tensor, axis: int) -> Tensor:
@@ -125,15 +129,22 @@ def edge_conductance(
     """
     k, _ = _existing(conductivity, mask)
     axes = k.dim() - 2
-    steps = _spacings(spacing, axes)
-    edges = []
-    for axis, end in enumerate(ends_of_axes(ends, axes)):
+    ring = [end == "ring" for end in ends_of_axes(ends, axes)]
+    return tuple(g.to(conductivity.dtype) for g in edges(k, _spacings(spacing, axes), ring))
+
+
+def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
+    """`edge_conductance` of checked arguments; TorchScript knows it."""
+    found: list[Tensor] = []
+    for axis, step in enumerate(steps):
         dim, n = axis + 1, k.shape[axis + 1]
-        g = series(k, k.roll(-1, dim)) * (2 * _face_over_step(steps, axis))
-        if end != "ring" and n > 1:
-            g = torch.where(_index(k, axis) < n - 1, g, 0)
-        edges.append(g.to(conductivity.dtype))
-    return tuple(edges)
+        if ring[axis] or n == 1:
+            g = series(k, k.roll(-1, dim))
+        else:
+            g = series(k.narrow(dim, 0, n - 1), k.narrow(dim, 1, n - 1))
+            g = F.pad(g, [0, 0] * (k.dim() - dim - 1) + [0, 1])
+        found.append(g * (2 * face_area(steps, axis) / step))
+    return found
 
 
 def wall_leak(
@@ -142,6 +153,7 @@ def wall_leak(
     *,
     mask: Tensor | None = None,
     ends: str | Sequence[str] = "short",
+    wall: Tensor | None = None,
 ) -> Tensor:
     r"""Leak of the nodes beside a boundary at potential 0, whatever the domain's shape.
 
@@ -160,6 +172,9 @@ def wall_leak(
         ends="open" for this axis, or they would count twice. (Its own "short" takes the edge next
         to the end for the conductivity there, so a mask must leave that edge.) "open" leaves the
         ends of the grid alone; "ring" has none: the last node is the first one's neighbour.
+    wall : Tensor, shape (C,) or (axes, C), optional
+        Conductance of the wall itself an area, >= 0, in series with the half edge: a Robin
+        boundary. Default: infinite, the potential 0 at the face.
 
     Returns
     -------
@@ -176,14 +191,23 @@ def wall_leak(
     steps, words = _spacings(spacing, axes), ends_of_axes(ends, axes)
     if "matched" in words:
         raise error("ends", "'short', 'open' or 'ring'", repr(ends))
+    if wall is not None:
+        check_tensor("wall", wall)
+        C = k.shape[-1]
+        if wall.shape not in ((C,), (axes, C)):
+            raise error("wall", f"shape (C,) = {(C,)} or (axes, C) = {(axes, C)}", wall.shape)
+        wall = wall.to(k.dtype).expand(axes, C)
     exists = torch.ones((), dtype=torch.bool, device=k.device) if mask is None else mask
     exists = exists.expand(k.shape)
-    faces = torch.zeros_like(k)
+    total = torch.zeros_like(k)
     for axis, end in enumerate(words):
         dim, n = axis + 1, k.shape[axis + 1]
+        faces = torch.zeros_like(k)
         for way, edge in ((1, 0), (-1, n - 1)):
             neighbour = exists.roll(way, dim)
             if end != "ring":
                 neighbour = torch.where(_index(k, axis) == edge, end == "open", neighbour)
-            faces = faces + torch.where(neighbour, 0, 2 * _face_over_step(steps, axis))
-    return (k * faces).to(conductivity.dtype)
+            faces = faces + torch.where(neighbour, 0, face_area(steps, axis))
+        half = k * (2 / steps[axis])
+        total = total + faces * (half if wall is None else wall_in_series(half, wall[axis]))
+    return total.to(conductivity.dtype)

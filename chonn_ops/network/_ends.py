@@ -6,13 +6,9 @@ to ground, so they are leak.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from chonn_ops._dtypes import compute_dtype
 
 
 def series(a: Tensor, b: Tensor) -> Tensor:
@@ -32,9 +28,8 @@ def _endless_line(g: Tensor, leak: Tensor) -> Tensor:
     return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)
 
 
-def _wall(g: Tensor, wall: Tensor) -> Tensor:
-    """The wall in series with half an edge."""
-    half = (2 * g).expand(torch.broadcast_shapes(g.shape, wall.shape))
+def wall_in_series(half: Tensor, wall: Tensor) -> Tensor:
+    """A wall, infinite or not, in series with half an edge."""
     endless = torch.isinf(wall)
     return torch.where(endless, half, series(half, torch.where(endless, 1, wall)))
 
@@ -46,36 +41,41 @@ def _added(end: str, g: Tensor, leak: Tensor, wall: Tensor | None) -> Tensor:
     if end == "matched":
         return _endless_line(g, leak)
     assert wall is not None
-    return _wall(g, wall)
+    return wall_in_series(2 * g, wall)
 
 
 def leak_with_ends(
-    conductance: Sequence[Tensor], leak: Tensor, ends: Sequence[str], wall: Tensor | None
+    conductance: list[Tensor],
+    leak: Tensor,
+    ends: list[str],
+    wall: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """The leak and what the ends of each axis conduct to ground.
+    """The leak and what the ends of each axis conduct to ground; TorchScript knows it.
 
     Parameters
     ----------
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
+    conductance : list of Tensor, shape (B, \\*grid, C)
         One an axis.
     leak : Tensor, shape (B, \\*grid, C)
-    ends : sequence of str
+    ends : list of str
         One of `ENDS` an axis.
     wall : Tensor, shape (C,) or (axes, 2, C), optional
         Conductance to ground behind the half edge of open ends; none by default.
+    dtype : torch.dtype
+        In which the network is solved.
 
     Returns
     -------
     Tensor, shape (B, \\*grid, C)
-        `leak` itself where the ends add nothing, else in the dtype the network is solved in.
+        `leak` itself where the ends add nothing, else of `dtype`.
     """
     total = leak
-    dtype = compute_dtype(leak, wall, *conductance)
     if wall is not None:
         wall = wall.to(dtype)
         if wall.dim() == 1:
             wall = wall.expand(len(ends), 2, wall.shape[0])
-    for axis, (g, end) in enumerate(zip(conductance, ends, strict=True)):
+    for axis, end in enumerate(ends):
         if end == "ring" or (end == "open" and wall is None):
             continue
         dim, n = axis + 1, leak.shape[axis + 1]
@@ -83,7 +83,7 @@ def leak_with_ends(
         for side, node, edge in ((0, 0, 0), (1, n - 1, max(n - 2, 0))):
             added = _added(
                 end,
-                g.narrow(dim, edge, 1).to(dtype),
+                conductance[axis].narrow(dim, edge, 1).to(dtype),
                 leak.narrow(dim, node, 1).to(dtype),
                 None if wall is None else wall[axis, side],
             )

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network import _autograd  # noqa: F401 - registers the operator's derivatives
 from chonn_ops.network._checks import check_arguments
 from chonn_ops.network._ends import leak_with_ends
@@ -27,6 +28,40 @@ class NetworkInfo(NamedTuple):
 
     iterations: Tensor
     residual: Tensor
+
+
+def solve_checked(
+    source: Tensor,
+    conductance: list[Tensor],
+    leak: Tensor,
+    ends: list[str],
+    wall: Tensor | None,
+    tol: float,
+    max_iterations: int,
+    backend: str | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`kirchhoff_network` without its checks: potentials in the dtype of the solve, iterations,
+    residuals. TorchScript knows it; so no argument is unpacked here."""
+    axes = len(conductance)
+    if torch.jit.is_scripting():
+        dtype = torch.promote_types(leak.dtype, torch.float32)
+    else:
+        dtype = compute_dtype(leak, wall, *conductance)
+    total = leak_with_ends(conductance, leak, ends, wall, dtype)
+    return torch.ops.chonn_ops.kirchhoff_network(
+        source,
+        conductance[0],
+        conductance[1] if axes > 1 else None,
+        conductance[2] if axes > 2 else None,
+        total,
+        [word == "ring" for word in ends],
+        float(tol),
+        int(max_iterations),
+        "" if backend is None else backend,
+        None if total is leak else leak.detach(),
+        None if wall is None else wall.detach(),
+        True,
+    )
 
 
 @overload
@@ -165,18 +200,8 @@ def kirchhoff_network(
     [2.0, 1.0]
     """
     words = check_arguments(source, conductance, leak, ends, wall, tol, max_iterations)
-    g0, g1, g2 = (*conductance, None, None)[:3]
-    total = leak_with_ends(conductance, leak, words, wall)
-    own_leak = None if total is leak else leak.detach()
-    v, iterations, residual = torch.ops.chonn_ops.kirchhoff_network(
-        *(source, g0, g1, g2, total),
-        [word == "ring" for word in words],
-        float(tol),
-        int(max_iterations),
-        "" if backend is None else backend,
-        own_leak,
-        None if wall is None else wall.detach(),
-        True,
+    v, iterations, residual = solve_checked(
+        source, list(conductance), leak, list(words), wall, tol, max_iterations, backend
     )
     v = v.to(source.dtype)
     return (v, NetworkInfo(iterations, residual)) if return_info else v

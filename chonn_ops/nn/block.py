@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.cell import KirchhoffCell
+from chonn_ops.nn.network_cell import NetworkCell, check_ends
 from chonn_ops.nn.options import CKBOptions
 
 
@@ -18,7 +21,9 @@ class CKB(nn.Module):
         X~ = Norm(X);   u = SiLU(DSConv(W_u X~));   g = SiLU(W_g X~)
         y(1) = K_1(u);  y(r) = K_r(y(r-1)), r = 2..N;   Y = X + P((sum_r y(r)) * g)
 
-    Shape in = shape out: sequences (B, L, dim), or channels-first fields (B, dim, \\*grid).
+    Shape in = shape out: sequences (B, L, dim), or channels-first fields (B, dim, \\*grid). The
+    cells K are scans of lines (`KirchhoffCell`, the paper's) or networks on the grid
+    (`NetworkCell`).
 
     Choices the paper leaves open: the norm takes one mean and variance a sample, over channels and
     positions, which keeps the relative amplitudes of a field (on Darcy flow it beat a LayerNorm
@@ -34,8 +39,8 @@ class CKB(nn.Module):
         Channels of the block.
     spatial_dims : {1, 2, 3}, optional
         Axes of a channels-first field (B, dim, \\*grid). Default: sequences (B, L, dim).
-    order, d_state, expand, norm, directions, termination, topology, stage_input, constrained, \
-    selective_norm, kernel_size, dt_rank, dt_min, dt_max
+    cell, order, networks, selective, d_state, expand, norm, directions, termination, topology, \
+    stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max
         See `CKBOptions`. The order is at least 1 here.
 
     Raises
@@ -50,17 +55,22 @@ class CKB(nn.Module):
     torch.Size([4, 32, 16, 16])
     """
 
+    __constants__ = ("_networks",)  # TorchScript compiles one branch of these only
+
     def __init__(
         self,
         dim: int,
         spatial_dims: int | None = None,
         *,
-        order: int = 2,
+        cell: str = "scan",
+        order: int | None = None,
+        networks: int = 8,
+        selective: bool = True,
         d_state: int = 16,
         expand: int = 1,
-        norm: str = "group",
+        norm: str | None = None,
         directions: str = "axial",
-        termination: str = "matched",
+        termination: str | tuple[str, ...] | None = None,
         topology: str = "series",
         stage_input: str = "chain",
         constrained: bool = True,
@@ -73,13 +83,16 @@ class CKB(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.options = CKBOptions(
-            order=order,
+        options = CKBOptions(
+            cell=cell,
+            order=cast("int", order),
+            networks=networks,
+            selective=selective,
             d_state=d_state,
             expand=expand,
-            norm=norm,
+            norm=cast("str", norm),
             directions=directions,
-            termination=termination,
+            termination=cast("str", termination),
             topology=topology,
             stage_input=stage_input,
             constrained=constrained,
@@ -89,42 +102,37 @@ class CKB(nn.Module):
             dt_min=dt_min,
             dt_max=dt_max,
         )
-        if order < 1:
-            raise ValueError(f"order: expected at least 1 in a CKB, got {order}")
+        self.options = options
+        if options.order < 1:
+            raise ValueError(f"order: expected at least 1 in a CKB, got {options.order}")
         check_least(1, dim=dim)
         if spatial_dims not in (None, 1, 2, 3):
             raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
-        self.dim, self.spatial_dims = dim, spatial_dims
+        axes = spatial_dims or 1
+        check_ends("termination", options.termination, axes)
+        self.dim, self.spatial_dims, self._radius = dim, spatial_dims, kernel_size // 2
         # Beside the options, which TorchScript cannot read.
         self._parallel, self._inject = topology == "parallel", stage_input == "inject"
         inner = expand * dim
         factory = {"device": device, "dtype": dtype}
-        self.norm = _NORMS[norm](dim, **factory)
+        paddings = [_PADDINGS[end] for end in _ends(options.termination, axes)]
+        mixed = len(set(paddings)) > 1
+        self.norm = _NORMS[options.norm](dim, **factory)
         self.in_proj = PositionLinear(dim, 2 * inner, bias=False, **factory)
-        self.depthwise = _CONVS[spatial_dims or 1](
+        self.depthwise = _CONVS[axes](
             inner,
             inner,
             kernel_size,
-            padding=kernel_size // 2,
-            padding_mode=_PADDINGS[termination],
+            padding=0 if mixed else kernel_size // 2,
+            padding_mode="zeros" if mixed else paddings[0],
             groups=inner,
             **factory,
         )
+        self._paddings, self._mixed = paddings, mixed
         self.pointwise = PositionLinear(inner, inner, **factory)
+        self._networks = cell == "network"
         self.cells = nn.ModuleList(
-            KirchhoffCell(
-                inner,
-                d_state,
-                dt_rank=dt_rank,
-                dt_min=dt_min,
-                dt_max=dt_max,
-                directions=directions,
-                termination=termination,
-                constrained=constrained,
-                selective_norm=order > 2 if selective_norm is None else selective_norm,
-                **factory,
-            )
-            for _ in range(order)
+            _build_cell(options, inner, axes, factory) for _ in range(options.order)
         )
         self.out_proj = PositionLinear(inner, dim, **factory) if expand > 1 else nn.Identity()
         self.reset_parameters()
@@ -137,52 +145,83 @@ class CKB(nn.Module):
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Apply the block.
 
         Parameters
         ----------
         x : Tensor, shape (B, L, dim), or (B, dim, \\*grid) with `spatial_dims`
+        spacing, mask : optional
+            Of network cells, see `NetworkCell`.
 
         Returns
         -------
         Tensor, shape of `x`
+
+        Raises
+        ------
+        ValueError
+            If a shape does not fit, or scan cells get a spacing or a mask.
         """
         if not torch.jit.is_scripting():
             self._check(x)
         if self.spatial_dims is None:
-            return x + self.branch(x)
-        return x + self.branch(x.movedim(1, -1)).movedim(-1, 1)
+            return x + self.branch(x, spacing, mask)
+        return x + self.branch(x.movedim(1, -1), spacing, mask).movedim(-1, 1)
 
-    def branch(self, field: Tensor) -> Tensor:
+    def branch(
+        self, field: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """What the block adds to its input, for backbones with residuals of their own.
 
         Parameters
         ----------
         field : Tensor, shape (B, \\*grid, dim)
             Channels-last whatever `spatial_dims`, which is the number of grid axes.
+        spacing, mask : optional
+            Of network cells, see `NetworkCell`.
 
         Returns
         -------
         Tensor, shape of `field`
         """
+        if not self._networks and (spacing is not None or mask is not None):
+            raise ValueError("spacing, mask: expected None, as scan cells have neither")
         u, gate = self.in_proj(self.norm(field)).chunk(2, dim=-1)
-        u = self.depthwise(u.movedim(-1, 1)).movedim(1, -1)
+        if mask is not None:  # the convolution must not see what is outside
+            inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
+            u = u * inside.unsqueeze(-1).to(u.dtype)
+        u = u.movedim(-1, 1)
+        u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
         u = F.silu(self.pointwise(u))
-        return self.out_proj(self.cascade(u) * F.silu(gate))
+        return self.out_proj(self.cascade(u, spacing, mask) * F.silu(gate))
 
-    def cascade(self, u: Tensor) -> Tensor:
+    def cascade(
+        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Sum of all stage outputs for a driving signal of shape (B, \\*grid, expand * dim)."""
         y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
         for stage, cell in enumerate(self.cells):
-            if stage == 0 or self._parallel:
-                y = cell(u)
-            elif self._inject:
-                y = cell(u + y)
+            driven = u
+            if stage > 0 and not self._parallel:
+                driven = u + y if self._inject else y
+            if self._networks:  # noqa: SIM108 - an expression has both for TorchScript
+                y = cell(driven, spacing, mask)
             else:
-                y = cell(y)
+                y = cell(driven)
             total = y if stage == 0 else total + y
         return total
+
+    def _padded(self, field: Tensor) -> Tensor:
+        """The field with what the convolution sees outside, where that differs from axis to axis;
+        else the convolution pads."""
+        axes = len(self._paddings)
+        for axis, mode in enumerate(self._paddings):
+            around = [0, 0] * (axes - 1 - axis) + [self._radius, self._radius] + [0, 0] * axis
+            field = F.pad(field, around, "constant" if mode == "zeros" else mode)
+        return field
 
     def _check(self, x: Tensor) -> None:
         axes = 3 if self.spatial_dims is None else 2 + self.spatial_dims
@@ -191,6 +230,32 @@ class CKB(nn.Module):
             grid = ("H", "W", "T")[: self.spatial_dims or 0]
             expected = ("B", "L", str(self.dim)) if not grid else ("B", str(self.dim), *grid)
             raise ValueError(f"x: expected shape ({', '.join(expected)}), got {tuple(x.shape)}")
+
+
+def _build_cell(options: CKBOptions, dim: int, axes: int, factory: dict) -> nn.Module:
+    if options.cell == "network":
+        return NetworkCell(
+            dim,
+            options.networks,
+            axes,
+            ends=options.termination,
+            selective=options.selective,
+            **factory,
+        )
+    assert isinstance(options.termination, str)
+    bounded = options.order > 2 if options.selective_norm is None else options.selective_norm
+    return KirchhoffCell(
+        dim,
+        options.d_state,
+        dt_rank=options.dt_rank,
+        dt_min=options.dt_min,
+        dt_max=options.dt_max,
+        directions=options.directions,
+        termination=options.termination,
+        constrained=options.constrained,
+        selective_norm=bounded,
+        **factory,
+    )
 
 
 class _FieldNorm(nn.GroupNorm):
@@ -204,10 +269,20 @@ class _FieldNorm(nn.GroupNorm):
         return F.group_norm(field, 1, self.weight, self.bias, self.eps).movedim(1, -1)
 
 
+def _ends(termination: str | tuple[str, ...], axes: int) -> tuple[str, ...]:
+    return (termination,) * axes if isinstance(termination, str) else termination
+
+
 # "open": the scan's mirror image repeats the last point (its way back starts there), as "replicate"
 # does at kernel size 3 and "reflect" never does. "short": the mirror image has the opposite sign,
 # so the wall itself, half a step outside, is at 0; PyTorch pads zeros, but no odd mirror images.
-_PADDINGS = {"matched": "zeros", "ring": "circular", "open": "replicate", "short": "zeros"}
+_PADDINGS = {
+    "matched": "zeros",
+    "ring": "circular",
+    "open": "replicate",
+    "short": "zeros",
+    "wall": "zeros",
+}
 _CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _NORMS = {
     "layer": nn.LayerNorm,

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
-from chonn_ops.scan import DIRECTIONS, TERMINATIONS
+from chonn_ops.nn.network_cell import check_ends
+from chonn_ops.scan import DIRECTIONS
 from chonn_ops.scan._checks import check_modes
 
+CELLS = ("scan", "network")
 NORMS = ("group", "layer", "rms", "none")
 TOPOLOGIES = ("series", "parallel")
 STAGE_INPUTS = ("chain", "inject")
+_BY_CELL: Any = None
+_DEFAULTS = {
+    "scan": {"order": 2, "norm": "group", "termination": "matched"},
+    "network": {"order": 1, "norm": "none", "termination": "wall"},
+}
+# Options that only one kind of cell has.
+_OWN = {
+    "scan": (
+        *("d_state", "directions", "constrained", "selective_norm"),
+        *("dt_rank", "dt_min", "dt_max"),
+    ),
+    "network": ("networks", "selective"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,24 +34,34 @@ class CKBOptions:
 
     Parameters
     ----------
+    cell : {"scan", "network"}
+        The circuit: RC stages along lines (`KirchhoffCell`, the paper's) or resistor networks on
+        the grid (`NetworkCell`). Options of the other kind of cell must keep their defaults.
     order : int
-        Number of cells N. 0 means "no block": backbones then are their plain selves.
+        Number of cells N; 2 by default, 1 for networks. 0 means "no block": backbones then are
+        their plain selves.
+    networks : int
+        Networks of every network cell.
+    selective : bool
+        Whether conductivities and leaks of network cells depend on the features (ablation).
     d_state : int
-        States a channel in every cell.
+        States a channel in every scan cell.
     expand : int
         Width of the evolution branch over the width of the block.
     norm : {"group", "layer", "rms", "none"}
         Norm before the branches: over channels and positions ("group": keeps the relative
-        amplitudes of a field), over channels alone ("layer", "rms") or none.
+        amplitudes of a field), over channels alone ("layer", "rms") or none. "group" by default,
+        none for networks.
     directions : {"raster", "bidirectional", "cross", "axial"}
         How a field becomes scan paths, see `chonn_ops.nn.scan_field`.
-    termination : {"matched", "ring", "open", "short"}
-        What lines do at their ends: silence outside, periodic, even wall (Neumann), odd wall
-        (Dirichlet); see `chonn_ops.nn.scan_field`. The ends are the field's walls for "axial" and
-        for fields with one axis; the other modes have one line from corner to corner. "open" and
-        "short" need both ways of a line: any directions but "raster". The local convolution
-        pads accordingly: zeros, circular, replicate (the even mirror image at `kernel_size` 3),
-        zeros (the value at an odd wall).
+    termination : {"matched", "ring", "open", "short"}, for networks also "wall" and tuples
+        For networks, the ends of the grid, see `NetworkCell`; "wall" by default. For scans,
+        "matched" by default, what lines do at their ends: silence outside, periodic, even wall
+        (Neumann), odd wall (Dirichlet); see `chonn_ops.nn.scan_field`. The ends are the field's
+        walls for "axial" and for fields with one axis; the other modes have one line from corner
+        to corner. "open" and "short" need both ways of a line: any directions but "raster". The
+        local convolution pads accordingly: zeros, circular, replicate (the even mirror image at
+        `kernel_size` 3), zeros (the value at an odd wall).
     topology : {"series", "parallel"}
         Cells one after the other, or side by side on the same input (ablation).
     stage_input : {"chain", "inject"}
@@ -59,12 +85,15 @@ class CKBOptions:
         For values outside these sets; the message states expected and actual.
     """
 
-    order: int = 2
+    cell: str = "scan"
+    order: int = _BY_CELL
+    networks: int = 8
+    selective: bool = True
     d_state: int = 16
     expand: int = 1
-    norm: str = "group"
+    norm: str = _BY_CELL
     directions: str = "axial"
-    termination: str = "matched"
+    termination: str | tuple[str, ...] = _BY_CELL
     topology: str = "series"
     stage_input: str = "chain"
     constrained: bool = True
@@ -75,10 +104,15 @@ class CKBOptions:
     dt_max: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.cell not in CELLS:
+            raise ValueError(f"cell: expected one of {CELLS}, got {self.cell!r}")
+        for name, default in _DEFAULTS[self.cell].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        self._check_cell()
         choices = {
             "norm": NORMS,
             "directions": DIRECTIONS,
-            "termination": TERMINATIONS,
             "topology": TOPOLOGIES,
             "stage_input": STAGE_INPUTS,
         }
@@ -86,8 +120,7 @@ class CKBOptions:
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"{name}: expected one of {tuple(known)}, got {value!r}")
-        check_modes(self.directions, self.termination)
-        least = {"order": 0, "d_state": 1, "expand": 1, "kernel_size": 1}
+        least = {"order": 0, "networks": 1, "d_state": 1, "expand": 1, "kernel_size": 1}
         if self.dt_rank is not None:
             least["dt_rank"] = 1
         for name, bound in least.items():
@@ -96,8 +129,9 @@ class CKBOptions:
                 raise ValueError(f"{name}: expected an integer of at least {bound}, got {value!r}")
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
-        if not isinstance(self.constrained, bool):
-            raise ValueError(f"constrained: expected a bool, got {self.constrained!r}")
+        for name in ("constrained", "selective"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}: expected a bool, got {getattr(self, name)!r}")
         if not isinstance(self.selective_norm, bool | None):
             raise ValueError(
                 f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
@@ -110,6 +144,24 @@ class CKBOptions:
             raise ValueError(
                 f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
             )
+
+    def _check_cell(self) -> None:
+        """No option of the other kind of cell, and ends that this kind has."""
+        (other,) = set(CELLS) - {self.cell}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in _OWN[other]:
+            value = getattr(self, name)
+            if value != defaults[name]:
+                raise ValueError(
+                    f"{name}: expected its default {defaults[name]!r} with cell={self.cell!r}, "
+                    f"whose cells have none, got {value!r}"
+                )
+        if self.cell == "network":
+            ends = check_ends("termination", self.termination)
+            if not isinstance(self.termination, str):  # a list, as files of settings have
+                object.__setattr__(self, "termination", ends)
+        else:
+            check_modes(self.directions, cast("str", self.termination))
 
 
 def options_or_defaults(ckb: CKBOptions | None) -> CKBOptions:

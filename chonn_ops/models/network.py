@@ -1,0 +1,245 @@
+"""Operator networks whose points see each other through Kirchhoff networks alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.models._blocks import build_ckb
+from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._linear import PositionLinear
+from chonn_ops.nn.network_cell import check_geometry
+
+
+class _CHONNNetwork(nn.Module):
+    """The model in any number of dimensions; see `CHONNNetwork2d`."""
+
+    axes: ClassVar[int]
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 24,
+        depth: int = 2,
+        *,
+        mlp_ratio: int = 2,
+        patch: int = 1,
+        coordinates: bool = True,
+        lengths: float | Sequence[float] = 1.0,
+        ckb: CKBOptions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(
+            1,
+            in_channels=in_channels,
+            out_channels=out_channels,
+            width=width,
+            depth=depth,
+            mlp_ratio=mlp_ratio,
+            patch=patch,
+        )
+        ckb = CKBOptions(cell="network") if ckb is None else ckb
+        if not isinstance(ckb, CKBOptions) or ckb.cell != "network":
+            raise ValueError(f"ckb: expected CKBOptions(cell='network', ...) or None, got {ckb!r}")
+        sizes = (lengths,) * self.axes if isinstance(lengths, (int, float)) else tuple(lengths)
+        if len(sizes) != self.axes or not all(0 < length < math.inf for length in sizes):
+            raise ValueError(
+                f"lengths: expected a number > 0, or {self.axes} of them, got {lengths!r}"
+            )
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.patch, self.coordinates = patch, coordinates
+        self.lengths = tuple(float(length) for length in sizes)
+        factory = {"device": device, "dtype": dtype}
+        points = patch**self.axes
+        inputs = in_channels * points + (self.axes if coordinates else 0)
+        self.lift = PositionLinear(inputs, width, **factory)
+        blocks, pointwise = [], []
+        for _ in range(depth):
+            if ckb.order:
+                blocks.append(build_ckb(width, self.axes, ckb, device, dtype))
+            pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
+        self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
+        self.head = PositionLinear(width, out_channels * points, **factory)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Map fields to fields.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, in_channels, \\*grid)
+            The grid a multiple of `patch`.
+        spacing : sequence of float, one an axis, optional
+            Distance of the points, in the unit of `lengths`. Default: ``lengths / grid``.
+        mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
+            Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
+
+        Returns
+        -------
+        Tensor, shape (B, out_channels, \\*grid)
+
+        Raises
+        ------
+        ValueError
+            For another number of axes or channels, a grid that the patches do not tile, or a
+            spacing or mask that does not fit.
+        """
+        grid = x.shape[2:]
+        if (
+            x.ndim != self.axes + 2
+            or x.shape[1] != self.in_channels
+            or any(n % self.patch for n in grid)
+        ):
+            names = ", ".join(("H", "W", "T")[: self.axes])
+            multiples = "" if self.patch == 1 else f", sizes multiples of {self.patch}"
+            raise ValueError(
+                f"x: expected shape (B, {self.in_channels}, {names}){multiples}, "
+                f"got {tuple(x.shape)}"
+            )
+        check_geometry((x.shape[0], *grid), spacing, mask)
+        if mask is not None and self.patch > 1:
+            raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
+        if spacing is None:
+            spacing = [length / n for length, n in zip(self.lengths, grid, strict=True)]
+        steps = [self.patch * step for step in spacing]
+        outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
+        if outside is not None:  # whatever is written there, a NaN too
+            x = x.masked_fill(outside[:, None], 0)
+        h = self._patches(x.movedim(1, -1))
+        if self.coordinates:
+            h = torch.cat((h, self._coordinates(h)), dim=-1)
+        h = self.lift(h)
+        for layer, pointwise in enumerate(self.pointwise):
+            if len(self.blocks):
+                h = h + self.blocks[layer].branch(h, steps, mask)
+            h = h + pointwise(h, mask)
+        y = self._points(self.head(h)).movedim(-1, 1)
+        return y if outside is None else y.masked_fill(outside[:, None], 0)
+
+    def _coordinates(self, field: Tensor) -> Tensor:
+        """Centres of the cells, -1/2 to 1/2 from wall to wall."""
+        axes = [
+            (torch.arange(n, device=field.device, dtype=field.dtype) + 0.5) / n - 0.5
+            for n in field.shape[1:-1]
+        ]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(
+            len(field), *field.shape[1:-1], -1
+        )
+
+    def _patches(self, field: Tensor) -> Tensor:
+        """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""
+        if self.patch == 1:
+            return field
+        axes = self.axes
+        for axis in range(axes):
+            field = field.unflatten(2 * axis + 1, (-1, self.patch))
+        grid, places = range(1, 2 * axes, 2), range(2, 2 * axes + 1, 2)
+        return field.permute(0, *grid, *places, 2 * axes + 1).flatten(axes + 1)
+
+    def _points(self, field: Tensor) -> Tensor:
+        """The inverse of `_patches`, for the output's channels."""
+        if self.patch == 1:
+            return field
+        axes = self.axes
+        field = field.unflatten(-1, (*(self.patch,) * axes, self.out_channels))
+        order = [place for axis in range(1, axes + 1) for place in (axis, axes + axis)]
+        field = field.permute(0, *order, 2 * axes + 1)
+        for axis in range(axes):
+            field = field.flatten(axis + 1, axis + 2)
+        return field
+
+
+class CHONNNetwork1d(_CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, N): on a line, elimination solves the networks."""
+
+    axes = 1
+
+
+class CHONNNetwork2d(_CHONNNetwork):
+    """Neural operator whose only spatial coupling is circuits solved on the grid.
+
+    A pointwise embedding; `depth` layers of a `CKB` with `NetworkCell` and a pointwise network,
+    both residual; a pointwise readout. All that reaches over more than a point are finite volumes
+    in units of the domain, so trained weights are asked on any grid, any shape of cell and, by
+    `mask`, any domain. The cell-centred coordinates, -1/2 to 1/2, are additional inputs.
+
+    Not in the CHONN paper, whose circuits are lines.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Channels of input and output fields.
+    width : int
+        Hidden channels.
+    depth : int
+        Layers.
+    mlp_ratio : int
+        Hidden channels of the pointwise networks over `width`.
+    patch : int
+        Points along the edge of a patch that share a node: the way to large grids. 1: every point.
+    coordinates : bool
+        Whether the model gets the coordinates; without, it is equivariant to shifts wherever its
+        ends are ("ring").
+    lengths : float or sequence of float, one an axis
+        Size of the domain, to tell the spacing from a grid; the unit box by default.
+    ckb : CKBOptions, optional
+        Options of the blocks, with ``cell="network"``.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, lengths not above 0, or options of another cell.
+
+    Examples
+    --------
+    >>> model = CHONNNetwork2d(1, 1)
+    >>> model(torch.randn(4, 1, 32, 48)).shape
+    torch.Size([4, 1, 32, 48])
+    """
+
+    axes = 2
+
+
+class CHONNNetwork3d(_CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, H, W, T)."""
+
+    axes = 3
+
+
+class _Pointwise(nn.Module):
+    """What a two-layer network adds at every point, after a norm over the domain."""
+
+    def __init__(self, width: int, hidden: int, factory: dict) -> None:
+        super().__init__()
+        self.expand = PositionLinear(width, hidden, **factory)
+        self.contract = PositionLinear(hidden, width, **factory)
+
+    def forward(self, field: Tensor, mask: Tensor | None) -> Tensor:
+        return self.contract(F.gelu(self.expand(_normalised(field, mask))))
+
+
+def _normalised(field: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean 0 and variance 1 over a sample's channels and the points of its domain."""
+    if mask is None:
+        return F.layer_norm(field, field.shape[1:])
+    inside = (mask if mask.dim() == field.dim() - 1 else mask[None])[..., None].to(field.dtype)
+    axes = list(range(1, field.dim()))
+    count = inside.sum(axes, keepdim=True) * field.shape[-1]
+    mean = (field * inside).sum(axes, keepdim=True) / count
+    centred = (field - mean) * inside
+    variance = centred.square().sum(axes, keepdim=True) / count
+    return centred * torch.rsqrt(variance + 1e-5)

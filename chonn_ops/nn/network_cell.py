@@ -1,0 +1,291 @@
+"""The network cell: Kirchhoff's current law at every node of the grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.network import ENDS, edge_conductance
+from chonn_ops.network._conductance import edges, face_area, wall_leak
+from chonn_ops.network._network import solve_checked
+from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._linear import PositionLinear
+
+CELL_ENDS = ("wall", *ENDS)
+# Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
+_CONDUCTIVITY_SPAN = (-1.0, 3.0)
+_LEAK = -3.0
+_COEFFICIENT_SCALE = 0.3
+
+
+class NetworkCell(nn.Module):
+    r"""Resistor networks on the grid, one a channel, made of the features and solved exactly.
+
+    At every node p with neighbours q::
+
+        k, l, s = softplus(W_k u + b_k), softplus(W_l u + b_l), W_s u + b_s
+        sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V
+        y = W_c v + d u
+
+    where g is the harmonic mean of both nodes' conductivities k times face area over distance, and
+    V the volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s`
+    (see `chonn_ops.edge_conductance`). So the cell belongs to a domain and not to a grid: on a
+    finer one its output converges with the second order of the spacing. The matrix is an M-matrix
+    whatever u is: :math:`|v| \le \max|s| / \min l`.
+
+    A cell is solved to `tol`, with one more solve for the gradient. What it starts as:
+    conductivities spread over a decade from network to network, leaks that screen potentials over
+    a fifth to a half of the domain, walls about as good as a short, readout and skip as a scan
+    cell's.
+
+    Parameters
+    ----------
+    dim : int
+        Channels D of the features.
+    networks : int
+        Networks m.
+    spatial_dims : {1, 2, 3}
+        Axes of the grid.
+    ends : {"wall", "open", "short", "ring", "matched"} or a sequence of them, one an axis
+        What the ends of an axis are: a wall with a learned conductance an area to ground (a Robin
+        boundary), or see `chonn_ops.kirchhoff_network`. With a mask the faces towards missing
+        nodes are what the ends of their axis are, but never "ring" or "matched": "open" then.
+    selective : bool
+        Whether conductivity and leak depend on the features; else each network has one of each.
+    tol : float
+        Relative residual at which the solve stops.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, unknown ends or a `tol` not between 0 and 1.
+
+    References
+    ----------
+    C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE Trans.
+    Circuits and Systems 22 (1975). The cell is this package's own; it takes the scan's place in
+    the CHONN paper's block.
+
+    Examples
+    --------
+    >>> cell = NetworkCell(24, networks=8)
+    >>> cell(torch.randn(4, 32, 32, 24)).shape
+    torch.Size([4, 32, 32, 24])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        networks: int = 8,
+        spatial_dims: int = 2,
+        *,
+        ends: str | tuple[str, ...] = "wall",
+        selective: bool = True,
+        tol: float = 1e-4,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(1, dim=dim, networks=networks)
+        if spatial_dims not in (1, 2, 3):
+            raise ValueError(f"spatial_dims: expected 1, 2 or 3, got {spatial_dims!r}")
+        if not 0 < tol < 1:
+            raise ValueError(f"tol: expected above 0 and below 1, got {tol}")
+        self.dim, self.networks, self.spatial_dims = dim, networks, spatial_dims
+        self.ends = list(check_ends("ends", ends, spatial_dims))
+        self.selective, self.tol = selective, tol
+        # Attributes, since TorchScript knows no globals. Conductivities and leaks below the floor
+        # would only make the solve harder; the unit box is 16 units of length of the networks, in
+        # which the initial numbers start well.
+        self._floor, self._unit, self._max_iterations = 1e-3, 16.0, 100
+        factory = {"device": device, "dtype": dtype}
+        # Rows: sources, then conductivities and leaks, which are `coefficient_bias` alone if fixed.
+        self.proj = PositionLinear(dim, 3 * networks if selective else networks, **factory)
+        self.coefficient_bias = (
+            None if selective else nn.Parameter(torch.empty(2 * networks, **factory))
+        )
+        self.readout = PositionLinear(networks, dim, bias=False, **factory)
+        self.skip_param = nn.Parameter(torch.empty(dim, **factory))
+        # log of the conductance an area, the same at both ends of all axes.
+        self.wall_param = (
+            nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
+        )
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw fresh initial parameters."""
+        m = self.networks
+        nn.init.normal_(self.proj.weight, std=self.dim**-0.5)
+        self.proj.weight[m:].mul_(_COEFFICIENT_SCALE)
+        nn.init.zeros_(self.proj.bias)
+        rates = self.proj.bias[m:] if self.coefficient_bias is None else self.coefficient_bias
+        rates[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
+        rates[m:] = _LEAK
+        nn.init.normal_(self.readout.weight, std=m**-0.5)
+        nn.init.ones_(self.skip_param)
+        if self.wall_param is not None:
+            nn.init.zeros_(self.wall_param)
+
+    def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the features make of the networks, in float32 at least.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, \\*grid, D)
+
+        Returns
+        -------
+        conductivity : Tensor, shape (B, \\*grid, m)
+            > 0, a length being a sixteenth of the domain's unit.
+        leak, source : Tensor, shape (B, \\*grid, m)
+            Densities: of a cell of unit volume; the leak > 0.
+        """
+        m = self.networks
+        if self.coefficient_bias is None:
+            source, conductivity, leak = self.proj(u).split([m, m, m], dim=-1)
+        else:
+            source = self.proj(u)
+            shape = [*u.shape[:-1], 2 * m]
+            conductivity, leak = self.coefficient_bias.expand(shape).chunk(2, dim=-1)
+        wide = torch.promote_types(source.dtype, torch.float32)
+        conductivity = F.softplus(conductivity.to(wide)) + self._floor
+        leak = F.softplus(leak.to(wide)) + self._floor
+        return conductivity, leak, source.to(wide)
+
+    def forward(
+        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Solve the networks of a channels-last field.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, \\*grid, D)
+        spacing : sequence of float, one an axis, optional
+            Distance of the nodes. Default: 1 / n, the unit box.
+        mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
+            Which nodes exist; the others have potential 0, and nothing flows to them.
+
+        Returns
+        -------
+        Tensor, shape of `u`
+
+        Raises
+        ------
+        ValueError
+            If shape, spacing or mask do not fit.
+        """
+        if not torch.jit.is_scripting():
+            self._check(u, spacing, mask)
+        v = self.potentials(u, spacing, mask)
+        y = self.readout(v.to(self.readout.weight.dtype))
+        return y + self.skip_param * u.to(y.dtype)
+
+    def potentials(
+        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """The networks' potentials, shape (B, \\*grid, m); arguments as `forward`."""
+        conductivity, leak, source = self.coefficients(u)
+        if spacing is None:
+            spacing = [1.0 / n for n in u.shape[1:-1]]
+        steps = [self._unit * float(step) for step in spacing]
+        volume = 1.0
+        for step in steps:
+            volume *= step
+        leak, source = leak * volume, source * volume
+        if mask is not None:
+            if torch.jit.is_scripting():
+                raise ValueError("mask: expected None in TorchScript")
+            else:
+                return self._masked(conductivity, leak, source, steps, mask)
+        ring = [end == "ring" for end in self.ends]
+        wall = None if self.wall_param is None else self._wall(self.wall_param, steps)
+        v, _, _ = solve_checked(
+            source,
+            edges(conductivity, steps, ring),
+            leak,
+            ["open" if end == "wall" else end for end in self.ends],
+            wall,
+            self.tol,
+            self._max_iterations,
+            None,
+        )
+        return v
+
+    def _wall(self, wall_param: Tensor, steps: list[float]) -> Tensor:
+        """Conductances of the learned walls, (axes, 2, m): 0 at other ends."""
+        wall = torch.exp(wall_param.to(torch.promote_types(wall_param.dtype, torch.float32)))
+        faces: list[Tensor] = []
+        for axis, end in enumerate(self.ends):
+            faces.append(wall * (face_area(steps, axis) if end == "wall" else 0.0))
+        return torch.stack(faces).unsqueeze(1).expand(-1, 2, -1)
+
+    def _masked(
+        self, conductivity: Tensor, leak: Tensor, source: Tensor, steps: list[float], mask: Tensor
+    ) -> Tensor:
+        exists = (mask if mask.dim() == conductivity.dim() - 1 else mask[None])[..., None]
+        leak, source = torch.where(exists, leak, 0), torch.where(exists, source, 0)
+        closed = [end in ("wall", "short") for end in self.ends]
+        ring = ["ring" if end == "ring" else "open" for end in self.ends]
+        if any(closed):
+            # Faces to missing nodes and ends of the grid at once: the operator's own "short" takes
+            # the edge next to an end for the conductivity there, which a mask may have cut.
+            wall = torch.full((len(steps), self.networks), torch.inf, device=leak.device)
+            if self.wall_param is not None:
+                learned = [axis for axis, end in enumerate(self.ends) if end == "wall"]
+                wall[learned] = torch.exp(self.wall_param.float())
+            walls = ["short" if c else word for c, word in zip(closed, ring, strict=True)]
+            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=walls, wall=wall)
+        ends = ["open" if c else end for c, end in zip(closed, self.ends, strict=True)]
+        g = edge_conductance(conductivity, steps, mask=exists, ends=ends)
+        v, _, _ = solve_checked(
+            source, list(g), leak, ends, None, self.tol, self._max_iterations, None
+        )
+        return v
+
+    def _check(self, u: Tensor, spacing: Sequence[float] | None, mask: Tensor | None) -> None:
+        axes = self.spatial_dims
+        if u.dim() != axes + 2 or u.shape[-1] != self.dim:
+            grid = ", ".join(("H", "W", "T")[:axes])
+            raise ValueError(f"u: expected shape (B, {grid}, {self.dim}), got {tuple(u.shape)}")
+        check_geometry(u.shape[:-1], spacing, mask)
+
+    def extra_repr(self) -> str:
+        return (
+            f"dim={self.dim}, networks={self.networks}, spatial_dims={self.spatial_dims}, "
+            f"ends={tuple(self.ends)}, selective={self.selective}, tol={self.tol:g}"
+        )
+
+
+def check_ends(name: str, ends: str | Sequence[str], axes: int | None = None) -> tuple[str, ...]:
+    """One known word an axis; for any number of axes by default."""
+    words = (ends,) * (axes or 1) if isinstance(ends, str) else tuple(ends or ())
+    count = len(words) if axes is None else axes
+    if not words or len(words) != count or not all(word in CELL_ENDS for word in words):
+        several = "" if axes is None else f" {axes}"
+        raise ValueError(
+            f"{name}: expected one of {CELL_ENDS}, or{several} of them (one an axis), got {ends!r}"
+        )
+    return words
+
+
+def check_geometry(
+    fields: Sequence[int], spacing: Sequence[float] | None, mask: Tensor | None
+) -> None:
+    """Spacing and mask for fields of shape (B, \\*grid)."""
+    grid = tuple(fields[1:])
+    if spacing is not None and (
+        len(spacing) != len(grid) or not all(0 < step < math.inf for step in spacing)
+    ):
+        raise ValueError(f"spacing: expected {len(grid)} numbers > 0, got {spacing!r}")
+    if mask is not None and (
+        mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(fields))
+    ):
+        raise ValueError(
+            f"mask: expected torch.bool of shape {grid} or {tuple(fields)}, "
+            f"got {mask.dtype} of {tuple(mask.shape)}"
+        )
