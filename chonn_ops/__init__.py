@@ -19,6 +19,7 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
     CNOUNet,
+    grid_spacing,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
@@ -44,6 +45,7 @@ __all__ = [
     "KirchhoffCell",
     "NetworkCell",
     "edge_conductance",
+    "grid_spacing",
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",

@@ -65,7 +65,7 @@ def grid_spacing(grid: Tensor) -> list[float]:
     first, axes = grid[0].detach(), grid.shape[-1]
     steps = []
     for axis in range(axes):
-        line = first[..., axis].movedim(axis, 0).flatten(1)[:, 0]
+        line = first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0]
         step = abs(float(line[1] - line[0])) if len(line) > 1 else 0.0
         steps.append(step if step > 0 else 1 / len(line))
     longest = max(n * step for n, step in zip(first.shape, steps, strict=False))

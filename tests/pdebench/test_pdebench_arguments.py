@@ -18,6 +18,7 @@ def runner(config):
     [
         ({"order": 3}, "ckb.order"),
         ({"directions": "cross"}, "ckb.directions"),
+        ({"cell": "scan"}, "ckb.cell"),
         ({"ckb_order": 3}, "ckb.order"),
         ({"cbk": {"order": 3}}, "ckb"),
         ({"epoch": 3}, "epochs"),

@@ -40,12 +40,12 @@ class HostModel:
     defaults : mapping
         The known options and their defaults. Other options are errors; those that differ from
         their default become part of the names of the results.
+    check : callable, optional
+        ``check(options)`` raises ValueError for bad values, before any data is read.
     defaults_beside : callable, optional
         ``defaults_beside(options)`` returns the defaults that hold where these options are set,
         for models where one option changes the defaults of others; same keys as `defaults`, which
         hold where nothing is set.
-    check : callable, optional
-        ``check(options)`` raises ValueError for bad values, before any data is read.
 
     Examples
     --------
@@ -66,8 +66,8 @@ class HostModel:
     build: Callable[[int, Mapping[str, Any], Mapping[str, Any]], nn.Module]
     options_key: str = "ckb"
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     check: Callable[[Mapping[str, Any]], None] | None = None
+    defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -75,5 +75,8 @@ class HostModel:
 
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, of those that the user set."""
-        beside = self.defaults if self.defaults_beside is None else self.defaults_beside(options)
-        return {**beside, **options}
+        return {**self.defaults_of(options), **options}
+
+    def defaults_of(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The defaults that hold beside the options that the user set."""
+        return self.defaults if self.defaults_beside is None else self.defaults_beside(options)
