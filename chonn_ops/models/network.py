@@ -229,7 +229,7 @@ class _Pointwise(nn.Module):
         self.contract = PositionLinear(hidden, width, **factory)
 
     def forward(self, field: Tensor, mask: Tensor | None) -> Tensor:
-        return self.contract(F.gelu(self.expand(_normalised(field, mask))))
+        return self.contract(F.silu(self.expand(_normalised(field, mask))))
 
 
 def _normalised(field: Tensor, mask: Tensor | None) -> Tensor:

@@ -147,6 +147,22 @@ def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
     return found
 
 
+def end_walls(k: Tensor, steps: list[float], closed: list[bool], wall: Tensor | None) -> Tensor:
+    """`wall_leak` at the ends of the grid's closed axes; TorchScript knows it."""
+    total = torch.zeros_like(k)
+    for axis, step in enumerate(steps):
+        if not closed[axis]:
+            continue
+        dim, n = axis + 1, k.shape[axis + 1]
+        for node in (0, n - 1):
+            face = k.narrow(dim, node, 1) * (2 / step)
+            if wall is not None:
+                face = wall_in_series(face, wall[axis])
+            face = face * face_area(steps, axis)
+            total = total + F.pad(face, [0, 0] * (k.dim() - dim - 1) + [node, n - 1 - node])
+    return total
+
+
 def wall_leak(
     conductivity: Tensor,
     spacing: Spacing = 1.0,
@@ -197,8 +213,10 @@ def wall_leak(
         if wall.shape not in ((C,), (axes, C)):
             raise error("wall", f"shape (C,) = {(C,)} or (axes, C) = {(axes, C)}", wall.shape)
         wall = wall.to(k.dtype).expand(axes, C)
-    exists = torch.ones((), dtype=torch.bool, device=k.device) if mask is None else mask
-    exists = exists.expand(k.shape)
+    if mask is None:
+        closed = [end == "short" for end in words]
+        return end_walls(k, steps, closed, wall).to(conductivity.dtype)
+    exists = mask.expand(k.shape)
     total = torch.zeros_like(k)
     for axis, end in enumerate(words):
         dim, n = axis + 1, k.shape[axis + 1]
@@ -207,7 +225,9 @@ def wall_leak(
             neighbour = exists.roll(way, dim)
             if end != "ring":
                 neighbour = torch.where(_index(k, axis) == edge, end == "open", neighbour)
-            faces = faces + torch.where(neighbour, 0, face_area(steps, axis))
-        half = k * (2 / steps[axis])
-        total = total + faces * (half if wall is None else wall_in_series(half, wall[axis]))
+            faces = faces + (~neighbour).to(k.dtype)
+        face = k * (2 / steps[axis])
+        if wall is not None:
+            face = wall_in_series(face, wall[axis])
+        total = total + faces * (face * face_area(steps, axis))
     return total.to(conductivity.dtype)

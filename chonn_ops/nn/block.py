@@ -118,7 +118,11 @@ class CKB(nn.Module):
         paddings = [_PADDINGS[end] for end in _ends(options.termination, axes)]
         mixed = len(set(paddings)) > 1
         self.norm = _NORMS[options.norm](dim, **factory)
-        self.in_proj = PositionLinear(dim, 2 * inner, bias=False, **factory)
+        self._networks = cell == "network"
+        # Networks are read where they are gated, so P is what returns to the block's channels.
+        outputs = networks if self._networks else inner
+        self._split = [inner, outputs]
+        self.in_proj = PositionLinear(dim, inner + outputs, bias=False, **factory)
         self.depthwise = _CONVS[axes](
             inner,
             inner,
@@ -130,11 +134,16 @@ class CKB(nn.Module):
         )
         self._paddings, self._mixed = paddings, mixed
         self.pointwise = PositionLinear(inner, inner, **factory)
-        self._networks = cell == "network"
+        later = inner  # channels that drive the second cell
+        if self._networks and topology == "series":
+            later = inner + networks if stage_input == "inject" else networks
         self.cells = nn.ModuleList(
-            _build_cell(options, inner, axes, factory) for _ in range(options.order)
+            _build_cell(options, later if stage else inner, axes, factory)
+            for stage in range(options.order)
         )
-        self.out_proj = PositionLinear(inner, dim, **factory) if expand > 1 else nn.Identity()
+        self.out_proj: nn.Module = nn.Identity()
+        if self._networks or expand > 1:
+            self.out_proj = PositionLinear(outputs, dim, **factory)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -189,27 +198,34 @@ class CKB(nn.Module):
         """
         if not self._networks and (spacing is not None or mask is not None):
             raise ValueError("spacing, mask: expected None, as scan cells have neither")
-        u, gate = self.in_proj(self.norm(field)).chunk(2, dim=-1)
+        u, gate = self.in_proj(self.norm(field)).split(self._split, dim=-1)
         if mask is not None:  # the convolution must not see what is outside
             inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
             u = u * inside.unsqueeze(-1).to(u.dtype)
         u = u.movedim(-1, 1)
         u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
-        u = F.silu(self.pointwise(u))
-        return self.out_proj(self.cascade(u, spacing, mask) * F.silu(gate))
+        u = self.pointwise(u)
+        if not self._networks:  # whose sources are linear in u; only their coefficients are not
+            u = F.silu(u)
+        else:  # SiLU of a slice of few channels takes ten times as long on the CPU
+            gate = gate.contiguous()
+        return self.out_proj(self.cascade(u, spacing, mask).to(gate.dtype) * F.silu(gate))
 
     def cascade(
         self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Sum of all stage outputs for a driving signal of shape (B, \\*grid, expand * dim)."""
+        """Sum of all stage outputs for a driving signal of shape (B, \\*grid, expand * dim): of
+        these channels, or one a network."""
         y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
         for stage, cell in enumerate(self.cells):
             driven = u
-            if stage > 0 and not self._parallel:
-                driven = u + y if self._inject else y
-            if self._networks:  # noqa: SIM108 - an expression has both for TorchScript
+            if self._networks:
+                if stage > 0 and not self._parallel:  # "u + y" by one linear map of both
+                    driven = torch.cat((u, y.to(u.dtype)), -1) if self._inject else y.to(u.dtype)
                 y = cell(driven, spacing, mask)
             else:
+                if stage > 0 and not self._parallel:
+                    driven = u + y if self._inject else y
                 y = cell(driven)
             total = y if stage == 0 else total + y
         return total

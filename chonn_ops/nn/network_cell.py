@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.network import ENDS, edge_conductance
-from chonn_ops.network._conductance import edges, face_area, wall_leak
+from chonn_ops.network._conductance import edges, end_walls, wall_leak
 from chonn_ops.network._network import solve_checked
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
@@ -20,6 +20,8 @@ CELL_ENDS = ("wall", *ENDS)
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
 _LEAK = -3.0
 _COEFFICIENT_SCALE = 0.3
+# log of a conductance: 20 in units in which a node of a 64-point grid has a half edge of 8 to 80.
+_WALL = 3.0
 
 
 class NetworkCell(nn.Module):
@@ -27,9 +29,8 @@ class NetworkCell(nn.Module):
 
     At every node p with neighbours q::
 
-        k, l, s = softplus(W_k u + b_k), softplus(W_l u + b_l), W_s u + b_s
+        k, l = softplus(W_k SiLU(u) + b_k), softplus(W_l SiLU(u) + b_l);  s = W_s u + b_s
         sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V
-        y = W_c v + d u
 
     where g is the harmonic mean of both nodes' conductivities k times face area over distance, and
     V the volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s`
@@ -39,8 +40,7 @@ class NetworkCell(nn.Module):
 
     A cell is solved to `tol`, with one more solve for the gradient. What it starts as:
     conductivities spread over a decade from network to network, leaks that screen potentials over
-    a fifth to a half of the domain, walls about as good as a short, readout and skip as a scan
-    cell's.
+    a fifth to a half of the domain, walls about as good as a short.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class NetworkCell(nn.Module):
     --------
     >>> cell = NetworkCell(24, networks=8)
     >>> cell(torch.randn(4, 32, 32, 24)).shape
-    torch.Size([4, 32, 32, 24])
+    torch.Size([4, 32, 32, 8])
     """
 
     def __init__(
@@ -103,13 +103,12 @@ class NetworkCell(nn.Module):
         # which the initial numbers start well.
         self._floor, self._unit, self._max_iterations = 1e-3, 16.0, 100
         factory = {"device": device, "dtype": dtype}
-        # Rows: sources, then conductivities and leaks, which are `coefficient_bias` alone if fixed.
-        self.proj = PositionLinear(dim, 3 * networks if selective else networks, **factory)
-        self.coefficient_bias = (
-            None if selective else nn.Parameter(torch.empty(2 * networks, **factory))
+        self.source_proj = PositionLinear(dim, networks, **factory)
+        # Conductivities, then leaks; the bias alone where they are the same everywhere.
+        self.coefficient_proj = (
+            PositionLinear(dim, 2 * networks, bias=False, **factory) if selective else None
         )
-        self.readout = PositionLinear(networks, dim, bias=False, **factory)
-        self.skip_param = nn.Parameter(torch.empty(dim, **factory))
+        self.coefficient_bias = nn.Parameter(torch.empty(2 * networks, **factory))
         # log of the conductance an area, the same at both ends of all axes.
         self.wall_param = (
             nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
@@ -120,16 +119,14 @@ class NetworkCell(nn.Module):
     def reset_parameters(self) -> None:
         """Draw fresh initial parameters."""
         m = self.networks
-        nn.init.normal_(self.proj.weight, std=self.dim**-0.5)
-        self.proj.weight[m:].mul_(_COEFFICIENT_SCALE)
-        nn.init.zeros_(self.proj.bias)
-        rates = self.proj.bias[m:] if self.coefficient_bias is None else self.coefficient_bias
-        rates[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
-        rates[m:] = _LEAK
-        nn.init.normal_(self.readout.weight, std=m**-0.5)
-        nn.init.ones_(self.skip_param)
+        nn.init.normal_(self.source_proj.weight, std=self.dim**-0.5)
+        nn.init.zeros_(self.source_proj.bias)
+        if self.coefficient_proj is not None:
+            nn.init.normal_(self.coefficient_proj.weight, std=_COEFFICIENT_SCALE * self.dim**-0.5)
+        self.coefficient_bias[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
+        self.coefficient_bias[m:] = _LEAK
         if self.wall_param is not None:
-            nn.init.zeros_(self.wall_param)
+            nn.init.constant_(self.wall_param, _WALL)
 
     def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What the features make of the networks, in float32 at least.
@@ -145,16 +142,15 @@ class NetworkCell(nn.Module):
         leak, source : Tensor, shape (B, \\*grid, m)
             Densities: of a cell of unit volume; the leak > 0.
         """
-        m = self.networks
-        if self.coefficient_bias is None:
-            source, conductivity, leak = self.proj(u).split([m, m, m], dim=-1)
-        else:
-            source = self.proj(u)
-            shape = [*u.shape[:-1], 2 * m]
-            conductivity, leak = self.coefficient_bias.expand(shape).chunk(2, dim=-1)
+        source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        conductivity = F.softplus(conductivity.to(wide)) + self._floor
-        leak = F.softplus(leak.to(wide)) + self._floor
+        raw = self.coefficient_bias.to(wide)
+        if self.coefficient_proj is not None:
+            raw = raw + self.coefficient_proj(F.silu(u))
+        rates = F.softplus(raw) + self._floor
+        if self.coefficient_proj is None:
+            rates = rates.expand([*u.shape[:-1], -1])
+        conductivity, leak = rates.chunk(2, dim=-1)
         return conductivity, leak, source.to(wide)
 
     def forward(
@@ -172,7 +168,8 @@ class NetworkCell(nn.Module):
 
         Returns
         -------
-        Tensor, shape of `u`
+        Tensor, shape (B, \\*grid, m)
+            Potentials, in float32 at least.
 
         Raises
         ------
@@ -181,14 +178,6 @@ class NetworkCell(nn.Module):
         """
         if not torch.jit.is_scripting():
             self._check(u, spacing, mask)
-        v = self.potentials(u, spacing, mask)
-        y = self.readout(v.to(self.readout.weight.dtype))
-        return y + self.skip_param * u.to(y.dtype)
-
-    def potentials(
-        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """The networks' potentials, shape (B, \\*grid, m); arguments as `forward`."""
         conductivity, leak, source = self.coefficients(u)
         if spacing is None:
             spacing = [1.0 / n for n in u.shape[1:-1]]
@@ -202,27 +191,33 @@ class NetworkCell(nn.Module):
                 raise ValueError("mask: expected None in TorchScript")
             else:
                 return self._masked(conductivity, leak, source, steps, mask)
-        ring = [end == "ring" for end in self.ends]
-        wall = None if self.wall_param is None else self._wall(self.wall_param, steps)
+        closed = [end in ("wall", "short") for end in self.ends]
+        if "wall" in self.ends or "short" in self.ends:
+            leak = leak + end_walls(conductivity, steps, closed, self._walls(conductivity))
         v, _, _ = solve_checked(
             source,
-            edges(conductivity, steps, ring),
+            edges(conductivity, steps, [end == "ring" for end in self.ends]),
             leak,
-            ["open" if end == "wall" else end for end in self.ends],
-            wall,
+            self._operator_ends(),
+            None,
             self.tol,
             self._max_iterations,
             None,
         )
         return v
 
-    def _wall(self, wall_param: Tensor, steps: list[float]) -> Tensor:
-        """Conductances of the learned walls, (axes, 2, m): 0 at other ends."""
-        wall = torch.exp(wall_param.to(torch.promote_types(wall_param.dtype, torch.float32)))
-        faces: list[Tensor] = []
-        for axis, end in enumerate(self.ends):
-            faces.append(wall * (face_area(steps, axis) if end == "wall" else 0.0))
-        return torch.stack(faces).unsqueeze(1).expand(-1, 2, -1)
+    def _operator_ends(self) -> list[str]:
+        """The ends that are left to the operator. Its own "short" takes the edge next to an end for
+        the conductivity there; finite volumes take the node's, and a mask may have cut the edge."""
+        return ["open" if end in ("wall", "short") else end for end in self.ends]
+
+    def _walls(self, like: Tensor) -> Tensor | None:
+        """Conductances of the walls an area, (axes, m): infinite where they are shorts."""
+        if self.wall_param is None:
+            return None
+        learned = torch.exp(self.wall_param.to(like.dtype))
+        short = torch.full_like(learned, float("inf"))
+        return torch.stack([learned if end == "wall" else short for end in self.ends])
 
     def _masked(
         self, conductivity: Tensor, leak: Tensor, source: Tensor, steps: list[float], mask: Tensor
@@ -230,17 +225,12 @@ class NetworkCell(nn.Module):
         exists = (mask if mask.dim() == conductivity.dim() - 1 else mask[None])[..., None]
         leak, source = torch.where(exists, leak, 0), torch.where(exists, source, 0)
         closed = [end in ("wall", "short") for end in self.ends]
-        ring = ["ring" if end == "ring" else "open" for end in self.ends]
-        if any(closed):
-            # Faces to missing nodes and ends of the grid at once: the operator's own "short" takes
-            # the edge next to an end for the conductivity there, which a mask may have cut.
-            wall = torch.full((len(steps), self.networks), torch.inf, device=leak.device)
-            if self.wall_param is not None:
-                learned = [axis for axis, end in enumerate(self.ends) if end == "wall"]
-                wall[learned] = torch.exp(self.wall_param.float())
-            walls = ["short" if c else word for c, word in zip(closed, ring, strict=True)]
-            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=walls, wall=wall)
-        ends = ["open" if c else end for c, end in zip(closed, self.ends, strict=True)]
+        ends = self._operator_ends()
+        if "wall" in self.ends or "short" in self.ends:
+            sides = zip(closed, self.ends, strict=True)
+            words = ["short" if c else "ring" if end == "ring" else "open" for c, end in sides]
+            walls = self._walls(conductivity)
+            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, wall=walls)
         g = edge_conductance(conductivity, steps, mask=exists, ends=ends)
         v, _, _ = solve_checked(
             source, list(g), leak, ends, None, self.tol, self._max_iterations, None

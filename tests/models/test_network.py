@@ -1,0 +1,169 @@
+"""CHONNNetwork1d, 2d and 3d: shapes, grids, domains, symmetries, refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions
+
+MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
+
+
+def _model(axes, *arguments, **options):
+    torch.manual_seed(0)
+    return MODELS[axes](*arguments, **{"width": 6, "depth": 2, **options}).double()
+
+
+def _fields(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def _tight(model):
+    for block in model.blocks:
+        for cell in block.cells:
+            cell.tol = 1e-12
+    return model
+
+
+@pytest.mark.parametrize(
+    ("axes", "grid"), [(1, (9,)), (1, (1,)), (2, (5, 8)), (2, (1, 7)), (3, (3, 4, 5))]
+)
+def test_any_grid_in_and_out_with_every_gradient(axes, grid):
+    model = _model(axes, 2, 3)
+    y = model(_fields(2, 2, *grid))
+    assert y.shape == (2, 3, *grid)
+    y.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_patches_and_their_inverse(axes):
+    model = _model(axes, 3, 3, patch=2)
+    x = _fields(2, *(4, 6, 8)[:axes], 3)
+    torch.testing.assert_close(model._points(model._patches(x)), x, rtol=0, atol=0)
+    # A patch holds neighbours: constant patches are constant along its places.
+    coarse = _fields(2, *(2, 3, 4)[:axes], 3)
+    fine = coarse
+    for axis in range(axes):
+        fine = fine.repeat_interleave(2, axis + 1)
+    places = model._patches(fine).unflatten(-1, (2**axes, 3))
+    assert (places == coarse.unsqueeze(-2)).all()
+    assert model(_fields(1, 3, *(4, 6, 8)[:axes])).shape == (1, 3, *(4, 6, 8)[:axes])
+
+
+def test_trained_weights_mean_the_same_on_every_grid():
+    model = _tight(_model(2, ckb=CKBOptions(cell="network", kernel_size=1)))
+
+    def answer(n):
+        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        y = model((torch.sin(3 * x)[:, None] * x)[None, None])
+        return y
+
+    def coarser(y):
+        return y.unflatten(2, (-1, 2)).unflatten(4, (-1, 2)).mean((3, 5))
+
+    fields = [answer(n) for n in (16, 32, 64)]
+    changes = [((coarser(b) - a).norm() / a.norm()).item() for a, b in itertools.pairwise(fields)]
+    assert changes[0] < 0.05
+    assert changes[1] < 0.5 * changes[0], changes
+
+
+def test_cells_need_not_be_square():
+    model = _tight(_model(2, coordinates=False, ckb=CKBOptions(cell="network", kernel_size=1)))
+    line = _fields(1, 1, 1, 12)
+    # A field that is constant along an axis: its answer, with open ends there, is the line's.
+    tall = line.expand(1, 1, 5, 12)
+    model_open = _tight(
+        _model(
+            2,
+            coordinates=False,
+            ckb=CKBOptions(cell="network", kernel_size=1, termination=("open", "wall")),
+        )
+    )
+    y = model_open(tall, spacing=(0.3, 1 / 12))
+    torch.testing.assert_close(y, model_open(tall[:, :, :1], spacing=(0.1, 1 / 12)).expand_as(y))
+    assert not torch.allclose(
+        model(tall, spacing=(0.3, 1 / 12)), model(tall, spacing=(0.1, 1 / 12))
+    )
+    torch.testing.assert_close(model(tall), model(tall, spacing=(1 / 5, 1 / 12)))
+
+
+def test_lengths_are_the_unit_of_the_spacing():
+    x = _fields(1, 1, 6, 8)
+    long = _model(2, lengths=(1.0, 2.0))
+    torch.testing.assert_close(long(x), _model(2)(x, spacing=(1 / 6, 2 / 8)))
+
+
+def test_points_outside_a_mask_count_for_nothing():
+    model, x = _model(2, 2, 1), _fields(2, 2, 8, 7)
+    mask = torch.ones(8, 7, dtype=torch.bool)
+    torch.testing.assert_close(model(x, mask=mask), model(x), rtol=1e-6, atol=1e-7)
+    mask[4:, 3:] = False
+    y = model(x, mask=mask)
+    dirty = torch.where(mask, x, torch.nan)
+    torch.testing.assert_close(model(dirty, mask=mask), y, rtol=0, atol=0)
+    assert (y[..., ~mask] == 0).all()
+    one_each = torch.stack((mask, torch.ones_like(mask)))
+    mixed = model(x, mask=one_each)
+    torch.testing.assert_close(mixed[0], y[0])
+    torch.testing.assert_close(mixed[1], model(x)[1], rtol=1e-6, atol=1e-7)
+
+
+def test_periodic_without_coordinates_moves_with_its_input():
+    ckb = CKBOptions(cell="network", termination="ring")
+    model = _tight(_model(2, coordinates=False, ckb=ckb))
+    x = _fields(1, 1, 6, 8)
+    torch.testing.assert_close(model(x.roll((2, 3), (2, 3))), model(x).roll((2, 3), (2, 3)))
+
+
+def test_without_cells_points_do_not_see_each_other():
+    model = _model(2, ckb=CKBOptions(cell="network", order=0))
+    x = _fields(1, 1, 6, 8)
+    other = x.clone()
+    other[..., 0, 0] += 1e-3
+    moved = (model(other) - model(x)).abs()
+    # Only through the norm over the field, a small number.
+    assert moved[..., 0, 0] > 10 * moved[..., 3, 4]
+    assert _model(2)(other)[..., 3, 4] != _model(2)(x)[..., 3, 4]
+
+
+def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
+    model, x = _model(2), _fields(1, 1, 6, 8)
+    twin = CHONNNetwork2d(width=6, dtype=torch.float64)
+    twin.load_state_dict(model.state_dict())
+    torch.testing.assert_close(twin(x), model(x), rtol=0, atol=0)
+    assert next(CHONNNetwork2d(device="meta").parameters()).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CHONNNetwork2d(depth=0), "depth: expected at least 1, got 0"),
+        (lambda: CHONNNetwork2d(lengths=(1.0,)), "lengths: expected a number > 0, or 2 of them"),
+        (lambda: CHONNNetwork2d(lengths=-1.0), "lengths: expected a number > 0"),
+        (lambda: CHONNNetwork2d(ckb=CKBOptions()), r"ckb: expected CKBOptions\(cell='network'"),
+        (lambda: CHONNNetwork2d(ckb={"order": 2}), r"ckb: expected CKBOptions\(cell='network'"),
+        (
+            lambda: CHONNNetwork2d()(torch.zeros(1, 2, 4, 4)),
+            r"x: expected shape \(B, 1, H, W\), go",
+        ),
+        (lambda: CHONNNetwork2d()(torch.zeros(1, 4, 4)), r"x: expected shape \(B, 1, H, W\), got"),
+        (
+            lambda: CHONNNetwork2d(patch=2)(torch.zeros(1, 1, 4, 5)),
+            r"x: expected shape \(B, 1, H, W\), sizes multiples of 2",
+        ),
+        (lambda: CHONNNetwork2d()(torch.zeros(1, 1, 4, 4), spacing=(0, 1)), "spacing: expected 2"),
+        (
+            lambda: CHONNNetwork2d(patch=2)(
+                torch.zeros(1, 1, 4, 4), mask=torch.ones(4, 4, dtype=torch.bool)
+            ),
+            "mask: expected None with patch=2",
+        ),
+    ],
+)
+def test_unfit_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,235 @@
+"""The network cell and the block with it: equations, geometry, ends, masks, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from chonn_ops import CKB, CKBOptions, NetworkCell, edge_conductance, kirchhoff_network
+
+UNIT = 16.0  # units of length of the networks in the unit box
+
+
+def _cell(*arguments, dtype=torch.float64, **options):
+    torch.manual_seed(0)
+    return NetworkCell(*arguments, **options).to(dtype)
+
+
+def _features(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("grid", [(7,), (5, 9), (3, 4, 6)])
+@pytest.mark.parametrize("ends", ["open", "short", "ring", "matched"])
+def test_the_cell_is_its_equations(grid, ends):
+    cell = _cell(6, 3, len(grid), ends=ends, tol=1e-12)
+    u = _features(2, *grid, 6)
+    k, leak, source = cell.coefficients(u)
+    steps = [UNIT / n for n in grid]
+    if ends == "short":
+        v = _shorted(k, source, leak, steps)
+    else:
+        volume = math.prod(steps)
+        g = edge_conductance(k, steps, ends=ends)
+        v = kirchhoff_network(source * volume, g, leak * volume, ends=ends, backend="reference")
+    torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
+
+
+def test_sources_are_linear_in_the_features_and_coefficients_positive():
+    cell, u = _cell(6, 3), _features(2, 5, 4, 6)
+    with torch.no_grad():
+        cell.source_proj.bias.zero_()
+    k, leak, source = cell.coefficients(-2 * u)
+    torch.testing.assert_close(source, -2 * cell.coefficients(u)[2])
+    assert min(cell.coefficients(-1e6 * u)[n].min() for n in (0, 1)) > 0
+    assert (k.shape, leak.shape) == ((2, 5, 4, 3), (2, 5, 4, 3))
+
+
+def _shorted(k, source, leak, steps):
+    """Half a cell from each node beside an end to ground."""
+    volume = math.prod(steps)
+    total = leak * volume
+    for axis, step in enumerate(steps):
+        for node in (0, k.shape[axis + 1] - 1):
+            face = torch.zeros_like(k)
+            face.select(axis + 1, node).fill_(2 * volume / step**2)
+            total = total + k * face
+    g = edge_conductance(k, steps)
+    return kirchhoff_network(source * volume, g, total, backend="reference")
+
+
+def test_gradients_are_those_of_finite_differences():
+    cell = _cell(3, 2, tol=1e-13)
+    u = _features(1, 3, 4, 3).requires_grad_()
+    parameters = tuple(cell.parameters())
+
+    def call(u, *values):
+        names = [name for name, _ in cell.named_parameters()]
+        return torch.func.functional_call(cell, dict(zip(names, values, strict=True)), (u,))
+
+    assert torch.autograd.gradcheck(call, (u, *parameters))
+
+
+def test_potentials_converge_with_the_second_order_of_the_spacing():
+    cell = _cell(2, 3, tol=1e-12)
+
+    def smooth(n):
+        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        y = x[:, None]
+        u = torch.stack((torch.sin(3 * x) * y, torch.cos(2 * y) + 0 * x), -1)
+        return cell(u[None])
+
+    def coarser(v):
+        return v.unflatten(1, (-1, 2)).unflatten(3, (-1, 2)).mean((2, 4))
+
+    v = [smooth(n) for n in (16, 32, 64, 128)]
+    errors = [(coarser(b) - a).norm() / a.norm() for a, b in itertools.pairwise(v)]
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    assert min(orders) > 1.8, orders
+
+
+def test_a_wall_goes_from_open_to_short():
+    u = _features(1, 6, 5, 4)
+    wall, open_ends, short = (_cell(4, ends=ends, tol=1e-12) for ends in ("wall", "open", "short"))
+    for cell in (open_ends, short):
+        cell.load_state_dict(
+            {n: p for n, p in wall.state_dict().items() if n != "wall_param"}, strict=True
+        )
+    with torch.no_grad():
+        for value, other in ((-40.0, open_ends), (40.0, short)):
+            wall.wall_param.fill_(value)
+            torch.testing.assert_close(wall(u), other(u), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("ends", ["wall", "open", "short", ("short", "ring"), ("wall", "open")])
+def test_a_mask_of_all_nodes_changes_nothing(ends):
+    cell, u = _cell(4, ends=ends, tol=1e-12), _features(2, 6, 5, 4)
+    mask = torch.ones(6, 5, dtype=torch.bool)
+    torch.testing.assert_close(cell(u, mask=mask), cell(u), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("ends", ["wall", "open", "short"])
+def test_a_masked_grid_is_the_smaller_grid(ends):
+    cell, u = _cell(4, ends=ends, tol=1e-12), _features(2, 6, 5, 4)
+    mask = torch.zeros(6, 5, dtype=torch.bool)
+    mask[1:5, 2:] = True
+    spacing = [1 / 6, 1 / 5]
+    inside = cell(u[:, 1:5, 2:], spacing=spacing)
+    whole = cell(u, spacing=spacing, mask=mask)
+    torch.testing.assert_close(whole[:, 1:5, 2:], inside, rtol=1e-9, atol=1e-9)
+    assert (cell(u, spacing, mask)[:, ~mask] == 0).all()
+    one_each = mask.expand(2, 6, 5)
+    torch.testing.assert_close(cell(u, spacing=spacing, mask=one_each), whole)
+
+
+def test_the_block_knows_nothing_outside_its_mask():
+    torch.manual_seed(0)
+    block = CKB(4, 2, cell="network", order=2).double()
+    mask = torch.ones(7, 6, dtype=torch.bool)
+    mask[3:, 3:] = False
+    x = _features(1, 4, 7, 6)
+    other = torch.where(mask, x, 7.0)
+    torch.testing.assert_close(block(x, mask=mask)[..., mask], block(other, mask=mask)[..., mask])
+
+
+@pytest.mark.parametrize("ends", ["ring", ("ring", "wall")])
+def test_a_ring_moves_with_its_input(ends):
+    torch.manual_seed(0)
+    block = CKB(4, 2, cell="network", order=2, termination=ends).double()
+    for cell in block.cells:
+        cell.tol = 1e-12
+    x = _features(1, 4, 6, 5)
+    torch.testing.assert_close(block(x.roll(2, 2)), block(x).roll(2, 2), rtol=1e-8, atol=1e-8)
+    if ends != "ring":
+        assert not torch.allclose(block(x.roll(2, 3)), block(x).roll(2, 3), rtol=1e-3)
+
+
+def test_fixed_networks_are_linear():
+    cell, u = _cell(4, selective=False, tol=1e-12), _features(3, 6, 5, 4)
+    with torch.no_grad():
+        cell.source_proj.bias.zero_()
+    torch.testing.assert_close(cell(2 * u[:1] - u[1:2]), 2 * cell(u[:1]) - cell(u[1:2]))
+    selective = _cell(4, tol=1e-12)
+    assert not torch.allclose(selective(2 * u), 2 * selective(u), rtol=1e-2)
+
+
+@pytest.mark.parametrize("order", [1, 3])
+@pytest.mark.parametrize("topology", ["series", "parallel"])
+@pytest.mark.parametrize("stage_input", ["chain", "inject"])
+def test_blocks_have_every_order_and_topology(order, topology, stage_input):
+    torch.manual_seed(0)
+    options = CKBOptions(
+        cell="network", order=order, topology=topology, stage_input=stage_input, expand=2
+    )
+    block = CKB(4, 2, cell="network", order=order, topology=topology, stage_input=stage_input,
+                expand=2)  # fmt: skip
+    assert block.options == options
+    x = torch.randn(2, 4, 6, 5, requires_grad=True)
+    y = block(x)
+    assert y.shape == x.shape
+    y.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in block.parameters())
+
+
+def test_sequences_and_bfloat16():
+    block = CKB(4, cell="network")
+    assert block(torch.randn(2, 9, 4)).shape == (2, 9, 4)
+    half = CKB(4, 2, cell="network").bfloat16()
+    y = half(torch.randn(1, 4, 6, 5).bfloat16())
+    assert y.dtype == torch.bfloat16
+    assert y.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_scripted_blocks_give_the_same():
+    block, x = CKB(4, 2, cell="network", termination=("wall", "ring")), torch.randn(2, 4, 6, 5)
+    torch.testing.assert_close(torch.jit.script(block)(x), block(x))
+
+
+def test_the_defaults_are_the_cells():
+    network, scan = CKBOptions(cell="network"), CKBOptions()
+    assert (network.order, network.norm, network.termination) == (1, "none", "wall")
+    assert (scan.order, scan.norm, scan.termination) == (2, "group", "matched")
+    assert CKBOptions(cell="network", termination=["ring", "open"]).termination == ("ring", "open")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "plane"}, "cell: expected one of"),
+        ({"cell": "network", "d_state": 4}, "d_state: expected its default 16"),
+        ({"cell": "network", "constrained": False}, "constrained: expected its default"),
+        ({"cell": "network", "directions": "cross"}, "directions: expected its default"),
+        ({"networks": 4}, "networks: expected its default 8 with cell='scan'"),
+        ({"termination": "wall"}, "termination: expected one of"),
+        ({"termination": ("ring", "open")}, "termination: expected one of"),
+        ({"cell": "network", "termination": "wal"}, "termination: expected one of"),
+        ({"cell": "network", "termination": ("ring", 3)}, "termination: expected one of"),
+        ({"cell": "network", "networks": 0}, "networks: expected an integer of at least 1"),
+    ],
+)
+def test_unfit_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        CKBOptions(**options)
+
+
+def test_unfit_calls_are_refused():
+    cell, u = NetworkCell(4), torch.randn(2, 6, 5, 4)
+    for call, message in (
+        (lambda: NetworkCell(0), "dim: expected at least 1, got 0"),
+        (lambda: NetworkCell(4, spatial_dims=4), "spatial_dims: expected 1, 2 or 3, got 4"),
+        (lambda: NetworkCell(4, ends=("open",) * 3), "ends: expected one of .* or 2 of them"),
+        (lambda: NetworkCell(4, tol=0), "tol: expected above 0"),
+        (lambda: cell(u[..., :3]), r"u: expected shape \(B, H, W, 4\), got \(2, 6, 5, 3\)"),
+        (lambda: cell(u, spacing=(1.0,)), "spacing: expected 2 numbers > 0"),
+        (lambda: cell(u, spacing=(1.0, -1.0)), "spacing: expected 2 numbers > 0"),
+        (lambda: cell(u, mask=torch.ones(6, 5)), "mask: expected torch.bool of shape"),
+        (lambda: cell(u, mask=torch.ones(5, 6, dtype=torch.bool)), "mask: expected torch.bool"),
+        (lambda: CKB(4, 2)(torch.randn(1, 4, 6, 5), spacing=[1.0, 1.0]), "spacing, mask: expected"),
+        (lambda: CKB(4, 2, cell="network", termination=("ring",)), "termination: expected one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
