@@ -131,7 +131,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     if "chonn_network" in names:
         return ""
     folder = tmp_path_factory.mktemp("metadata")
-    models = [f"chonn_{m} = chonn_plugins.pdebench.models:chonn_{m}" for m in ("unet", "fno", "network")]
+    models = [
+        f"chonn_{m} = chonn_plugins.pdebench.models:chonn_{m}" for m in ("unet", "fno", "network")
+    ]
     write_dist_info(folder, "chonn-ops", models)
     return os.pathsep.join([str(folder), str(REPO), str(REPO / "plugins")])
 

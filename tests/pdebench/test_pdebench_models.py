@@ -98,7 +98,10 @@ def test_data_name_redirects_only_the_result():
 @pytest.mark.parametrize(
     ("args", "texts"),
     [
-        ({"ckb": {"oder": 2}}, ("unknown option oder for chonn_unet", "Known options: cell, order,")),
+        (
+            {"ckb": {"oder": 2}},
+            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
+        ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
         ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
         ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
@@ -115,7 +118,11 @@ def test_data_name_redirects_only_the_result():
         ({"name": "chonn_fno", "ckb": {"downsample": 0}}, ("downsample: expected at least 1",)),
         (
             {"name": "unet"},
-            ("one of FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet", "got 'unet'", "did you mean Unet?"),
+            (
+                "one of FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet",
+                "got 'unet'",
+                "did you mean Unet?",
+            ),
         ),
     ],
 )
