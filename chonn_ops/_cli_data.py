@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chonn_ops.problems._workers import usable_cores
+from chonn_ops.problems.domains import DOMAINS, SQUARE
 
 
 def add_data_commands(commands: Any) -> None:
@@ -37,6 +38,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be positive and finite, got {text}")
+    return value
+
+
+def _distance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and finite, got {text}")
     return value
 
 
@@ -73,6 +81,12 @@ def _add_count(parser: argparse.ArgumentParser, name: str, default: int, text: s
     parser.add_argument(name, type=integer(1), default=default, metavar="N", help=text)
 
 
+def _add_domain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--domain", choices=DOMAINS, default=SQUARE, help="part of the unit square that exists"
+    )
+
+
 def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--output", metavar="FILE", default=default, help="HDF5 file")
 
@@ -93,13 +107,22 @@ def _add_darcy(problems: Any) -> None:
         "--resolution", type=integer(2), default=128, metavar="R", help="cells along an axis"
     )
     parser.add_argument("--beta", type=_positive, default=1.0, help="forcing")
+    _add_domain(parser)
+    parser.add_argument(
+        "--margin",
+        type=_distance,
+        metavar="M",
+        default=argparse.SUPPRESS,
+        help="distance outside the domain at which u = 0 (default: half a cell, as PDEBench); "
+        "that of a coarser grid asks its problem on a finer one",
+    )
     _add_seed(parser)
     _add_workers(parser)
     parser.add_argument(
         "--output",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help="HDF5 file (default: 2D_DarcyFlow_beta<BETA>_Train.hdf5)",
+        help="HDF5 file (default: 2D_DarcyFlow_beta<BETA>_Train[_<DOMAIN>].hdf5)",
     )
 
 
@@ -110,6 +133,7 @@ def _add_poisson(problems: Any) -> None:
     parser.add_argument(
         "--resolution", type=integer(3), default=64, metavar="R", help="nodes along an axis"
     )
+    _add_domain(parser)
     _add_seed(parser)
     parser.add_argument("--output", metavar="FOLDER", default=".", help="folder of the two files")
 
@@ -195,7 +219,7 @@ def _generate_order1d(arguments: argparse.Namespace) -> None:
 def _generate_darcy(arguments: argparse.Namespace) -> None:
     from chonn_ops.problems import darcy
 
-    output = getattr(arguments, "output", darcy.default_name(arguments.beta))
+    output = getattr(arguments, "output", darcy.default_name(arguments.beta, arguments.domain))
     darcy.generate(
         output,
         n_samples=arguments.n,
@@ -204,6 +228,8 @@ def _generate_darcy(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         workers=arguments.workers,
         force=arguments.force,
+        domain=arguments.domain,
+        margin=getattr(arguments, "margin", None),
     )
     print(f"wrote {output}: {arguments.n} samples")
 
@@ -213,7 +239,10 @@ def _generate_poisson(arguments: argparse.Namespace) -> None:
 
     found = [
         os.path.exists(
-            os.path.join(arguments.output, poisson.file_name(kind, arguments.resolution))
+            os.path.join(
+                arguments.output,
+                poisson.file_name(kind, arguments.resolution, arguments.domain),
+            )
         )
         and not arguments.force
         for kind in ("IN", "OUT")
@@ -225,6 +254,7 @@ def _generate_poisson(arguments: argparse.Namespace) -> None:
         resolution=arguments.resolution,
         seed=arguments.seed,
         force=arguments.force,
+        domain=arguments.domain,
     )
     for path, count, there in zip(paths, (arguments.n, arguments.n_out), found, strict=True):
         print(f"{path} is there already" if there else f"wrote {path}: {count} samples")

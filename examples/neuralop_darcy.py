@@ -1,12 +1,13 @@
-"""Train neuraloperator's FNO beside FNOs with a CKB mixer on Darcy flow, ask them at 16 and 32.
+"""Train neuraloperator's FNO beside our models on Darcy flow, ask them at 16 and 32.
 
 Data are neuraloperator's own ``darcy_{train,test}_{16,32}.pt``; training is its `Trainer`. All
-models get the same data, epochs, batches, optimiser and seeds; ``fno`` has a wider channel MLP
-(expansion 1.5 for 0.5), which gives it the parameters of the mixed models. Finished runs are kept
-in the results file, so a stopped comparison goes on where it was.
+models get the same data, epochs, optimiser and seeds; networks have a learning rate of their own.
+``fno`` has a wider channel MLP (expansion 1.5 for 0.5), which gives it the parameters of the FNOs
+with a CKB mixer. Finished runs are kept in the results file, so a stopped comparison goes on where
+it was.
 
     python examples/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
-    python examples/neuralop_darcy.py --data folder --models fno replace-axial alongside-cross
+    python examples/neuralop_darcy.py --data folder --models fno network network-wide
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 
 import torch
 from host_tables import darcy_grids, darcy_mixers
+from network_ablations import ABLATIONS
 from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
@@ -31,12 +34,19 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 import chonn_ops
+from chonn_ops import CHONNNetwork2d, CKBOptions
 
 MODES = ("replace", "alongside")
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 RESOLUTIONS = (16, 32)
 EQUAL_BUDGET = {"channel_mlp_expansion": 1.5}
-MODELS: dict[str, dict[str, Any]] = {
+WIDE = CKBOptions(cell="network", networks=16)
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "network": CHONNNetwork2d,
+    "network-wide": lambda: CHONNNetwork2d(width=32, depth=3, ckb=WIDE),
+    **ABLATIONS,
+}
+FNOS: dict[str, dict[str, Any]] = {
     "fno-stock": {},
     "fno": EQUAL_BUDGET,
     "fno-identity": {**EQUAL_BUDGET, "fno_skip": "identity"},
@@ -50,12 +60,25 @@ MODELS: dict[str, dict[str, Any]] = {
         for directions in DIRECTIONS
     },
 }
+MODELS = (*FNOS, *NETWORKS)
+
+
+class Host(nn.Module):
+    """A model as neuraloperator's Trainer calls it: with every field of a sample."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        return self.model(x)
 
 
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     keys = ("epochs", "batch_size", "learning_rate", "modes", "width", "n_train")
+    keys += ("network_learning_rate",) if set(args.models) & set(NETWORKS) else ()
     config = {key: getattr(args, key) for key in keys}
     packages = ("chonn-ops", "neuraloperator", "torch")
     record = read_record(args.output, "neuralop_darcy", config, packages, args.threads)
@@ -71,11 +94,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the darcy_*.pt files")
     parser.add_argument("--output", type=Path, default=Path("runs/darcy_mixers.json"))
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=list(FNOS), choices=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--network-learning-rate", type=float, default=1e-2)
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes an axis")
     parser.add_argument("--width", type=int, default=24, help="hidden channels")
     parser.add_argument("--n-train", type=int, default=1000)
@@ -96,8 +120,11 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         test_resolutions=list(RESOLUTIONS),
         download=False,
     )
-    model = FNO((args.modes,) * 2, 1, 1, args.width, **MODELS[name])
-    optimizer = AdamW(model.parameters(), lr=args.learning_rate, weight_decay=1e-4)
+    if name in NETWORKS:
+        model, rate = Host(NETWORKS[name]()), args.network_learning_rate
+    else:
+        model, rate = FNO((args.modes,) * 2, 1, 1, args.width, **FNOS[name]), args.learning_rate
+    optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
     trainer = Trainer(
         model=model,
         n_epochs=args.epochs,
@@ -106,6 +133,7 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         eval_interval=args.epochs + 1,
         verbose=False,
     )
+    start = time.perf_counter()
     trainer.train(
         train_loader=DataLoader(data.train_db, batch_size=args.batch_size, shuffle=True),
         test_loaders={},
@@ -114,6 +142,7 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         training_loss=LpLoss(d=2, p=2),
         eval_losses={},
     )
+    seconds = time.perf_counter() - start
     model.eval()
     data.data_processor.eval()
     errors = {
@@ -128,6 +157,7 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         "seed": seed,
         "parameters": sum(p.numel() * (1 + p.is_complex()) for p in model.parameters()),
         "relative_l2": errors,
+        "seconds": seconds,
     }
 
 

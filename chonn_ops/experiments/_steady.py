@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments import _steady_models as models
-from chonn_ops.experiments._steady_models import Standardized, Units
+from chonn_ops.experiments._steady_models import OnDomain, OnGrid, Standardized, Units
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.models import CHONNNetwork2d
+from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
 
 ORDERS = range(5)
 ONE_LAYER = "CHONN mixer of one layer"
@@ -29,6 +31,10 @@ PROBES = (
 PROBED_ORDERS = (1, 2, 4)
 SCORED_AT_ONCE = 32
 PICTURES = 2
+# Halved four times by the U-Net.
+MULTIPLE = 16
+# Metrics that need whole grids.
+GRID_METRICS = ("boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
 _MIXER = "Ours: the paper has no such model."
 _RATE = (
     "Not given; CHONN's. At the small scale, as for CHONN, the one of 1e-3 times 1, 2.5, 5, 10, 20 "
@@ -37,6 +43,8 @@ _RATE = (
 )
 SOURCES = MappingProxyType(
     {
+        "domain": "The square, as in the paper; the others are ours.",
+        "test_resolutions": "Ours: the paper asks no model on another grid.",
         "standardize": "Ours; off: the paper mentions no other normalisation than the data's.",
         "stages": "Empty: the deepest encoder, the bottleneck and the deepest decoder, as there.",
         "latent": "Not given; the default of CNO's code.",
@@ -45,6 +53,10 @@ SOURCES = MappingProxyType(
         "mixer_depth": _MIXER,
         "mixer_patch": _MIXER,
         "best_order": _MIXER,
+        "network_width": _MIXER,
+        "network_depth": _MIXER,
+        "networks": _MIXER,
+        "network_learning_rate": _MIXER,
         "cno_learning_rate": _RATE,
         "mixer_learning_rate": _RATE,
         "unet_learning_rate": _RATE,
@@ -57,6 +69,9 @@ SOURCES = MappingProxyType(
 )
 
 
+_RATES = ("network", "cno", "mixer", "unet", "fno")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SteadyConfig(Config):
     """Settings of a steady problem and of the models that learn it.
@@ -65,6 +80,13 @@ class SteadyConfig(Config):
     ----------
     resolution : int
         Points along each axis.
+    domain : {"square", "l-shape", "holes"}
+        Part of the unit square that exists, see `chonn_ops.problems.domains`. On others than the
+        square, models see the mask in a second channel; losses and scores are those of the nodes
+        that exist, without the metrics of the grid's edge and of Fourier modes.
+    test_resolutions : tuple of int
+        Finer grids to test on too: the same samples, asked there of the trained model as it is. The
+        scores of 128 x 128 are named "at_128".
     standardize : bool
         Let the models see and predict fields of about unit size around zero. Loss and scores stay
         in the data's own units.
@@ -78,6 +100,9 @@ class SteadyConfig(Config):
         CHONN as we would build it, see `chonn_ops.models.mixer.CHONNMixer2d`.
     best_order : int
         Order of the mixer that stands for it against the baselines, 1 to 4.
+    network_width, network_depth, networks : int
+        Channels, layers, and networks a layer, see `chonn_ops.CHONNNetwork2d`.
+    network_learning_rate : float
     cno_learning_rate, mixer_learning_rate, unet_learning_rate, fno_learning_rate : float
         Of the CNO and the backbone without blocks, of the mixers, and of the other baselines;
         `learning_rate` is that of the backbone with blocks.
@@ -88,6 +113,8 @@ class SteadyConfig(Config):
     """
 
     resolution: int
+    domain: str = SQUARE
+    test_resolutions: tuple[int, ...] = ()
     standardize: bool
     n_layers: int
     n_res: int = 4
@@ -101,6 +128,10 @@ class SteadyConfig(Config):
     mixer_depth: int = 4
     mixer_patch: int = 4
     best_order: int = 2
+    network_width: int = 24
+    network_depth: int = 2
+    networks: int = 8
+    network_learning_rate: float = 1e-2
     cno_learning_rate: float = 1e-3
     mixer_learning_rate: float = 1e-3
     unet_learning_rate: float = 1e-3
@@ -116,9 +147,16 @@ class SteadyConfig(Config):
         super().__post_init__()
         # The models check their own sizes.
         self._check_least(1, "resolution", "baseline_batch_size")
-        self._check_least(0, *(f"{name}_learning_rate" for name in ("cno", "mixer", "unet", "fno")))
+        self._check_least(0, *(f"{name}_learning_rate" for name in _RATES))
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
+        check_domain(self.domain, self.resolution)
+        finer = self.test_resolutions
+        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
+            raise ValueError(
+                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
+                f"resolution {self.resolution}, got {finer}"
+            )
 
 
 ConfigT = TypeVar("ConfigT", bound=SteadyConfig)
@@ -144,10 +182,13 @@ class SteadyExperiment(Experiment[ConfigT]):
         For `SteadyConfig.standardize`.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
+    coordinates : callable
+        Of the nodes along an axis, by their number.
     """
 
     units: ClassVar[Units]
     metrics: ClassVar[tuple[str, ...]]
+    coordinates: Callable[[int], np.ndarray]
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         def variant(
@@ -164,6 +205,11 @@ class SteadyExperiment(Experiment[ConfigT]):
 
             def scaled(config: ConfigT) -> nn.Module:
                 model = build(config)
+                mask = None if config.domain == SQUARE else lambda n: self.mask(config, n)
+                if isinstance(model, CHONNNetwork2d):
+                    model = OnGrid(model, self.spacing, mask)
+                elif mask is not None:
+                    model = OnDomain(model, mask)
                 return Standardized(model, self.units) if config.standardize else model
 
             return Variant(name, label, scaled, tags, changes, cost)
@@ -204,6 +250,17 @@ class SteadyExperiment(Experiment[ConfigT]):
         )
         return (
             *(variant(*row, family=row[0], role="baseline") for row in baselines),
+            variant(
+                "network",
+                "CHONN network",
+                models.network,
+                0.9,
+                config.network_learning_rate,
+                family="chonn",
+                role="network",
+                order=1,
+                depth=config.network_depth,
+            ),
             *(backbone(order) for order in ORDERS),
             *(mixer("mixer", "CHONN mixer", config.mixer_depth, order) for order in ORDERS[1:]),
             *(mixer("layer", ONE_LAYER, 1, order) for order in ORDERS[1:]),
@@ -217,26 +274,32 @@ class SteadyExperiment(Experiment[ConfigT]):
     def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return self.errors(config, model, batch).mean()
 
-    def errors(
-        self,
-        config: ConfigT,  # noqa: ARG002
-        model: nn.Module,
-        batch: tuple[Tensor, ...],
-    ) -> Tensor:
+    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
-        return relative_l1(model(source), target)
+        return relative_l1(*self._existing(config, model(source), target))
+
+    def spacing(self, resolution: int) -> float:
+        """Distance of the nodes of a grid; the square is one long."""
+        first, second, *_ = self.coordinates(resolution)
+        return float(second - first)
+
+    def mask(self, config: ConfigT, resolution: int) -> Tensor:
+        """Which nodes of a grid exist, (R, R) bool."""
+        return torch.from_numpy(domain_mask(config.domain, self.coordinates(resolution)))
 
     @torch.no_grad()
-    def evaluate(
-        self,
-        config: ConfigT,  # noqa: ARG002
-        model: nn.Module,
-        data: Data,
-    ) -> Evaluation:
+    def evaluate(self, config: ConfigT, model: nn.Module, data: Data) -> Evaluation:
         device = next(model.parameters()).device
-        scores = {name: self._scores(model, test, device) for name, test in data.tests.items()}
+        scores = {
+            name: self._scores(config, model, test, device) for name, test in data.tests.items()
+        }
         source, target = next(batches(data.tests["test"], PICTURES, device))
-        pictures = {"input": source, "target": target, "prediction": model(source)}
+        prediction = model(source)
+        if config.domain != SQUARE:
+            # Where there is nothing to predict, pictures show no error.
+            exists = self.mask(config, config.resolution).to(device)
+            prediction = torch.where(exists, prediction, target)
+        pictures = {"input": source, "target": target, "prediction": prediction}
         fields = {name: field[:, 0].float().cpu() for name, field in pictures.items()}
         return Evaluation(scores, fields=fields)
 
@@ -244,15 +307,30 @@ class SteadyExperiment(Experiment[ConfigT]):
         return (torch.zeros(1, 1, config.resolution, config.resolution),)
 
     def _scores(
-        self, model: nn.Module, test: TensorDataset, device: torch.device
+        self, config: ConfigT, model: nn.Module, test: TensorDataset, device: torch.device
     ) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []
-        for source, target in batches(test, SCORED_AT_ONCE, device):
-            prediction = model(source).float()
-            errors.append(relative_l1(prediction, target).double())
-            # (B, 1, R, R) to the metrics' (batch, *space, time, channels).
-            accumulator.update(*(field.movedim(1, -1)[..., None] for field in (prediction, target)))
+        # As many points at once on finer grids.
+        points = test.tensors[0][0].numel()
+        size = max(1, SCORED_AT_ONCE * config.resolution**2 // points)
+        for source, target in batches(test, size, device):
+            fields = self._existing(config, model(source).float(), target)
+            errors.append(relative_l1(*fields).double())
+            # (B, 1, *space) to the metrics' (batch, *space, time, channels).
+            accumulator.update(*(field.movedim(1, -1)[..., None] for field in fields))
         scores = accumulator.compute()
         scores["relative_l1_median"] = float(torch.cat(errors).quantile(0.5))
+        names = self.metrics
+        if config.domain != SQUARE:
+            names = [name for name in names if name not in GRID_METRICS]
         # A grid too coarse for a Fourier band has no score there.
-        return {name: value for name in self.metrics if (value := scores[name]) is not None}
+        return {name: value for name in names if (value := scores[name]) is not None}
+
+    def _existing(
+        self, config: ConfigT, prediction: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Fields (B, 1, R, R) as they are, or (B, 1, N) at the nodes that exist."""
+        if config.domain == SQUARE:
+            return prediction, target
+        exists = self.mask(config, target.shape[-1]).to(target.device)
+        return prediction[..., exists], target[..., exists]

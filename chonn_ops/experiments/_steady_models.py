@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models import CHONNFNO2d, CHONNUNet2d
+from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.mixer import CHONNMixer2d
 from chonn_ops.nn import CKBOptions
+from chonn_ops.problems.domains import SQUARE
 
 if TYPE_CHECKING:
     from chonn_ops.experiments._steady import SteadyConfig
@@ -41,12 +43,60 @@ class Standardized(nn.Module):
         return units.output_centre + units.output_spread * y
 
 
+class OnDomain(nn.Module):
+    """A model that sees, beside its input, which nodes exist: 1 or 0 in a channel of its own.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Of one input channel more.
+    mask : callable
+        The mask, (R, R) bool, of a grid of R x R nodes.
+    """
+
+    def __init__(self, model: nn.Module, mask: Callable[[int], Tensor]) -> None:
+        super().__init__()
+        self.model, self._mask = model, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self._mask(x.shape[-1]).to(x)
+        return self.model(torch.cat((x, mask.expand(len(x), 1, -1, -1)), dim=1))
+
+
+class OnGrid(nn.Module):
+    """A `CHONNNetwork2d` that gets the distance of the nodes and, on a domain, which exist.
+
+    Parameters
+    ----------
+    model : CHONNNetwork2d
+    spacing : callable
+        Distance of the nodes of a grid of R x R.
+    mask : callable, optional
+        The mask, (R, R) bool, of such a grid; all nodes exist by default.
+    """
+
+    def __init__(
+        self,
+        model: CHONNNetwork2d,
+        spacing: Callable[[int], float],
+        mask: Callable[[int], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self._spacing, self._mask = model, spacing, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[-1]
+        mask = None if self._mask is None else self._mask(n).to(x.device)
+        return self.model(x, spacing=(self._spacing(n),) * 2, mask=mask)
+
+
 class FNO(nn.Module):
     """PDEBench's plain FNO with channels first; adds the coordinates."""
 
-    def __init__(self, modes: int, width: int) -> None:
+    def __init__(self, modes: int, width: int, in_channels: int = 1) -> None:
         super().__init__()
-        self.model = CHONNFNO2d(1, modes, modes, width, initial_step=1, ckb=PLAIN)
+        # As frames: channels are the same in and out.
+        self.model = CHONNFNO2d(1, modes, modes, width, initial_step=in_channels, ckb=PLAIN)
 
     def forward(self, x: Tensor) -> Tensor:
         axes = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
@@ -55,14 +105,19 @@ class FNO(nn.Module):
         return y.squeeze(-2).movedim(-1, 1)
 
 
+def in_channels(config: SteadyConfig) -> int:
+    """The field and, on a part of the square, the mask."""
+    return 1 if config.domain == SQUARE else 2
+
+
 def unet(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain U-Net."""
-    return CHONNUNet2d(1, 1, config.unet_features, ckb=PLAIN)
+    return CHONNUNet2d(in_channels(config), 1, config.unet_features, ckb=PLAIN)
 
 
 def fno(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain FNO."""
-    return FNO(config.fno_modes, config.fno_width)
+    return FNO(config.fno_modes, config.fno_width, in_channels(config))
 
 
 def cno(config: SteadyConfig) -> nn.Module:
@@ -70,9 +125,19 @@ def cno(config: SteadyConfig) -> nn.Module:
     return backbone(config, config.cno_layers, config.cno_res_neck, 0)
 
 
+def network(config: SteadyConfig) -> nn.Module:
+    """Networks as the only coupling between points, on every point of the grid."""
+    return CHONNNetwork2d(
+        width=config.network_width,
+        depth=config.network_depth,
+        ckb=CKBOptions(cell="network", networks=config.networks),
+    )
+
+
 def backbone(config: SteadyConfig, n_layers: int, n_res_neck: int, order: int) -> nn.Module:
     """The paper's CHONN: a CNO with CKBs in its deepest stages."""
     return CNOUNet(
+        in_channels(config),
         n_layers=n_layers,
         n_res=config.n_res,
         n_res_neck=n_res_neck,
@@ -91,6 +156,7 @@ def mixer(config: SteadyConfig, depth: int, order: int, **block: Any) -> nn.Modu
     Darcy flow.
     """
     return CHONNMixer2d(
+        in_channels(config),
         width=config.mixer_width,
         depth=depth,
         patch=config.mixer_patch,

@@ -56,7 +56,7 @@ def compared(study: Study) -> list[Group]:
 
 
 def representatives(study: Study) -> tuple[Group, ...]:
-    """The baselines, the backbone without blocks, the paper's CHONN, the best: those there are.
+    """Baselines, the backbone without blocks, the paper's CHONN, the best, networks: where there.
 
     All models where the study is no comparison of this kind.
     """
@@ -65,6 +65,7 @@ def representatives(study: Study) -> tuple[Group, ...]:
         *study.find(family="chonn", role="ablation", order=0),
         papers(study),
         best(study),
+        *study.find(role="network"),
     ]
     kept = {group.variant: group for group in chosen if group}
     return tuple(kept.values()) if study.find(role="baseline") else study.groups

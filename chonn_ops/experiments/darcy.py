@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from chonn_ops.experiments._steady import (
 from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import darcy
-from chonn_ops.problems.hdf5 import dataset, open_hdf5
+from chonn_ops.problems.domains import SQUARE, domain_mask
+from chonn_ops.problems.hdf5 import check_mask, dataset, open_hdf5
 
 BETA = 1.0
 OFFICIAL_RESOLUTION = 128
@@ -69,6 +70,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
 
     name = "darcy"
     title = "Darcy flow"
+    coordinates = staticmethod(darcy.cell_centres)
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
@@ -103,6 +105,9 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 d_state=2,
                 mixer_width=8,
                 mixer_depth=2,
+                network_width=4,
+                network_depth=1,
+                networks=2,
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,
@@ -152,45 +157,74 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         }
     )
 
-    def files(self, config: DarcyConfig, folder: Path) -> tuple[Path]:
-        return (self._path(config, folder),)
+    def files(self, config: DarcyConfig, folder: Path) -> tuple[Path, ...]:
+        finer = (self._finer(config, folder, n) for n in config.test_resolutions)
+        return (self._path(config, folder), *finer)
 
     def prepare(self, config: DarcyConfig, folder: Path, progress: bool = True) -> None:
-        path = self._path(config, folder)
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            darcy.generate(path, config.n_samples, config.resolution, BETA, progress=progress)
+        def make(path: Path, n_samples: int, resolution: int, **options: Any) -> None:
+            if not path.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                options |= {"domain": config.domain, "progress": progress}
+                darcy.generate(path, n_samples, resolution, BETA, **options)
+
+        make(self._path(config, folder), config.n_samples, config.resolution)
+        first = config.n_train + config.n_validation
+        # Walls at the same place as on the grid of the training.
+        margin = 0.5 / config.resolution
+        for n in config.test_resolutions:
+            make(self._finer(config, folder, n), config.n_test, n, first=first, margin=margin)
 
     def load(self, config: DarcyConfig, folder: Path) -> Data:
         path = self._path(config, folder)
-        wanted = config.n_samples
-        with open_hdf5(path) as file:
-            nu, u = dataset(file, "nu"), dataset(file, "tensor")
-            if nu.shape[1:] != (config.resolution,) * 2 or u.shape != (len(nu), 1, *nu.shape[1:]):
-                raise ValueError(
-                    f"{path}: expected nu (N, {config.resolution}, {config.resolution}) and "
-                    f"tensor (N, 1, {config.resolution}, {config.resolution}), "
-                    f"got {nu.shape} and {u.shape}"
-                )
-            if len(nu) < wanted:
-                raise ValueError(f"{path}: expected at least {wanted} samples, got {len(nu)}")
-            source = nu[:wanted].astype(np.float32)
-            target = u[:wanted, 0].astype(np.float32)
+        source, target = _read(path, config.n_samples, config.resolution, config.domain)
         ends = np.cumsum([config.n_train, config.n_validation])
         splits = [
             pairs(*fields)
             for fields in zip(np.split(source, ends), np.split(target, ends), strict=True)
         ]
         train, validation, test = splits
-        return Data(train, validation, {"test": test})
+        tests = {"test": test}
+        for n in config.test_resolutions:
+            path = self._finer(config, folder, n)
+            tests[f"at_{n}"] = pairs(*_read(path, config.n_test, n, config.domain))
+        return Data(train, validation, tests)
 
     def _path(self, config: DarcyConfig, folder: Path) -> Path:
         """PDEBench's file at its resolution, else one of ours that says what is in it."""
-        official = darcy.default_name(BETA)
-        if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= PAPER_SAMPLES:
-            return folder / official
+        name = darcy.default_name(BETA, config.domain)
+        if (
+            config.domain == SQUARE
+            and config.resolution == OFFICIAL_RESOLUTION
+            and config.n_samples <= PAPER_SAMPLES
+        ):
+            return folder / name
         grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.hdf5"
+        return folder / f"{Path(name).stem}_{grid}_{config.n_samples}.hdf5"
+
+    def _finer(self, config: DarcyConfig, folder: Path, resolution: int) -> Path:
+        """The test samples on a finer grid, with the walls of the grid of the training."""
+        stem = Path(darcy.default_name(BETA, config.domain)).stem
+        first = config.n_train + config.n_validation
+        which = f"{first}-{first + config.n_test - 1}_walls{config.resolution}"
+        return folder / f"{stem}_{resolution}x{resolution}_{which}.hdf5"
+
+
+def _read(
+    path: Path, n_samples: int, resolution: int, domain: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first samples of a file, both (N, R, R) float32."""
+    with open_hdf5(path) as file:
+        nu, u = dataset(file, "nu"), dataset(file, "tensor")
+        if nu.shape[1:] != (resolution,) * 2 or u.shape != (len(nu), 1, *nu.shape[1:]):
+            raise ValueError(
+                f"{path}: expected nu (N, {resolution}, {resolution}) and "
+                f"tensor (N, 1, {resolution}, {resolution}), got {nu.shape} and {u.shape}"
+            )
+        if len(nu) < n_samples:
+            raise ValueError(f"{path}: expected at least {n_samples} samples, got {len(nu)}")
+        check_mask(file, domain, domain_mask(domain, darcy.cell_centres(resolution)))
+        return nu[:n_samples].astype(np.float32), u[:n_samples, 0].astype(np.float32)
 
 
 EXPERIMENT = Darcy()

@@ -8,10 +8,10 @@ predicting u = 0 everywhere scores 14.7% (median relative L1; 10.0% out of distr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch.utils.data import TensorDataset
 
@@ -57,11 +57,7 @@ class PoissonConfig(SteadyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resolution != poisson.RESOLUTION:
-            raise ValueError(
-                f"resolution: expected {poisson.RESOLUTION}, that of the published files, "
-                f"got {self.resolution}"
-            )
+        self._check_least(3, "resolution")
         for name, split in _SIZES.items():
             most = len(poisson.SPLITS[split][1])
             if not 1 <= getattr(self, name) <= most:
@@ -95,6 +91,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
 
     name = "poisson"
     title = "Poisson equation"
+    coordinates = staticmethod(poisson.nodes)
     units: ClassVar[Units] = Units(0.5, 0.1, 0.5, 0.1)
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
@@ -123,6 +120,9 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 d_state=2,
                 mixer_width=8,
                 mixer_depth=2,
+                network_width=4,
+                network_depth=1,
+                networks=2,
                 mixer_patch=8,
                 unet_features=2,
                 fno_modes=4,
@@ -179,17 +179,41 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         }
     )
 
-    def files(self, config: PoissonConfig, folder: Path) -> tuple[Path, Path]:  # noqa: ARG002
-        return folder / poisson.file_name("IN"), folder / poisson.file_name("OUT")
+    def files(self, config: PoissonConfig, folder: Path) -> tuple[Path, ...]:
+        return (
+            *self._pair(config, folder),
+            *(test.path(config, folder) for test in _finer_tests(config)),
+        )
 
     def prepare(self, config: PoissonConfig, folder: Path, progress: bool = True) -> None:
-        paths = self.files(config, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._prepare_pair(config, folder, progress)
+        for test in _finer_tests(config):
+            path = test.path(config, folder)
+            if not path.exists():
+                poisson.generate_samples(
+                    path,
+                    test.kind,
+                    test.samples,
+                    test.resolution,
+                    progress=progress,
+                    domain=config.domain,
+                )
+
+    def _pair(self, config: PoissonConfig, folder: Path) -> tuple[Path, Path]:
+        """The published files at their resolution, or ours of their layout."""
+        grid = config.resolution, config.domain
+        return folder / poisson.file_name("IN", *grid), folder / poisson.file_name("OUT", *grid)
+
+    def _prepare_pair(self, config: PoissonConfig, folder: Path, progress: bool) -> None:
+        paths = self._pair(config, folder)
         found = [path.name for path in paths if path.exists()]
         if len(found) == 2:
             return
-        folder.mkdir(parents=True, exist_ok=True)
         try:
-            poisson.generate(folder, progress=progress)
+            poisson.generate(
+                folder, resolution=config.resolution, progress=progress, domain=config.domain
+            )
         except FileExistsError as error:
             if not found:
                 raise
@@ -199,17 +223,45 @@ class Poisson(SteadyExperiment[PoissonConfig]):
             ) from error
 
     def load(self, config: PoissonConfig, folder: Path) -> Data:
+        grid = config.resolution, config.domain
         splits: dict[str, TensorDataset] = {
-            split: pairs(*poisson.read(folder, split, getattr(config, size)))
+            split: pairs(*poisson.read(folder, split, getattr(config, size), *grid))
             for size, split in _SIZES.items()
         }
-        normalization = poisson.read_normalization(folder)
+        normalization = poisson.read_normalization(folder, *grid)
+        for test in _finer_tests(config):
+            path = test.path(config, folder)
+            fields = poisson.read_samples(path, test.samples, normalization, config.domain)
+            splits[test.name] = pairs(*fields)
         return Data(
             splits.pop("train"),
             splits.pop("validation"),
             splits,
             scaling=dataclasses.asdict(normalization),
         )
+
+
+class _FinerTest(NamedTuple):
+    """A test on a finer grid: its name, and which samples of which file."""
+
+    name: str
+    kind: str
+    samples: range
+    resolution: int
+
+    def path(self, config: PoissonConfig, folder: Path) -> Path:
+        stem = Path(poisson.file_name(self.kind, self.resolution, config.domain)).stem
+        return folder / f"{stem}_{self.samples.start}-{self.samples.stop - 1}.h5"
+
+
+def _finer_tests(config: PoissonConfig) -> Iterator[_FinerTest]:
+    for split, prefix, n in (
+        ("test", "", config.n_test),
+        ("out_of_distribution", "out_of_distribution_", config.n_out_of_distribution),
+    ):
+        kind, samples = poisson.SPLITS[split]
+        for resolution in config.test_resolutions:
+            yield _FinerTest(f"{prefix}at_{resolution}", kind, samples[:n], resolution)
 
 
 EXPERIMENT = Poisson()

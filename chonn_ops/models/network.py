@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.network_cell import check_geometry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class _CHONNNetwork(nn.Module):
@@ -50,13 +54,15 @@ class _CHONNNetwork(nn.Module):
         ckb = CKBOptions(cell="network") if ckb is None else ckb
         if not isinstance(ckb, CKBOptions) or ckb.cell != "network":
             raise ValueError(f"ckb: expected CKBOptions(cell='network', ...) or None, got {ckb!r}")
+        if patch > 1 and ckb.nodes != "centres":
+            raise ValueError(f"nodes: expected 'centres' with patch={patch}, got {ckb.nodes!r}")
         sizes = (lengths,) * self.axes if isinstance(lengths, (int, float)) else tuple(lengths)
         if len(sizes) != self.axes or not all(0 < length < math.inf for length in sizes):
             raise ValueError(
                 f"lengths: expected a number > 0, or {self.axes} of them, got {lengths!r}"
             )
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.patch, self.coordinates = patch, coordinates
+        self.patch, self.coordinates, self.nodes = patch, coordinates, ckb.nodes
         self.lengths = tuple(float(length) for length in sizes)
         factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
@@ -69,6 +75,29 @@ class _CHONNNetwork(nn.Module):
             pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> Self:
+        """A trained model that comes with the package.
+
+        Parameters
+        ----------
+        name : str
+            One of `chonn_ops.models.pretrained.names`; `chonn_ops.models.pretrained.card` has its
+            data, training and scores.
+
+        Returns
+        -------
+        The model, in evaluation mode, between fields in the data's own units.
+
+        Raises
+        ------
+        ValueError
+            For an unknown name, or weights of another model.
+        ImportError
+            Without safetensors.
+        """
+        return cast("Self", pretrained.load(cls, name))
 
     def forward(
         self,
@@ -84,7 +113,8 @@ class _CHONNNetwork(nn.Module):
         x : Tensor, shape (B, in_channels, \\*grid)
             The grid a multiple of `patch`.
         spacing : sequence of float, one an axis, optional
-            Distance of the points, in the unit of `lengths`. Default: ``lengths / grid``.
+            Distance of the points, in the unit of `lengths`. Default: `lengths`
+            over the grid, as its nodes lie.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
 
@@ -114,7 +144,8 @@ class _CHONNNetwork(nn.Module):
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         if spacing is None:
-            spacing = [length / n for length, n in zip(self.lengths, grid, strict=True)]
+            cells = [max(n - 1, 1) if self.nodes == "corners" else n for n in grid]
+            spacing = [length / n for length, n in zip(self.lengths, cells, strict=True)]
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # whatever is written there, a NaN too
@@ -126,16 +157,20 @@ class _CHONNNetwork(nn.Module):
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
                 h = h + self.blocks[layer].branch(h, steps, mask)
-            h = h + pointwise(h, mask)
+            h = h + pointwise(h)
         y = self._points(self.head(h)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 
     def _coordinates(self, field: Tensor) -> Tensor:
-        """Centres of the cells, -1/2 to 1/2 from wall to wall."""
-        axes = [
-            (torch.arange(n, device=field.device, dtype=field.dtype) + 0.5) / n - 0.5
-            for n in field.shape[1:-1]
-        ]
+        """Where the nodes are, -1/2 to 1/2 from wall to wall."""
+        axes = []
+        for n in field.shape[1:-1]:
+            place = torch.arange(n, device=field.device, dtype=field.dtype)
+            if self.nodes == "centres":
+                place = (place + 0.5) / n
+            else:
+                place = place / (n if self.nodes == "left" else max(n - 1, 1))
+            axes.append(place - 0.5)
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(
             len(field), *field.shape[1:-1], -1
         )
@@ -175,7 +210,7 @@ class CHONNNetwork2d(_CHONNNetwork):
     A pointwise embedding; `depth` layers of a `CKB` with `NetworkCell` and a pointwise network,
     both residual; a pointwise readout. All that reaches over more than a point are finite volumes
     in units of the domain, so trained weights are asked on any grid, any shape of cell and, by
-    `mask`, any domain. The cell-centred coordinates, -1/2 to 1/2, are additional inputs.
+    `mask`, any domain. The coordinates, -1/2 to 1/2, are additional inputs.
 
     Not in the CHONN paper, whose circuits are lines.
 
@@ -221,25 +256,13 @@ class CHONNNetwork3d(_CHONNNetwork):
 
 
 class _Pointwise(nn.Module):
-    """What a two-layer network adds at every point, after a norm over the domain."""
+    """What a two-layer network adds at every point. Without a norm: one over the field hides its
+    amplitude, in which a linear problem is linear."""
 
     def __init__(self, width: int, hidden: int, factory: dict) -> None:
         super().__init__()
         self.expand = PositionLinear(width, hidden, **factory)
         self.contract = PositionLinear(hidden, width, **factory)
 
-    def forward(self, field: Tensor, mask: Tensor | None) -> Tensor:
-        return self.contract(F.silu(self.expand(_normalised(field, mask))))
-
-
-def _normalised(field: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean 0 and variance 1 over a sample's channels and the points of its domain."""
-    if mask is None:
-        return F.layer_norm(field, field.shape[1:])
-    inside = (mask if mask.dim() == field.dim() - 1 else mask[None])[..., None].to(field.dtype)
-    axes = list(range(1, field.dim()))
-    count = inside.sum(axes, keepdim=True) * field.shape[-1]
-    mean = (field * inside).sum(axes, keepdim=True) / count
-    centred = (field - mean) * inside
-    variance = centred.square().sum(axes, keepdim=True) / count
-    return centred * torch.rsqrt(variance + 1e-5)
+    def forward(self, field: Tensor) -> Tensor:
+        return self.contract(F.silu(self.expand(field)))

@@ -147,15 +147,22 @@ def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
     return found
 
 
-def end_walls(k: Tensor, steps: list[float], closed: list[bool], wall: Tensor | None) -> Tensor:
-    """`wall_leak` at the ends of the grid's closed axes; TorchScript knows it."""
+def end_walls(
+    k: Tensor,
+    steps: list[float],
+    closed: list[bool],
+    wall: Tensor | None,
+    distances: tuple[float, float] = (0.5, 0.5),
+) -> Tensor:
+    """`wall_leak` at the ends of the grid's closed axes, at distances of so many steps from the
+    first and the last node; TorchScript knows it."""
     total = torch.zeros_like(k)
     for axis, step in enumerate(steps):
         if not closed[axis]:
             continue
         dim, n = axis + 1, k.shape[axis + 1]
-        for node in (0, n - 1):
-            face = k.narrow(dim, node, 1) * (2 / step)
+        for side, node in enumerate((0, n - 1)):
+            face = k.narrow(dim, node, 1) * (1 / (distances[side] * step))
             if wall is not None:
                 face = wall_in_series(face, wall[axis])
             face = face * face_area(steps, axis)

@@ -39,8 +39,8 @@ class CKB(nn.Module):
         Channels of the block.
     spatial_dims : {1, 2, 3}, optional
         Axes of a channels-first field (B, dim, \\*grid). Default: sequences (B, L, dim).
-    cell, order, networks, selective, d_state, expand, norm, directions, termination, topology, \
-    stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max
+    cell, order, networks, nodes, selective, d_state, expand, norm, directions, termination, \
+    topology, stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max
         See `CKBOptions`. The order is at least 1 here.
 
     Raises
@@ -65,6 +65,7 @@ class CKB(nn.Module):
         cell: str = "scan",
         order: int | None = None,
         networks: int = 8,
+        nodes: str = "centres",
         selective: bool = True,
         d_state: int = 16,
         expand: int = 1,
@@ -87,6 +88,7 @@ class CKB(nn.Module):
             cell=cell,
             order=cast("int", order),
             networks=networks,
+            nodes=nodes,
             selective=selective,
             d_state=d_state,
             expand=expand,
@@ -255,6 +257,7 @@ def _build_cell(options: CKBOptions, dim: int, axes: int, factory: dict) -> nn.M
             options.networks,
             axes,
             ends=options.termination,
+            nodes=options.nodes,
             selective=options.selective,
             **factory,
         )

@@ -16,6 +16,9 @@ from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 
 CELL_ENDS = ("wall", *ENDS)
+# Steps from the low wall to the first node and from the last node to the high wall. A node on a
+# wall is a thousandth of a step from it.
+NODES = {"centres": (0.5, 0.5), "left": (1e-3, 1.0), "corners": (1e-3, 1e-3)}
 # Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
 _LEAK = -3.0
@@ -30,7 +33,7 @@ class NetworkCell(nn.Module):
     At every node p with neighbours q::
 
         k, l = softplus(W_k SiLU(u) + b_k), softplus(W_l SiLU(u) + b_l);  s = W_s u + b_s
-        sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V
+        sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V / 10
 
     where g is the harmonic mean of both nodes' conductivities k times face area over distance, and
     V the volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s`
@@ -54,6 +57,9 @@ class NetworkCell(nn.Module):
         What the ends of an axis are: a wall with a learned conductance an area to ground (a Robin
         boundary), or see `chonn_ops.kirchhoff_network`. With a mask the faces towards missing
         nodes are what the ends of their axis are, but never "ring" or "matched": "open" then.
+    nodes : {"centres", "left", "corners"}
+        Where n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
+        i / (n - 1). Tells default spacings, and walls their distance.
     selective : bool
         Whether conductivity and leak depend on the features; else each network has one of each.
     tol : float
@@ -84,6 +90,7 @@ class NetworkCell(nn.Module):
         spatial_dims: int = 2,
         *,
         ends: str | tuple[str, ...] = "wall",
+        nodes: str = "centres",
         selective: bool = True,
         tol: float = 1e-4,
         device: torch.device | str | None = None,
@@ -97,11 +104,15 @@ class NetworkCell(nn.Module):
             raise ValueError(f"tol: expected above 0 and below 1, got {tol}")
         self.dim, self.networks, self.spatial_dims = dim, networks, spatial_dims
         self.ends = list(check_ends("ends", ends, spatial_dims))
+        if nodes not in NODES:
+            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
+        self.nodes, self._distances = nodes, NODES[nodes]
         self.selective, self.tol = selective, tol
         # Attributes, since TorchScript knows no globals. Conductivities and leaks below the floor
-        # would only make the solve harder; the unit box is 16 units of length of the networks, in
-        # which the initial numbers start well.
-        self._floor, self._unit, self._max_iterations = 1e-3, 16.0, 100
+        # would only make the solve harder. The unit box is 16 units of length of the networks, in
+        # which the initial numbers start well, but for sources, which would make potentials of
+        # order 10: with the gain they start at order 1, which halved the error on Poisson.
+        self._floor, self._unit, self._gain, self._max_iterations = 1e-3, 16.0, 0.1, 100
         factory = {"device": device, "dtype": dtype}
         self.source_proj = PositionLinear(dim, networks, **factory)
         # Conductivities, then leaks; the bias alone where they are the same everywhere.
@@ -162,7 +173,7 @@ class NetworkCell(nn.Module):
         ----------
         u : Tensor, shape (B, \\*grid, D)
         spacing : sequence of float, one an axis, optional
-            Distance of the nodes. Default: 1 / n, the unit box.
+            Distance of the nodes. Default: that of the unit box.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
 
@@ -180,12 +191,13 @@ class NetworkCell(nn.Module):
             self._check(u, spacing, mask)
         conductivity, leak, source = self.coefficients(u)
         if spacing is None:
-            spacing = [1.0 / n for n in u.shape[1:-1]]
+            cells = [n - 1 if self.nodes == "corners" and n > 1 else n for n in u.shape[1:-1]]
+            spacing = [1.0 / n for n in cells]
         steps = [self._unit * float(step) for step in spacing]
         volume = 1.0
         for step in steps:
             volume *= step
-        leak, source = leak * volume, source * volume
+        leak, source = leak * volume, source * (self._gain * volume)
         if mask is not None:
             if torch.jit.is_scripting():
                 raise ValueError("mask: expected None in TorchScript")
@@ -193,7 +205,8 @@ class NetworkCell(nn.Module):
                 return self._masked(conductivity, leak, source, steps, mask)
         closed = [end in ("wall", "short") for end in self.ends]
         if "wall" in self.ends or "short" in self.ends:
-            leak = leak + end_walls(conductivity, steps, closed, self._walls(conductivity))
+            walls = self._walls(conductivity)
+            leak = leak + end_walls(conductivity, steps, closed, walls, self._distances)
         v, _, _ = solve_checked(
             source,
             edges(conductivity, steps, [end == "ring" for end in self.ends]),
@@ -211,13 +224,17 @@ class NetworkCell(nn.Module):
         the conductivity there; finite volumes take the node's, and a mask may have cut the edge."""
         return ["open" if end in ("wall", "short") else end for end in self.ends]
 
-    def _walls(self, like: Tensor) -> Tensor | None:
-        """Conductances of the walls an area, (axes, m): infinite where they are shorts."""
-        if self.wall_param is None:
-            return None
-        learned = torch.exp(self.wall_param.to(like.dtype))
-        short = torch.full_like(learned, float("inf"))
-        return torch.stack([learned if end == "wall" else short for end in self.ends])
+    def _walls(self, like: Tensor) -> Tensor:
+        """Conductances of the ends an area, (axes, m): infinite for shorts, 0 for no wall."""
+        none = torch.zeros(self.networks, dtype=like.dtype, device=like.device)
+        learned = none if self.wall_param is None else torch.exp(self.wall_param.to(like.dtype))
+        walls: list[Tensor] = []
+        for end in self.ends:
+            if end == "short":
+                walls.append(torch.full_like(none, float("inf")))
+            else:
+                walls.append(learned if end == "wall" else none)
+        return torch.stack(walls)
 
     def _masked(
         self, conductivity: Tensor, leak: Tensor, source: Tensor, steps: list[float], mask: Tensor
@@ -227,9 +244,11 @@ class NetworkCell(nn.Module):
         closed = [end in ("wall", "short") for end in self.ends]
         ends = self._operator_ends()
         if "wall" in self.ends or "short" in self.ends:
-            sides = zip(closed, self.ends, strict=True)
-            words = ["short" if c else "ring" if end == "ring" else "open" for c, end in sides]
             walls = self._walls(conductivity)
+            at_ends = end_walls(conductivity, steps, closed, walls, self._distances)
+            leak = leak + torch.where(exists, at_ends, 0)
+            # The faces towards missing nodes are half a step away.
+            words = ["ring" if end == "ring" else "open" for end in self.ends]
             leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, wall=walls)
         g = edge_conductance(conductivity, steps, mask=exists, ends=ends)
         v, _, _ = solve_checked(
@@ -247,7 +266,8 @@ class NetworkCell(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"dim={self.dim}, networks={self.networks}, spatial_dims={self.spatial_dims}, "
-            f"ends={tuple(self.ends)}, selective={self.selective}, tol={self.tol:g}"
+            f"ends={tuple(self.ends)}, nodes={self.nodes!r}, selective={self.selective}, "
+            f"tol={self.tol:g}"
         )
 
 

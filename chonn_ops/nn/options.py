@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
-from chonn_ops.nn.network_cell import check_ends
+from chonn_ops.nn.network_cell import NODES, check_ends
 from chonn_ops.scan import DIRECTIONS
 from chonn_ops.scan._checks import check_modes
 
@@ -24,7 +24,7 @@ _OWN = {
         *("d_state", "directions", "constrained", "selective_norm"),
         *("dt_rank", "dt_min", "dt_max"),
     ),
-    "network": ("networks", "selective"),
+    "network": ("networks", "nodes", "selective"),
 }
 
 
@@ -42,6 +42,8 @@ class CKBOptions:
         their plain selves.
     networks : int
         Networks of every network cell.
+    nodes : {"centres", "left", "corners"}
+        Where the nodes lie between the walls, for network cells, see `NetworkCell`.
     selective : bool
         Whether conductivities and leaks of network cells depend on the features (ablation).
     d_state : int
@@ -88,6 +90,7 @@ class CKBOptions:
     cell: str = "scan"
     order: int = _BY_CELL
     networks: int = 8
+    nodes: str = "centres"
     selective: bool = True
     d_state: int = 16
     expand: int = 1
@@ -115,6 +118,7 @@ class CKBOptions:
             "directions": DIRECTIONS,
             "topology": TOPOLOGIES,
             "stage_input": STAGE_INPUTS,
+            "nodes": NODES,
         }
         for name, known in choices.items():
             value = getattr(self, name)

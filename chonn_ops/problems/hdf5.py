@@ -1,7 +1,8 @@
 """HDF5 files: writing that survives a full disk, reading with clear errors, Darcy flow's layout.
 
 That layout is PDEBench's: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and
-``y-coordinate`` (R,), all float32; attribute ``beta``.
+``y-coordinate`` (R,), all float32; attribute ``beta``. Files of a domain other than the square also
+have ``mask`` (R, R) bool and the attribute ``domain``, see `chonn_ops.problems.domains`.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import numpy as np
 
 from chonn_ops.problems._files import whole_file
 from chonn_ops.problems._signals import deferred_signals
+from chonn_ops.problems.domains import SQUARE
 
 # The smallest that HDF5 allows before its own bytes.
 USER_BLOCK = 512
@@ -195,3 +197,49 @@ def dataset(file: "h5py.File | h5py.Group", name: str) -> h5py.Dataset:
     if not isinstance(found, h5py.Dataset):
         raise KeyError(f"no data set {name}")
     return found
+
+
+def write_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
+    """Put a domain, other than the square, and its mask into a file."""
+    file.create_dataset("mask", data=mask)
+    file.attrs["domain"] = domain
+
+
+def check_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
+    """Compare a file's domain with the one expected.
+
+    Raises
+    ------
+    ValueError
+        If it is another one, or its mask another one.
+    """
+    found = str(file.attrs.get("domain", SQUARE))
+    if found != domain:
+        raise ValueError(f"{file.filename}: expected data of the domain {domain}, got {found}")
+    if domain == SQUARE:
+        return
+    stored = dataset(file, "mask")
+    if stored.shape != mask.shape or not np.array_equal(stored[...], mask):
+        raise ValueError(
+            f"{file.filename}: expected the mask of the domain {domain} with "
+            f"{np.count_nonzero(mask)} of {mask.shape} nodes, got another one of {stored.shape}"
+        )
+
+
+def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
+    """Which nodes exist in a data file; None for the square, where all do.
+
+    Returns
+    -------
+    ndarray or None
+        (R, R) bool.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, or names a domain without its mask.
+    """
+    with open_hdf5(path) as file:
+        if file.attrs.get("domain", SQUARE) == SQUARE:
+            return None
+        return dataset(file, "mask")[...].astype(bool)

@@ -3,22 +3,27 @@
 ========== =====================================================================================
 Equation   ``-laplace u = f``; learn ``f -> u``
 Domain     unit square, R x R nodes ``x_p = p / (R - 1)`` with the boundary among them,
-           dimensionless. Axis 0 is x, axis 1 is y
-Boundary   ``u = 0``; f vanishes there too
+           dimensionless. Axis 0 is x, axis 1 is y. Ours: also an l-shape, or a square with holes,
+           see `chonn_ops.problems.domains`; f and u are 0 at nodes that do not exist
+Boundary   ``u = 0``; on the square f vanishes there too. The walls inside the square are on the
+           faces half-way to nodes that do not exist
 Input      ``f = pi / K^2 sum_{i,j=1..K} a_ij (i^2 + j^2)^(-r) sin(pi i x) sin(pi j y)`` with
            ``r = -0.5`` and ``a_ij ~ U[-1, 1]``
-Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact
+Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact. On other
+           domains less the harmonic function with these values on the walls, by a direct sparse
+           solve in float64 of five-point finite volumes on the grid itself
 Parameters K = 16, out of distribution K = 20; R = 64
 Splits     of the file IN: samples 0-1023 train, 1024-1151 validation, 1152-1407 test; of the file
            OUT (K = 20): 0-255
 Seeds      IN draws from child 0 and OUT from child 1 of ``numpy.random.SeedSequence(seed)``, sample
            after sample: sample i is the same for every number of samples and on every grid
 Generator  the two sums in float64, stored as float32
-Cost       1 s for both files on one core, 60 MB
+Cost       1 s for both files on one core, 60 MB; 4 s on other domains
 Layout     that of CNO: HDF5, groups ``Sample_{i}`` with ``input`` and ``output`` (R, R). IN also
            has the scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the
            training samples; every split is normalised with them. Ours also have the attribute
-           ``source``
+           ``source``, domains other than the square ``mask`` (R, R) bool and the attribute
+           ``domain``
 Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
            Zenodo record 10406879; `fetch` gets them. We know no published checksum: `fetch` asks
            the record itself for the archive's md5, and the zip has a CRC of each file
@@ -35,7 +40,6 @@ References
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -46,12 +50,20 @@ from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._files import refuse_existing
+from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields, nodes
+from chonn_ops.problems._poisson_fields import fields as fields
 from chonn_ops.problems._progress import ProgressBar
-from chonn_ops.problems.hdf5 import HDF5Output, create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
+from chonn_ops.problems.hdf5 import (
+    HDF5Output,
+    check_mask,
+    create_hdf5,
+    dataset,
+    open_hdf5,
+    write_mask,
+)
 
-R_EXPONENT = -0.5
 K_IN, K_OUT = 16, 20
-RESOLUTION = 64
 N_IN, N_OUT = 1408, 256
 N_TRAIN = 1024
 SPLITS = MappingProxyType(
@@ -93,36 +105,9 @@ class Normalization:
         return u * (self.max_out - self.min_out) + self.min_out
 
 
-def file_name(kind: str, resolution: int = RESOLUTION) -> str:
-    """CNO's file name; `kind` is "IN" or "OUT"."""
-    return f"PoissonData_{resolution}x{resolution}_{kind}.h5"
-
-
-def fields(a: np.ndarray, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
-    """Source and exact solution of coefficients.
-
-    Parameters
-    ----------
-    a : ndarray
-        (..., K, K).
-    resolution : int
-        Nodes R along an axis.
-
-    Returns
-    -------
-    f, u : ndarray
-        (..., R, R), float64.
-    """
-    k = a.shape[-1]
-    number = np.arange(1, k + 1)
-    sine = np.sin(np.pi * number[:, None] * np.linspace(0, 1, resolution))
-    # sin(pi i) is not quite 0 in floating point, and the boundary value is.
-    sine[:, -1] = 0
-    squares = (number**2)[:, None] + number**2
-    weighted = np.pi / k**2 * a * squares**-R_EXPONENT
-    f = sine.T @ weighted @ sine
-    u = sine.T @ (weighted / (np.pi**2 * squares)) @ sine
-    return f, u
+def file_name(kind: str, resolution: int = RESOLUTION, domain: str = SQUARE) -> str:
+    """CNO's file name, with the domain if not the square; `kind` is "IN" or "OUT"."""
+    return f"PoissonData_{resolution}x{resolution}{suffix(domain)}_{kind}.h5"
 
 
 def generate(
@@ -133,6 +118,7 @@ def generate(
     seed: int = 0,
     force: bool = False,
     progress: bool = True,
+    domain: str = SQUARE,
 ) -> tuple[Path, Path]:
     """Generate both files in CNO's layout.
 
@@ -150,6 +136,8 @@ def generate(
         Replace existing files.
     progress : bool
         Show a progress bar.
+    domain : {"square", "l-shape", "holes"}
+        See `chonn_ops.problems.domains`. The sources are those of the square, cut off.
 
     Returns
     -------
@@ -159,7 +147,7 @@ def generate(
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If an argument is out of range, or the grid too coarse for the domain.
     FileExistsError
         If both files exist, or one that another call or somebody else made, and `force` is not set.
     """
@@ -169,33 +157,78 @@ def generate(
         ("resolution", resolution, 3),
         ("seed", seed, 0),
     )
-    source = f"chonn-ops {__version__} Poisson generator, seed {seed}"
-    paths = Path(folder) / file_name("IN", resolution), Path(folder) / file_name("OUT", resolution)
-    children = np.random.SeedSequence(seed).spawn(2)
-    files = list(zip(paths, children, (K_IN, K_OUT), (n_in, n_out), strict=True))
+    source = _source(seed)
+    check_domain(domain, resolution)
+    paths = (
+        Path(folder) / file_name("IN", resolution, domain),
+        Path(folder) / file_name("OUT", resolution, domain),
+    )
+    files = list(zip(paths, ("IN", "OUT"), (n_in, n_out), strict=True))
     missing = files
     if not force:
         missing = [file for file in files if not _is_written(file[0], file[-1], source)] or files
     for path, *_ in missing:
         refuse_existing(path, force)
+    compute = DomainFields(domain, resolution)
     with (
         ProgressBar(
             total=sum(n_samples for *_, n_samples in missing), unit="sample", disable=not progress
         ) as bar,
         contextlib.ExitStack() as outputs,
     ):
-        for path, child, k, n_samples in missing:
+        for path, kind, n_samples in missing:
             output = outputs.enter_context(create_hdf5(path, force))
-            with output.writing() as file:
-                file.attrs["source"] = source
-            ranges = _write(output, _samples(child, n_samples, k, resolution), bar)
-            if path == paths[0]:
+            ranges = _write(output, compute, kind, range(n_samples), seed, bar)
+            if kind == "IN":
                 with output.writing() as file:
                     for name, value in zip(_RANGES, ranges, strict=True):
                         file[name] = value
             # Neither file appears if one of them cannot be written to its end.
             output.close()
     return paths
+
+
+def generate_samples(
+    path: "str | os.PathLike[str]",
+    kind: str,
+    samples: range,
+    resolution: int,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool = True,
+    domain: str = SQUARE,
+) -> None:
+    """Generate some of the samples of one file, such as those of a test on a finer grid.
+
+    Parameters
+    ----------
+    path : path
+        HDF5 file in the same layout, without ranges; it appears when it is complete.
+    kind : {"IN", "OUT"}
+    samples : range
+        Numbers of the samples.
+    resolution, seed, force, progress, domain
+        As for `generate`.
+
+    Raises
+    ------
+    ValueError, FileExistsError
+        As `generate`.
+    """
+    if kind not in _CHILDREN:
+        raise ValueError(f"kind: expected one of {', '.join(_CHILDREN)}, got {kind!r}")
+    check_least(
+        ("number of samples", len(samples), 1),
+        ("first sample", samples.start, 0),
+        ("resolution", resolution, 3),
+        ("seed", seed, 0),
+    )
+    compute = DomainFields(domain, resolution)
+    with (
+        create_hdf5(Path(path), force) as output,
+        ProgressBar(total=len(samples), unit="sample", disable=not progress) as bar,
+    ):
+        _write(output, compute, kind, samples, seed, bar)
 
 
 def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
@@ -228,14 +261,20 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
     return True
 
 
-def read_normalization(folder: "str | os.PathLike[str]") -> Normalization:
+def read_normalization(
+    folder: "str | os.PathLike[str]", resolution: int = RESOLUTION, domain: str = SQUARE
+) -> Normalization:
     """Ranges of the training samples, from the file IN."""
-    with open_hdf5(Path(folder) / file_name("IN")) as file:
+    with open_hdf5(Path(folder) / file_name("IN", resolution, domain)) as file:
         return Normalization(*(float(dataset(file, name)[()]) for name in _RANGES))
 
 
 def read(
-    folder: "str | os.PathLike[str]", split: str, n_samples: "int | None" = None
+    folder: "str | os.PathLike[str]",
+    split: str,
+    n_samples: "int | None" = None,
+    resolution: int = RESOLUTION,
+    domain: str = SQUARE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalised inputs and outputs of one split, from generated or published files.
 
@@ -247,28 +286,66 @@ def read(
         "train", "validation", "test" or "out_of_distribution".
     n_samples : int, optional
         Only the first ones.
+    resolution, domain
+        Of the files.
 
     Returns
     -------
     f, u : ndarray
-        (N, R, R), float32, normalised with the training ranges: `read_normalization`.
+        (N, R, R), float32, normalised with the training ranges: `read_normalization`. Nodes that do
+        not exist have what 0 becomes.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        If a file is missing or damaged, or holds fewer samples; if the split is unknown.
+        If a file is missing or damaged, of another domain, or holds fewer samples; if the split is
+        unknown.
     """
     if split not in SPLITS:
         raise ValueError(f"expected a split of {list(SPLITS)}, got {split!r}")
-    normalization = read_normalization(folder)
+    normalization = read_normalization(folder, resolution, domain)
     kind, samples = SPLITS[split]
     if n_samples is not None and not 1 <= n_samples <= len(samples):
         raise ValueError(f"n_samples must be 1 to {len(samples)} for {split}, got {n_samples}")
-    with open_hdf5(Path(folder) / file_name(kind)) as file:
+    path = Path(folder) / file_name(kind, resolution, domain)
+    return read_samples(path, samples[:n_samples], normalization, domain)
+
+
+def read_samples(
+    path: "str | os.PathLike[str]",
+    samples: range,
+    normalization: Normalization,
+    domain: str = SQUARE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and outputs of some samples of one file, normalised as one pleases.
+
+    Parameters
+    ----------
+    path : path
+        Generated or published.
+    samples : range
+        Numbers of the samples.
+    normalization : Normalization
+        Of another file, if these are samples of a training on another grid.
+    domain : str
+        That of the file.
+
+    Returns
+    -------
+    f, u : ndarray
+        (N, R, R), float32.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, of another domain, or lacks a sample.
+    """
+    with open_hdf5(path) as file:
         pairs = [
             (dataset(file, f"Sample_{i}/input")[...], dataset(file, f"Sample_{i}/output")[...])
-            for i in samples[:n_samples]
+            for i in samples
         ]
+        check_mask(file, domain, domain_mask(domain, nodes(len(pairs[0][0]))))
     f = normalization.input(np.stack([pair[0] for pair in pairs]))
     u = normalization.output(np.stack([pair[1] for pair in pairs]))
     return f.astype(np.float32), u.astype(np.float32)
@@ -277,20 +354,34 @@ def read(
 _RANGES = ("min_inp", "max_inp", "min_out", "max_out")
 
 
-def _samples(
-    seed: np.random.SeedSequence, n_samples: int, k: int, resolution: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    rng = np.random.default_rng(seed)
-    for _ in range(n_samples):
-        yield fields(rng.uniform(-1, 1, (k, k)), resolution)
+_CHILDREN = MappingProxyType({"IN": (0, K_IN), "OUT": (1, K_OUT)})
+
+
+def _source(seed: int) -> str:
+    return f"chonn-ops {__version__} Poisson generator, seed {seed}"
 
 
 def _write(
-    output: HDF5Output, samples: Iterator[tuple[np.ndarray, np.ndarray]], bar: ProgressBar
+    output: HDF5Output,
+    compute: DomainFields,
+    kind: str,
+    samples: range,
+    seed: int,
+    bar: ProgressBar,
 ) -> tuple[float, float, float, float]:
-    """Write samples; the ranges of the training samples among them."""
+    """Write source, mask and samples; the ranges of the training samples among them."""
+    with output.writing() as file:
+        file.attrs["source"] = _source(seed)
+        if compute.mask is not None:
+            write_mask(file, compute.domain, compute.mask)
+    child, k = _CHILDREN[kind]
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[child])
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
-    for index, pair in enumerate(samples):
+    for index in range(samples.stop):
+        a = rng.uniform(-1, 1, (k, k))
+        if index < samples.start:
+            continue
+        pair = compute(a)
         with output.writing() as file:
             for name, field in zip(("input", "output"), pair, strict=True):
                 file[f"Sample_{index}/{name}"] = field.astype("f4")

@@ -146,7 +146,7 @@ def test_finished_file_has_its_name_only(tmp_path, monkeypatch, hard_links):
 def test_stopped_run_leaves_nothing(tmp_path, monkeypatch, stop):
     calls = []
 
-    def solve(is_high, _beta):
+    def solve(is_high, *_):
         calls.append(len(is_high))
         if len(calls) == 2:
             raise stop

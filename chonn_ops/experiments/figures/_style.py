@@ -55,6 +55,7 @@ GREY = "#666666"
 ORDERS = (GREY, "#f6b26b", "#e8833a", "#c4500b", "#7f2704")
 BEST = "#cc79a7"
 LAYER = "#6a3d9a"
+NETWORK = "#a50026"
 # Of baselines: made narrower, or trained in another way.
 PALE = "#56b4e9"
 PAPER = "paper"
@@ -84,6 +85,8 @@ def look(group: Group, by_order: bool = True) -> Look:
         return Look(BEST, "P", line)
     if role == "layer":
         return Look(LAYER, "X", line)
+    if role == "network":
+        return Look(NETWORK, "*", line)
     order = tags.get("order", -1)
     if by_order and role == "ablation" and 0 <= order < len(ORDERS):
         return Look(ORDERS[order], MARKERS["chonn"], line)

@@ -1,0 +1,135 @@
+"""`CHONNNetwork2d` with one thing changed, for `neuralop_darcy.py`; widths level parameters."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops import (
+    CHONNNetwork2d,
+    CKBOptions,
+    NetworkCell,
+    edge_conductance,
+    kirchhoff_network,
+)
+from chonn_ops.network import wall_leak
+
+UNIT_GATE = 1.2784645427610738  # SiLU of it is 1
+CG_STEPS = 12
+
+
+class _Changed(NetworkCell):
+    """A cell whose networks are built as ever and solved in another way."""
+
+    def forward(
+        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        assert mask is None
+        k, leak, source = self.coefficients(u)
+        assert spacing is not None
+        steps = [self._unit * step for step in spacing]
+        volume = math.prod(steps)
+        return self.solve(k, leak * volume, source * (self._gain * volume), steps)
+
+    def solve(self, k: Tensor, leak: Tensor, source: Tensor, steps: list[float]) -> Tensor:
+        raise NotImplementedError
+
+    def walls(self, k: Tensor, steps: list[float], axes: tuple[bool, bool]) -> Tensor:
+        assert self.wall_param is not None
+        ends = tuple("short" if axis else "open" for axis in axes)
+        return wall_leak(k, steps, ends=ends, wall=self.wall_param.exp())
+
+
+class Lines(_Changed):
+    """Every row and every column a line of its own, as scans have them; the mean of both."""
+
+    def solve(self, k: Tensor, leak: Tensor, source: Tensor, steps: list[float]) -> Tensor:
+        g = edge_conductance(k, steps)
+        none = torch.zeros_like(k)
+        rows = leak + self.walls(k, steps, (True, False))
+        columns = leak + self.walls(k, steps, (False, True))
+        along = kirchhoff_network(source, (g[0], none), rows, tol=self.tol)
+        return (along + kirchhoff_network(source, (none, g[1]), columns, tol=self.tol)) / 2
+
+
+class FewSteps(_Changed):
+    """Twelve steps of conjugate gradients with Jacobi's preconditioner in place of the solve."""
+
+    def solve(self, k: Tensor, leak: Tensor, source: Tensor, steps: list[float]) -> Tensor:
+        g = edge_conductance(k, steps)
+        leak = leak + self.walls(k, steps, (True, True))
+        diagonal = leak + sum(e + e.roll(1, axis + 1) for axis, e in enumerate(g))
+
+        def apply(v: Tensor) -> Tensor:
+            product = diagonal * v
+            for axis, e in enumerate(g):
+                product = product - e * v.roll(-1, axis + 1) - (e * v).roll(1, axis + 1)
+            return product
+
+        def dot(a: Tensor, b: Tensor) -> Tensor:
+            return (a * b).sum((1, 2), keepdim=True)
+
+        v, residual = torch.zeros_like(source), source
+        direction = z = residual / diagonal
+        for _ in range(CG_STEPS):
+            product = apply(direction)
+            before = dot(residual, z)
+            step = before / dot(direction, product).clamp_min(1e-30)
+            v, residual = v + step * direction, residual - step * product
+            z = residual / diagonal
+            direction = z + dot(residual, z) / before.clamp_min(1e-30) * direction
+        return v
+
+
+class NoCell(NetworkCell):
+    """What drives the cell, in its place: convolution, pointwise maps, gate and residual stay."""
+
+    def forward(
+        self,
+        u: Tensor,
+        spacing: list[float] | None = None,  # noqa: ARG002
+        mask: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        return self.source_proj(torch.nn.functional.silu(u))
+
+
+def _with_cells(kind: type[NetworkCell], **options: Any) -> nn.Module:
+    model = CHONNNetwork2d(**options)
+    for block in model.blocks:
+        block.cells = nn.ModuleList(kind(cell.dim, cell.networks) for cell in block.cells)
+    return model
+
+
+def _without_gate() -> nn.Module:
+    model = CHONNNetwork2d()
+
+    def ungated(inner: int, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001
+        gate = torch.full_like(output[..., inner:], UNIT_GATE)
+        return torch.cat((output[..., :inner], gate), -1)
+
+    for block in model.blocks:
+        block.in_proj.register_forward_hook(functools.partial(ungated, block.cells[0].dim))
+    return model
+
+
+def _block(**options: Any) -> nn.Module:
+    width = options.pop("width", 24)
+    return CHONNNetwork2d(width=width, ckb=CKBOptions(cell="network", **options))
+
+
+ABLATIONS: dict[str, Callable[[], nn.Module]] = {
+    "constant conductances": lambda: _block(selective=False, width=26),
+    "lines, not planes": lambda: _with_cells(Lines),
+    "12 CG steps": lambda: _with_cells(FewSteps),
+    "no gate": _without_gate,
+    "no cell": lambda: _with_cells(NoCell, width=26),
+    "no coordinates": lambda: CHONNNetwork2d(coordinates=False),
+    "no walls": lambda: _block(termination="open"),
+    "short walls": lambda: _block(termination="short"),
+    **{f"order {n}": functools.partial(_block, order=n) for n in (2, 3, 4)},
+}
