@@ -19,6 +19,7 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
     CNOUNet,
+    Equalised,
     grid_spacing,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
@@ -41,6 +42,7 @@ __all__ = [
     "CHONNUNet3d",
     "CKBOptions",
     "CNOUNet",
+    "Equalised",
     "FixedGridCKB",
     "KirchhoffCell",
     "NetworkCell",

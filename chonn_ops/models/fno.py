@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import DownsampledCKB, build_ckb, grid_spacing
+from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_spacing
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn.options import options_or_defaults
@@ -118,6 +118,8 @@ class _CHONNFNO(nn.Module):
         self.ckb: nn.Module | None = None
         if ckb.order:
             block: nn.Module = build_ckb(width, dims, ckb)
+            if ckb.cell == "network":
+                block = Equalised(block)
             if downsample > 1:
                 block = DownsampledCKB(block, downsample)
             if mode == "replace":

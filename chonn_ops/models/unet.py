@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import build_ckb
+from chonn_ops.models._blocks import Equalised, build_ckb
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.options import options_or_defaults
@@ -87,12 +87,14 @@ class _CHONNUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         self.network: nn.Module | None = None
         if corrects:
-            self.network = _NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
+            network = _NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
+            self.network = Equalised(network)
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
         elif ckb.order:
             for stage in stages:
-                self.ckbs[stage] = build_ckb(width_of[stage], dims, ckb, device, dtype)
+                block: nn.Module = build_ckb(width_of[stage], dims, ckb, device, dtype)
+                self.ckbs[stage] = Equalised(block) if ckb.cell == "network" else block
 
     @classmethod
     def _block(cls, in_channels: int, features: int, name: str, factory: dict) -> nn.Sequential:

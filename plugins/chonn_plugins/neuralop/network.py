@@ -99,8 +99,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     ) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to (B, out_channels, \\*grid).
 
-        `spacing` and `mask` are those of `chonn_ops.CHONNNetwork2d`. Other fields of a sample, which
-        neuraloperator's `Trainer` hands to the model too, are not used.
+        `spacing` and `mask` are those of `chonn_ops.CHONNNetwork2d`. Other fields of a sample,
+        which neuraloperator's `Trainer` hands to the model too, are not used.
         """
         return self.model(x, spacing=spacing, mask=mask)
 

@@ -14,6 +14,11 @@ from chonn_plugins.pdebench.contract import HostModel
 
 UNETS = {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d}
 FNOS = {1: chonn_ops.CHONNFNO1d, 2: chonn_ops.CHONNFNO2d, 3: chonn_ops.CHONNFNO3d}
+NETWORKS = {
+    1: chonn_ops.CHONNNetwork1d,
+    2: chonn_ops.CHONNNetwork2d,
+    3: chonn_ops.CHONNNetwork3d,
+}
 CKB_FIELDS = tuple(field.name for field in dataclasses.fields(CKBOptions))
 CELL = "network"
 # Where the blocks go, by their cell: networks where they have the lowest error, scans as the paper.
@@ -29,28 +34,13 @@ FNO_PLACES = {
 SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True}
 
 
-class _Called(nn.Module):
+class Network(chonn_ops.Equalised):
     """A network model that is called as PDEBench calls its FNOs."""
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
         spacing = chonn_ops.grid_spacing(grid)
         return super().forward(x.movedim(-1, 1), spacing=spacing).movedim(1, -1).unsqueeze(-2)
-
-
-class Network1d(_Called, chonn_ops.CHONNNetwork1d):
-    pass
-
-
-class Network2d(_Called, chonn_ops.CHONNNetwork2d):
-    pass
-
-
-class Network3d(_Called, chonn_ops.CHONNNetwork3d):
-    pass
-
-
-NETWORKS = {1: Network1d, 2: Network2d, 3: Network3d}
 
 
 def _block_defaults(cell: str) -> dict[str, Any]:
@@ -104,7 +94,8 @@ def _placed(
 def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
     sizes = {**SIZES, **_rest(options)}
     channels = host["num_channels"]
-    return NETWORKS[ndim](host["initial_step"] * channels, channels, ckb=_ckb(options), **sizes)
+    model = NETWORKS[ndim](host["initial_step"] * channels, channels, ckb=_ckb(options), **sizes)
+    return Network(model)
 
 
 def _check_network(options: Mapping[str, Any]) -> None:
