@@ -17,7 +17,7 @@ from chonn_ops import (
     edge_conductance,
     kirchhoff_network,
 )
-from chonn_ops.network import wall_leak
+from chonn_ops.network._conductance import end_walls
 
 UNIT_GATE = 1.2784645427610738  # SiLU of it is 1
 CG_STEPS = 12
@@ -40,9 +40,7 @@ class _Changed(NetworkCell):
         raise NotImplementedError
 
     def walls(self, k: Tensor, steps: list[float], axes: tuple[bool, bool]) -> Tensor:
-        assert self.wall_param is not None
-        ends = tuple("short" if axis else "open" for axis in axes)
-        return wall_leak(k, steps, ends=ends, wall=self.wall_param.exp())
+        return end_walls(k, steps, list(axes), self._walls(k), self._distances)
 
 
 class Lines(_Changed):
@@ -98,15 +96,23 @@ class NoCell(NetworkCell):
         return self.source_proj(torch.nn.functional.silu(u))
 
 
-def _with_cells(kind: type[NetworkCell], **options: Any) -> nn.Module:
-    model = CHONNNetwork2d(**options)
+def network(width: int = 24, depth: int = 2, coordinates: bool = True, **ckb: Any) -> nn.Module:
+    """For neuralop's files, whose points lie at i / n."""
+    options = CKBOptions(cell="network", nodes="left", **ckb)
+    return CHONNNetwork2d(width=width, depth=depth, coordinates=coordinates, ckb=options)
+
+
+def _with_cells(kind: type[NetworkCell], width: int = 24) -> nn.Module:
+    model = network(width)
     for block in model.blocks:
-        block.cells = nn.ModuleList(kind(cell.dim, cell.networks) for cell in block.cells)
+        block.cells = nn.ModuleList(
+            kind(cell.dim, cell.networks, nodes=cell.nodes) for cell in block.cells
+        )
     return model
 
 
 def _without_gate() -> nn.Module:
-    model = CHONNNetwork2d()
+    model = network()
 
     def ungated(inner: int, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001
         gate = torch.full_like(output[..., inner:], UNIT_GATE)
@@ -117,19 +123,14 @@ def _without_gate() -> nn.Module:
     return model
 
 
-def _block(**options: Any) -> nn.Module:
-    width = options.pop("width", 24)
-    return CHONNNetwork2d(width=width, ckb=CKBOptions(cell="network", **options))
-
-
 ABLATIONS: dict[str, Callable[[], nn.Module]] = {
-    "constant conductances": lambda: _block(selective=False, width=26),
+    "constant conductances": lambda: network(25, selective=False),
     "lines, not planes": lambda: _with_cells(Lines),
     "12 CG steps": lambda: _with_cells(FewSteps),
     "no gate": _without_gate,
-    "no cell": lambda: _with_cells(NoCell, width=26),
-    "no coordinates": lambda: CHONNNetwork2d(coordinates=False),
-    "no walls": lambda: _block(termination="open"),
-    "short walls": lambda: _block(termination="short"),
-    **{f"order {n}": functools.partial(_block, order=n) for n in (2, 3, 4)},
+    "no cell": lambda: _with_cells(NoCell, width=25),
+    "no coordinates": lambda: network(coordinates=False),
+    "no walls": lambda: network(termination="open"),
+    "short walls": lambda: network(termination="short"),
+    **{f"order {n}": functools.partial(network, order=n) for n in (2, 3, 4)},
 }

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from host_tables import darcy_grids, darcy_mixers
-from network_ablations import ABLATIONS
+from network_ablations import ABLATIONS, network
 from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
@@ -34,16 +34,14 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 import chonn_ops
-from chonn_ops import CHONNNetwork2d, CKBOptions
 
 MODES = ("replace", "alongside")
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 RESOLUTIONS = (16, 32)
 EQUAL_BUDGET = {"channel_mlp_expansion": 1.5}
-WIDE = CKBOptions(cell="network", networks=16)
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "network": CHONNNetwork2d,
-    "network-wide": lambda: CHONNNetwork2d(width=32, depth=3, ckb=WIDE),
+    "network": network,
+    "network-wide": lambda: network(width=28, depth=3, networks=16),
     **ABLATIONS,
 }
 FNOS: dict[str, dict[str, Any]] = {

@@ -57,6 +57,7 @@ SOURCES = MappingProxyType(
         "network_depth": _MIXER,
         "networks": _MIXER,
         "network_learning_rate": _MIXER,
+        "network_batch_size": _MIXER,
         "cno_learning_rate": _RATE,
         "mixer_learning_rate": _RATE,
         "unet_learning_rate": _RATE,
@@ -103,6 +104,7 @@ class SteadyConfig(Config):
     network_width, network_depth, networks : int
         Channels, layers, and networks a layer, see `chonn_ops.CHONNNetwork2d`.
     network_learning_rate : float
+    network_batch_size : int
     cno_learning_rate, mixer_learning_rate, unet_learning_rate, fno_learning_rate : float
         Of the CNO and the backbone without blocks, of the mixers, and of the other baselines;
         `learning_rate` is that of the backbone with blocks.
@@ -132,6 +134,7 @@ class SteadyConfig(Config):
     network_depth: int = 2
     networks: int = 8
     network_learning_rate: float = 1e-2
+    network_batch_size: int = 4
     cno_learning_rate: float = 1e-3
     mixer_learning_rate: float = 1e-3
     unet_learning_rate: float = 1e-3
@@ -146,7 +149,7 @@ class SteadyConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The models check their own sizes.
-        self._check_least(1, "resolution", "baseline_batch_size")
+        self._check_least(1, "resolution", "baseline_batch_size", "network_batch_size")
         self._check_least(0, *(f"{name}_learning_rate" for name in _RATES))
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
@@ -184,11 +187,14 @@ class SteadyExperiment(Experiment[ConfigT]):
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     coordinates : callable
         Of the nodes along an axis, by their number.
+    nodes : str
+        Which these are, see `chonn_ops.NetworkCell`.
     """
 
     units: ClassVar[Units]
     metrics: ClassVar[tuple[str, ...]]
     coordinates: Callable[[int], np.ndarray]
+    nodes: ClassVar[str]
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         def variant(
@@ -200,8 +206,8 @@ class SteadyExperiment(Experiment[ConfigT]):
             **tags: Any,
         ) -> Variant[ConfigT]:
             changes: dict[str, Any] = {"learning_rate": learning_rate}
-            if tags["role"] == "baseline":
-                changes["batch_size"] = config.baseline_batch_size
+            if tags["role"] in ("baseline", "network"):
+                changes["batch_size"] = getattr(config, f"{tags['role']}_batch_size")
 
             def scaled(config: ConfigT) -> nn.Module:
                 model = build(config)
@@ -253,7 +259,7 @@ class SteadyExperiment(Experiment[ConfigT]):
             variant(
                 "network",
                 "CHONN network",
-                models.network,
+                lambda c: models.network(c, self.nodes),
                 0.9,
                 config.network_learning_rate,
                 family="chonn",

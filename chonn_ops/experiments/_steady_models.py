@@ -125,12 +125,12 @@ def cno(config: SteadyConfig) -> nn.Module:
     return backbone(config, config.cno_layers, config.cno_res_neck, 0)
 
 
-def network(config: SteadyConfig) -> nn.Module:
+def network(config: SteadyConfig, nodes: str) -> nn.Module:
     """Networks as the only coupling between points, on every point of the grid."""
     return CHONNNetwork2d(
         width=config.network_width,
         depth=config.network_depth,
-        ckb=CKBOptions(cell="network", networks=config.networks),
+        ckb=CKBOptions(cell="network", networks=config.networks, nodes=nodes),
     )
 
 

@@ -71,6 +71,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     name = "darcy"
     title = "Darcy flow"
     coordinates = staticmethod(darcy.cell_centres)
+    nodes: ClassVar[str] = "centres"
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",

@@ -92,6 +92,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
     name = "poisson"
     title = "Poisson equation"
     coordinates = staticmethod(poisson.nodes)
+    nodes: ClassVar[str] = "corners"
     units: ClassVar[Units] = Units(0.5, 0.1, 0.5, 0.1)
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",

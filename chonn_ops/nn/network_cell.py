@@ -92,7 +92,7 @@ class NetworkCell(nn.Module):
         ends: str | tuple[str, ...] = "wall",
         nodes: str = "centres",
         selective: bool = True,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
