@@ -44,7 +44,8 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
         name, model = result["model"], load(result, args, output)
         with learned_conductivity(model, nu) as found:
             predictions[name] = predict(model, nu, grid, name)
-        conductivities.update({name: best for best in found[:1]})
+        if found:
+            conductivities[name] = found[0]
     largest = max(float((field - truth).abs().max()) for field in predictions.values())
 
     columns = 2 + len(predictions)

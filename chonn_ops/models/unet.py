@@ -59,7 +59,7 @@ class _CHONNUNet(nn.Module):
             raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")
         if mode not in MODES:
             raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
-        if mode == "correction" and ckb.cell != "network":
+        if mode == "correction" and ckb.order and ckb.cell != "network":
             raise ValueError(f"mode: expected 'stages' with cell={ckb.cell!r}, got {mode!r}")
         dims = self.spatial_dims
         factory = {"device": device, "dtype": dtype}
