@@ -54,6 +54,15 @@ def test_others_are_notes(make_job):
     ]
 
 
+def test_a_setting_of_pdebench_that_the_model_has_under_its_own_key_is_a_note(make_job):
+    asked = ["++args.width=32", "args.modes=4", "seed=1"]
+    job = make_job("darcy", model_name="chonn_network", ckb={"depth": 3})
+    assert arguments.check(job, [], runner, asked) == [
+        "args.width is ignored: chonn_network has its own, ++args.ckb.width"
+    ]
+    assert arguments.check(make_job("darcy", model_name="chonn_fno"), [], runner, asked) == []
+
+
 def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):
     listed = {"mcmc_num_samples": 3, "inverse_epochs": 2, "aux_params": {"a": 1}, "val_time": 1}
     ours = {"seed": 1, "overwrite": True, "base_path": "x", "registered_model": "chonn_unet"}
