@@ -39,7 +39,7 @@ class DownsampledCKB(nn.Module):
         Coarsening of every axis.
     """
 
-    def __init__(self, ckb: CKB, factor: int) -> None:
+    def __init__(self, ckb: nn.Module, factor: int) -> None:
         super().__init__()
         self.ckb, self.factor = ckb, factor
 

@@ -74,9 +74,10 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         if unknown:
             raise ValueError(f"ckb: expected options out of {known}, got {unknown}")
         options = chonn_ops.CKBOptions(**{"cell": "network", **(ckb or {})})
-        if "ckb" in self._init_kwargs:  # else a subclass chose them
+        recorded: Any = self._init_kwargs
+        if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints outlive a change of a default.
-            self._init_kwargs["ckb"] = dataclasses.asdict(options)
+            recorded["ckb"] = dataclasses.asdict(options)
         self.model = models[n_dim](
             in_channels,
             out_channels,
