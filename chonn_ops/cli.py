@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 def _info(_arguments: argparse.Namespace) -> None:
     import torch
 
-    from chonn_ops import _library, scan
+    from chonn_ops import _library, network, scan
 
     print(f"chonn-ops {__version__}, Python {platform.python_version()}, {platform.platform()}")
     print(", ".join(f"{name} {_version_of(name)}" for name in INFO_PACKAGES))
@@ -110,6 +110,7 @@ def _info(_arguments: argparse.Namespace) -> None:
     print(f"torch threads: {torch.get_num_threads()}; CUDA device: {cuda}")
     print(f"timm and neuraloperator know chonn-ops after `import torch`: {_autoload_state()}")
     print(f"scan backends: {', '.join(scan.available_backends())}")
+    print(f"network backends: {', '.join(network.available_backends())}")
     print(f"C kernel: {_library.state()}")
 
 

@@ -35,6 +35,31 @@ def darcy_mixers(results: Sequence[dict[str, Any]]) -> str:
     return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines)
 
 
+def darcy_networks() -> str:
+    """Networks beside the plain FNO of the same protocol and the direct solve."""
+    networks, fnos = load("darcy_networks"), load("darcy_mixers")
+    if not networks.get("results"):
+        return MISSING
+    lines = []
+    for results, model in (
+        *((networks["results"], name) for name in ("network", "network-wide")),
+        *((fnos["results"], name) for name in ("fno-stock", "fno")),
+    ):
+        runs = [run for run in results if run["model"] == model]
+        if runs:
+            errors = (spread([run["relative_l2"][n] for run in runs]) for n in ("16", "32"))
+            lines.append([f"`{model}`", f"{runs[0]['parameters']:,}", *errors, str(len(runs))])
+    for row in load("darcy_direct").get("results", []):
+        name = f"direct solve, contrast {row['contrast']:.1f}"
+        lines.append([name, "2", *(f"{row['relative_l2'][n]:.4f}" for n in ("16", "32")), "-"])
+    return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines)
+
+
+def network_ablations() -> str:
+    found = load("network_ablations")
+    return darcy_mixers(found["results"]) if found.get("results") else MISSING
+
+
 def darcy_grids(results: Sequence[dict[str, Any]]) -> str:
     ways = {"32": "training grid", **{f"32 {w}": w for w in _WAYS}}
     lines = [
@@ -111,6 +136,10 @@ def digits(results: Sequence[dict[str, Any]]) -> str:
 NEURALOPERATOR: dict[str, Callable[[], str]] = {
     "darcy mixers": lambda: darcy_mixers(load("darcy_mixers")["results"]),
     "darcy grids": lambda: darcy_grids(load("darcy_mixers")["results"]),
+}
+NETWORK_MODELS: dict[str, Callable[[], str]] = {
+    "darcy networks": darcy_networks,
+    "network ablations": network_ablations,
 }
 VISION: dict[str, Callable[[], str]] = {
     "vision size": vision_size,

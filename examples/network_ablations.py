@@ -40,7 +40,7 @@ class _Changed(NetworkCell):
         raise NotImplementedError
 
     def walls(self, k: Tensor, steps: list[float], axes: tuple[bool, bool]) -> Tensor:
-        return end_walls(k, steps, list(axes), self._walls(k), self._distances)
+        return end_walls(k, steps, list(axes), self._margins(k), self._distances)
 
 
 class Lines(_Changed):

@@ -37,6 +37,7 @@ def test_info(capsys):
     assert f"torch {torch.__version__.partition('+')[0]}" in out
     assert f"torch threads: {torch.get_num_threads()}; CUDA device: " in out
     assert f"scan backends: {', '.join(chonn_ops.scan.available_backends())}\n" in out
+    assert f"network backends: {', '.join(chonn_ops.network.available_backends())}\n" in out
     assert f"\nC kernel: {_library.state()}\n" in out
 
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments import _steady_models as models
-from chonn_ops.experiments._steady_models import OnDomain, OnGrid, Standardized, Units
+from chonn_ops.experiments._steady_models import OnDomain, Standardized, Units
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNNetwork2d
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
 
 ORDERS = range(5)
@@ -211,11 +210,8 @@ class SteadyExperiment(Experiment[ConfigT]):
 
             def scaled(config: ConfigT) -> nn.Module:
                 model = build(config)
-                mask = None if config.domain == SQUARE else lambda n: self.mask(config, n)
-                if isinstance(model, CHONNNetwork2d):
-                    model = OnGrid(model, self.spacing, mask)
-                elif mask is not None:
-                    model = OnDomain(model, mask)
+                if config.domain != SQUARE:
+                    model = OnDomain(model, lambda n: self.mask(config, n))
                 return Standardized(model, self.units) if config.standardize else model
 
             return Variant(name, label, scaled, tags, changes, cost)
@@ -283,11 +279,6 @@ class SteadyExperiment(Experiment[ConfigT]):
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
         return relative_l1(*self._existing(config, model(source), target))
-
-    def spacing(self, resolution: int) -> float:
-        """Distance of the nodes of a grid; the square is one long."""
-        first, second, *_ = self.coordinates(resolution)
-        return float(second - first)
 
     def mask(self, config: ConfigT, resolution: int) -> Tensor:
         """Which nodes of a grid exist, (R, R) bool."""

@@ -44,12 +44,12 @@ class Standardized(nn.Module):
 
 
 class OnDomain(nn.Module):
-    """A model that sees, beside its input, which nodes exist: 1 or 0 in a channel of its own.
+    """A model that is told which nodes exist: 1 or 0 in a channel of its own, networks as a mask.
 
     Parameters
     ----------
     model : nn.Module
-        Of one input channel more.
+        Of one input channel more, unless it is a `CHONNNetwork2d`.
     mask : callable
         The mask, (R, R) bool, of a grid of R x R nodes.
     """
@@ -59,35 +59,11 @@ class OnDomain(nn.Module):
         self.model, self._mask = model, mask
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = self._mask(x.shape[-1]).to(x)
-        return self.model(torch.cat((x, mask.expand(len(x), 1, -1, -1)), dim=1))
-
-
-class OnGrid(nn.Module):
-    """A `CHONNNetwork2d` that gets the distance of the nodes and, on a domain, which exist.
-
-    Parameters
-    ----------
-    model : CHONNNetwork2d
-    spacing : callable
-        Distance of the nodes of a grid of R x R.
-    mask : callable, optional
-        The mask, (R, R) bool, of such a grid; all nodes exist by default.
-    """
-
-    def __init__(
-        self,
-        model: CHONNNetwork2d,
-        spacing: Callable[[int], float],
-        mask: Callable[[int], Tensor] | None = None,
-    ) -> None:
-        super().__init__()
-        self.model, self._spacing, self._mask = model, spacing, mask
-
-    def forward(self, x: Tensor) -> Tensor:
-        n = x.shape[-1]
-        mask = None if self._mask is None else self._mask(n).to(x.device)
-        return self.model(x, spacing=(self._spacing(n),) * 2, mask=mask)
+        mask = self._mask(x.shape[-1]).to(x.device)
+        if isinstance(self.model, CHONNNetwork2d):
+            return self.model(x, mask=mask)
+        channel = mask.to(x.dtype).expand(len(x), 1, -1, -1)
+        return self.model(torch.cat((x, channel), dim=1))
 
 
 class FNO(nn.Module):

@@ -148,6 +148,7 @@ class Run:
                 f"{self.result}: damaged, or no result of chonn run ({error}); {advice}"
             ) from error
         there = {name: value for name, value in found.config.items() if name != "seed"}
+        there = defaults(self.config) | there
         names = {"experiment": found.experiment, "variant": found.variant, "seed": found.seed}
         here = {
             "experiment": self.experiment.name,
@@ -199,6 +200,16 @@ def _locked(folder: Path) -> Iterator[None]:
             # While it is held: later, it may be somebody else's.
             if os.name == "posix":
                 path.unlink(missing_ok=True)
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """JSON values of the fields that have a default; for records from before they were there."""
+    values = {
+        field.name: field.default
+        for field in dataclasses.fields(config)
+        if field.default is not dataclasses.MISSING and field.name != "seed"
+    }
+    return json.loads(json.dumps(values))
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Tenso
 from torchmetrics import MeanMetric
 
 from chonn_ops.experiments.base import Config, Experiment
-from chonn_ops.experiments.jobs import differences
+from chonn_ops.experiments.jobs import defaults, differences
 
 _STATE = "chonn_ops"
 _HISTORY = ("train_loss", "validation_error")
@@ -171,7 +171,8 @@ class Training(lightning.LightningModule):
             or not isinstance(checkpoint[_STATE], dict)
         ):
             raise ValueError(f"{path}: no checkpoint of chonn run; {advice}")
-        if differing := differences(checkpoint[_STATE]["settings"], self.settings):
+        there = defaults(self.config) | checkpoint[_STATE]["settings"]
+        if differing := differences(there, self.settings):
             raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
         self.on_load_checkpoint(checkpoint)
         try:

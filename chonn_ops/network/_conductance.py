@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chonn_ops.network._checks import check_field, check_tensor, ends_of_axes, error
-from chonn_ops.network._ends import series, wall_in_series
+from chonn_ops.network._ends import series
 
 Spacing = float | Sequence[float]
 
@@ -151,21 +151,20 @@ def end_walls(
     k: Tensor,
     steps: list[float],
     closed: list[bool],
-    wall: Tensor | None,
+    margin: Tensor | None,
     distances: tuple[float, float] = (0.5, 0.5),
 ) -> Tensor:
-    """`wall_leak` at the ends of the grid's closed axes, at distances of so many steps from the
-    first and the last node; TorchScript knows it."""
+    """`wall_leak` at the ends of the grid's closed axes, which are so many steps from the first and
+    the last node, and the margin, (axes, C); TorchScript knows it."""
     total = torch.zeros_like(k)
     for axis, step in enumerate(steps):
         if not closed[axis]:
             continue
         dim, n = axis + 1, k.shape[axis + 1]
         for side, node in enumerate((0, n - 1)):
-            face = k.narrow(dim, node, 1) * (1 / (distances[side] * step))
-            if wall is not None:
-                face = wall_in_series(face, wall[axis])
-            face = face * face_area(steps, axis)
+            face = k.narrow(dim, node, 1) * face_area(steps, axis)
+            length = distances[side] * step
+            face = face / length if margin is None else face / (length + margin[axis])
             total = total + F.pad(face, [0, 0] * (k.dim() - dim - 1) + [node, n - 1 - node])
     return total
 
@@ -176,7 +175,7 @@ def wall_leak(
     *,
     mask: Tensor | None = None,
     ends: str | Sequence[str] = "short",
-    wall: Tensor | None = None,
+    margin: Tensor | None = None,
 ) -> Tensor:
     r"""Leak of the nodes beside a boundary at potential 0, whatever the domain's shape.
 
@@ -195,9 +194,10 @@ def wall_leak(
         ends="open" for this axis, or they would count twice. (Its own "short" takes the edge next
         to the end for the conductivity there, so a mask must leave that edge.) "open" leaves the
         ends of the grid alone; "ring" has none: the last node is the first one's neighbour.
-    wall : Tensor, shape (C,) or (axes, C), optional
-        Conductance of the wall itself an area, >= 0, in series with the half edge: a Robin
-        boundary. Default: infinite, the potential 0 at the face.
+    margin : Tensor, shape (C,) or (axes, C), optional
+        How far behind the face the boundary lies, >= 0, in the unit of the spacing, with the node's
+        conductivity up to there: :math:`k_p |F| / (h / 2 + margin)`. 0 by default; infinite is
+        "open".
 
     Returns
     -------
@@ -214,15 +214,16 @@ def wall_leak(
     steps, words = _spacings(spacing, axes), ends_of_axes(ends, axes)
     if "matched" in words:
         raise error("ends", "'short', 'open' or 'ring'", repr(ends))
-    if wall is not None:
-        check_tensor("wall", wall)
+    if margin is not None:
+        check_tensor("margin", margin)
         C = k.shape[-1]
-        if wall.shape not in ((C,), (axes, C)):
-            raise error("wall", f"shape (C,) = {(C,)} or (axes, C) = {(axes, C)}", wall.shape)
-        wall = wall.to(k.dtype).expand(axes, C)
+        if margin.shape not in ((C,), (axes, C)):
+            expected = f"shape (C,) = {(C,)} or (axes, C) = {(axes, C)}"
+            raise error("margin", expected, tuple(margin.shape))
+        margin = margin.to(k.dtype).expand(axes, C)
     if mask is None:
         closed = [end == "short" for end in words]
-        return end_walls(k, steps, closed, wall).to(conductivity.dtype)
+        return end_walls(k, steps, closed, margin).to(conductivity.dtype)
     exists = mask.expand(k.shape)
     total = torch.zeros_like(k)
     for axis, end in enumerate(words):
@@ -233,8 +234,6 @@ def wall_leak(
             if end != "ring":
                 neighbour = torch.where(_index(k, axis) == edge, end == "open", neighbour)
             faces = faces + (~neighbour).to(k.dtype)
-        face = k * (2 / steps[axis])
-        if wall is not None:
-            face = wall_in_series(face, wall[axis])
-        total = total + faces * (face * face_area(steps, axis))
+        length = steps[axis] / 2 if margin is None else steps[axis] / 2 + margin[axis]
+        total = total + faces * (k * face_area(steps, axis) / length)
     return total.to(conductivity.dtype)

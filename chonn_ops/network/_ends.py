@@ -28,7 +28,7 @@ def _endless_line(g: Tensor, leak: Tensor) -> Tensor:
     return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)
 
 
-def wall_in_series(half: Tensor, wall: Tensor) -> Tensor:
+def _wall(half: Tensor, wall: Tensor) -> Tensor:
     """A wall, infinite or not, in series with half an edge."""
     endless = torch.isinf(wall)
     return torch.where(endless, half, series(half, torch.where(endless, 1, wall)))
@@ -41,7 +41,7 @@ def _added(end: str, g: Tensor, leak: Tensor, wall: Tensor | None) -> Tensor:
     if end == "matched":
         return _endless_line(g, leak)
     assert wall is not None
-    return wall_in_series(2 * g, wall)
+    return _wall(2 * g, wall)
 
 
 def leak_with_ends(

@@ -23,8 +23,8 @@ NODES = {"centres": (0.5, 0.5), "left": (1e-3, 1.0), "corners": (1e-3, 1e-3)}
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
 _LEAK = -3.0
 _COEFFICIENT_SCALE = 0.3
-# log of a conductance: 20 in units in which a node of a 64-point grid has a half edge of 8 to 80.
-_WALL = 3.0
+# log of a length: 0.3 % of the unit box.
+_WALL = -3.0
 
 
 class NetworkCell(nn.Module):
@@ -54,9 +54,10 @@ class NetworkCell(nn.Module):
     spatial_dims : {1, 2, 3}
         Axes of the grid.
     ends : {"wall", "open", "short", "ring", "matched"} or a sequence of them, one an axis
-        What the ends of an axis are: a wall with a learned conductance an area to ground (a Robin
-        boundary), or see `chonn_ops.kirchhoff_network`. With a mask the faces towards missing
-        nodes are what the ends of their axis are, but never "ring" or "matched": "open" then.
+        What the ends of an axis are: a wall, ground at a learned distance behind the end (near:
+        Dirichlet, far: Neumann; in between the domain is that much larger), or see
+        `chonn_ops.kirchhoff_network`. With a mask the faces towards missing nodes are what the
+        ends of their axis are, but never "ring" or "matched": "open" then.
     nodes : {"centres", "left", "corners"}
         Where n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
         i / (n - 1). Tells default spacings, and walls their distance.
@@ -120,7 +121,7 @@ class NetworkCell(nn.Module):
             PositionLinear(dim, 2 * networks, bias=False, **factory) if selective else None
         )
         self.coefficient_bias = nn.Parameter(torch.empty(2 * networks, **factory))
-        # log of the conductance an area, the same at both ends of all axes.
+        # log of the walls' distance behind the ends, the same for all of them.
         self.wall_param = (
             nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
         )
@@ -205,8 +206,8 @@ class NetworkCell(nn.Module):
                 return self._masked(conductivity, leak, source, steps, mask)
         closed = [end in ("wall", "short") for end in self.ends]
         if "wall" in self.ends or "short" in self.ends:
-            walls = self._walls(conductivity)
-            leak = leak + end_walls(conductivity, steps, closed, walls, self._distances)
+            margins = self._margins(conductivity)
+            leak = leak + end_walls(conductivity, steps, closed, margins, self._distances)
         v, _, _ = solve_checked(
             source,
             edges(conductivity, steps, [end == "ring" for end in self.ends]),
@@ -224,17 +225,18 @@ class NetworkCell(nn.Module):
         the conductivity there; finite volumes take the node's, and a mask may have cut the edge."""
         return ["open" if end in ("wall", "short") else end for end in self.ends]
 
-    def _walls(self, like: Tensor) -> Tensor:
-        """Conductances of the ends an area, (axes, m): infinite for shorts, 0 for no wall."""
-        none = torch.zeros(self.networks, dtype=like.dtype, device=like.device)
-        learned = none if self.wall_param is None else torch.exp(self.wall_param.to(like.dtype))
-        walls: list[Tensor] = []
+    def _margins(self, like: Tensor) -> Tensor:
+        """How far behind the ends of each axis ground is, (axes, m): 0 for shorts, infinite where
+        there is no wall."""
+        short = torch.zeros(self.networks, dtype=like.dtype, device=like.device)
+        learned = short if self.wall_param is None else torch.exp(self.wall_param.to(like.dtype))
+        margins: list[Tensor] = []
         for end in self.ends:
-            if end == "short":
-                walls.append(torch.full_like(none, float("inf")))
+            if end == "wall":
+                margins.append(learned)
             else:
-                walls.append(learned if end == "wall" else none)
-        return torch.stack(walls)
+                margins.append(short if end == "short" else torch.full_like(short, float("inf")))
+        return torch.stack(margins)
 
     def _masked(
         self, conductivity: Tensor, leak: Tensor, source: Tensor, steps: list[float], mask: Tensor
@@ -244,12 +246,12 @@ class NetworkCell(nn.Module):
         closed = [end in ("wall", "short") for end in self.ends]
         ends = self._operator_ends()
         if "wall" in self.ends or "short" in self.ends:
-            walls = self._walls(conductivity)
-            at_ends = end_walls(conductivity, steps, closed, walls, self._distances)
+            margins = self._margins(conductivity)
+            at_ends = end_walls(conductivity, steps, closed, margins, self._distances)
             leak = leak + torch.where(exists, at_ends, 0)
             # The faces towards missing nodes are half a step away.
             words = ["ring" if end == "ring" else "open" for end in self.ends]
-            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, wall=walls)
+            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, margin=margins)
         g = edge_conductance(conductivity, steps, mask=exists, ends=ends)
         v, _, _ = solve_checked(
             source, list(g), leak, ends, None, self.tol, self._max_iterations, None

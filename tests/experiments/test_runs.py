@@ -75,6 +75,18 @@ def test_result_of_other_settings_is_in_the_way(tmp_path):
     assert read(path) == changed
 
 
+def test_settings_that_an_older_result_does_not_know_had_their_default(tmp_path):
+    work, other = job(tmp_path), job(tmp_path / "other", "width=5")
+    for found in (work, other):
+        record = runs.execute(found)
+        path = found.resolve().result
+        config = {k: v for k, v in record["config"].items() if k not in ("width", "modes")}
+        path.write_text(json.dumps({**record, "config": config}))
+    assert "width" not in runs.execute(work)["config"]
+    with pytest.raises(ValueError, match=r"of other settings \(width: 4 there, 5 here\);"):
+        runs.execute(other)
+
+
 def test_damaged_result(tmp_path):
     work = job(tmp_path)
     path = work.resolve().result

@@ -7,7 +7,15 @@ import itertools
 import pytest
 import torch
 
-from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions
+from chonn_ops import (
+    CHONNNetwork1d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
+    CKBOptions,
+    edge_conductance,
+    kirchhoff_network,
+)
+from chonn_ops.models import pretrained
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
@@ -167,3 +175,35 @@ def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
 def test_unfit_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_pretrained_weights_solve_darcy_flow_on_any_grid():
+    """Against the finite volumes of the problem itself, on media they have never seen."""
+    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    assert not model.training
+    generator = torch.Generator().manual_seed(7)
+    noise = torch.randn(4, 1, 8, 8, generator=generator)
+    for n in (64, 96):
+        rough = torch.nn.functional.interpolate(noise, size=(n, n), mode="bicubic")
+        a = torch.where(rough > 0, 1.0, 0.1)
+        k = a.movedim(1, -1)
+        g = edge_conductance(k, 1 / n)
+        truth = kirchhoff_network(
+            torch.full_like(k, 1 / n**2), g, torch.zeros_like(k), ends="short"
+        ).movedim(-1, 1)
+        with torch.no_grad():
+            error = (model(a) - truth).abs().sum((1, 2, 3)) / truth.abs().sum((1, 2, 3))
+        assert error.max() < 0.05, (n, error)
+
+
+def test_cards_say_what_the_weights_are():
+    assert "darcy-small" in pretrained.names()
+    card = pretrained.card("darcy-small")
+    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    assert card["parameters"] == sum(p.numel() for p in model.parameters())
+    assert {"input", "output", "data", "training", "scores", "licence"} <= set(card)
+    assert (pretrained.FOLDER / "darcy-small.safetensors").stat().st_size < 200_000
+    with pytest.raises(ValueError, match=r"name: expected one of \('darcy-small'"):
+        CHONNNetwork2d.from_pretrained("../darcy")
+    with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
+        CHONNNetwork1d.from_pretrained("darcy-small")

@@ -102,7 +102,7 @@ def test_a_wall_goes_from_open_to_short():
             {n: p for n, p in wall.state_dict().items() if n != "wall_param"}, strict=True
         )
     with torch.no_grad():
-        for value, other in ((-40.0, open_ends), (40.0, short)):
+        for value, other in ((40.0, open_ends), (-40.0, short)):
             wall.wall_param.fill_(value)
             torch.testing.assert_close(wall(u), other(u), rtol=1e-7, atol=1e-7)
 
