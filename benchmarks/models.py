@@ -1,4 +1,4 @@
-"""A training step of PDEBench's U-Net and FNO, plain and with a cascaded Kirchhoff block.
+"""A training step of PDEBench's U-Net and FNO, plain and with a CKB, and of the network model.
 
 Sizes are PDEBench's for Darcy flow: 128 x 128 points, one frame in, one out; U-Net with 32 initial
 features, FNO with width 20 and 12 modes. The step is forward, MSE, backward, Adam, on random data.
@@ -6,14 +6,15 @@ features, FNO with width 20 and 12 modes. The step is forward, MSE, backward, Ad
 Contenders
     Unet, FNO               PDEBench's classes; where PDEBench is not installed, ours of order 0,
                             which equal them parameter by parameter
-    chonn_unet, chonn_fno   ours with default options; " order n" for another order than 2
+    chonn_unet, chonn_fno   with scans in the paper's place; " order n" for another order than 2
+    chonn_network           `CHONNNetwork2d`; its ratios are to FNO
 
 Columns
     step            milliseconds
     x               step over that of the plain model
     peak MiB, x     highest resident memory in a step, model and optimizer included, in a fresh
                     process; over that of the plain model
-    scan            share of the step inside the scan operators
+    scan            share of the step inside the scan and network operators
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ from _harness import (
 from _training import inference, parameter_count, training_step
 from torch import Tensor, nn
 
-from chonn_ops import CHONNFNO2d, CHONNUNet2d, CKBOptions
+from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions
 
 PLAIN = {"unet": "Unet", "fno": "FNO"}
+BASE = {**PLAIN, "network": PLAIN["fno"]}
 # Of step time and of peak memory, at order 2 and full size.
 BOUNDS = {"unet": (1.3, 1.3), "fno": (1.6, 1.3)}
 
@@ -57,6 +59,8 @@ def build(family: str, order: int, smoke: bool) -> nn.Module:
     torch.manual_seed(0)
     features, modes, width = (4, 4, 6) if smoke else (32, 12, 20)
     plain = order == 0 and has_pdebench()
+    if family == "network":
+        return CHONNNetwork2d(1, 1, ckb=CKBOptions(cell="network", order=order))
     ckb = CKBOptions(order=order)
     if family == "unet":
         if plain:
@@ -75,7 +79,7 @@ def data(family: str, batch: int, points: int) -> tuple[tuple[Tensor, ...], Tens
     """Inputs and target, in each family's layout."""
     torch.manual_seed(1)
     field = (batch, points, points)
-    if family == "unet":
+    if family != "fno":
         return (torch.randn(batch, 1, *field[1:]),), torch.randn(batch, 1, *field[1:])
     return (torch.randn(*field, 1), torch.rand(*field, 2)), torch.randn(*field, 1, 1)
 
@@ -97,11 +101,11 @@ def measure(
     """A row for each contender, the plain model first in each family."""
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], Call] = {}
-    for family, plain in PLAIN.items():
+    for family, base in BASE.items():
         inputs, target = data(family, batch, points)
-        for order in (0, *orders):
-            suffix = "" if order == 2 else f" order {order}"
-            name = f"chonn_{family}{suffix}" if order else plain
+        for order in (0, *orders) if family in PLAIN else (1,):
+            suffix = "" if order == 2 or family == "network" else f" order {order}"
+            name = f"chonn_{family}{suffix}" if order else base
             model = build(family, order, smoke)
             step = training_step(model, inputs, target)
             calls |= {(name, "forward"): inference(model, inputs), (name, "step"): step}
@@ -114,11 +118,11 @@ def measure(
                 "peak_bytes": fresh_peak(prepare_steps, family, order, smoke, batch, points),
                 **profile(step),
             }
-            if order == 2:
+            if order == 2 and family in BOUNDS:
                 rows[name]["bounds"] = dict(zip(("step", "peak"), BOUNDS[family], strict=True))
     fill(rows, turns.times(calls))
     for row in rows.values():
-        base = rows[PLAIN[row["family"]]]
+        base = rows[BASE[row["family"]]]
         for key in ("forward_ms", "step_ms", "peak_bytes", "parameters"):
             if base[key]:
                 row[f"{key.split('_')[0]}_ratio"] = row[key] / base[key]

@@ -19,6 +19,8 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
     CNOUNet,
+    Equalised,
+    grid_spacing,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
@@ -40,10 +42,12 @@ __all__ = [
     "CHONNUNet3d",
     "CKBOptions",
     "CNOUNet",
+    "Equalised",
     "FixedGridCKB",
     "KirchhoffCell",
     "NetworkCell",
     "edge_conductance",
+    "grid_spacing",
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",

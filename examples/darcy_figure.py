@@ -1,10 +1,12 @@
-"""Figure of a Darcy comparison: input, truth, every model's prediction and its error map."""
+"""Figure of a Darcy comparison: input, truth, every model's prediction and its error map, and the
+conductivities that networks made of the input."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -12,7 +14,8 @@ import matplotlib
 import torch
 from torch import Tensor
 
-from chonn_ops import CHONNFNO2d, CHONNUNet2d, CKBOptions
+from chonn_ops import NetworkCell
+from chonn_plugins.pdebench import registry
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -36,14 +39,23 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
         nu, truth = torch.tensor(file["nu"][0]), torch.tensor(file["tensor"][0, 0])
         axes = [torch.tensor(file[f"{axis}-coordinate"][:]) for axis in "xy"]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-    predictions = {
-        result["model"]: predict(load(result, output, args), nu, grid) for result in results
-    }
+    predictions, conductivities = {}, {}
+    for result in results:
+        name, model = result["model"], load(result, args, output)
+        with learned_conductivity(model, nu) as found:
+            predictions[name] = predict(model, nu, grid, name)
+        if found:
+            conductivities[name] = found[0]
     largest = max(float((field - truth).abs().max()) for field in predictions.values())
 
     columns = 2 + len(predictions)
+    rows = 3 if conductivities else 2
     figure, panels = plt.subplots(
-        2, columns, figsize=(2.25 * columns + 0.8, 5.0), squeeze=False, layout="compressed"
+        rows,
+        columns,
+        figsize=(2.25 * columns + 0.8, 2.5 * rows),
+        squeeze=False,
+        layout="compressed",
     )
     field_range = {"vmin": float(truth.min()), "vmax": float(truth.max()), "cmap": "viridis"}
     error_range = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"}
@@ -58,8 +70,14 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
         )
     figure.colorbar(shown, ax=panels[0, :], shrink=0.8)
     figure.colorbar(error_shown, ax=panels[1, :], shrink=0.8)
-    for panel in panels[1, :2]:
-        panel.set_axis_off()
+    for column, name in enumerate(predictions, start=2):
+        if name in conductivities:
+            correlation, field = conductivities[name]
+            title = f"log conductivity, r = {correlation:.2f}"
+            show(panels[2, column], field, title, cmap="cividis")
+    for panel in panels[1:].flat:
+        if not panel.has_data():
+            panel.set_axis_off()
     temporary = output / f".fields.{os.getpid()}.png"
     figure.savefig(temporary, dpi=130)
     plt.close(figure)
@@ -74,28 +92,49 @@ def show(panel, field: Tensor, title: str, **options):
     return panel.imshow(field.T, origin="lower", **options)
 
 
-def load(result: dict, output: Path, args: argparse.Namespace) -> torch.nn.Module:
+@contextmanager
+def learned_conductivity(model: torch.nn.Module, nu: Tensor) -> Iterator[list]:
+    """Collects, from the model's passes inside, the conductivity nearest to the permeability.
+
+    Yields a list that holds, afterwards, the largest correlation with `nu` of the logarithm of any
+    network's conductivity, and that field; nothing for models without networks.
+    """
+    found: list[tuple[float, Tensor]] = []
+
+    def look(cell: torch.nn.Module, inputs: tuple) -> None:
+        fields = cell.coefficients(inputs[0])[0].detach()[0].movedim(-1, 0).log()
+        for field in fields:
+            if field.shape == nu.shape:
+                pair = torch.stack((field.flatten(), nu.flatten()))
+                found.append((float(torch.corrcoef(pair)[0, 1].nan_to_num()), field))
+
+    cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
+    hooks = [cell.register_forward_pre_hook(look) for cell in cells]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+        found.sort(key=lambda entry: entry[0], reverse=True)
+
+
+def load(result: dict, args: argparse.Namespace, output: Path) -> torch.nn.Module:
     """The trained model; order 0 of ours is the stock one to the last parameter."""
-    name = result["model"]
-    placement = dict(result["options"])  # of the block; the rest are the block's own options
-    block = {
-        field.name: placement.pop(field.name)
-        for field in dataclasses.fields(CKBOptions)
-        if field.name in placement
-    }
-    ckb = CKBOptions(**(block or {"order": 0}))
-    if "fno" in name.lower():
-        modes = (args.modes, args.modes)
-        model = CHONNFNO2d(1, *modes, args.width, initial_step=1, ckb=ckb, **placement)
-    else:
-        model = CHONNUNet2d(1, 1, ckb=ckb, **placement)
+    name, options = result["model"], result["options"]
+    stock = registry.HOST_MODELS.get(name)
+    model = registry.load(f"chonn_{stock}" if stock else name)
+    host = {"in_channels": 1, "out_channels": 1}
+    if model.family == "fno":
+        modes = {"modes1": args.modes, "modes2": args.modes}
+        host = {"num_channels": 1, "width": args.width, "initial_step": 1, **modes}
+    built = model.build(2, host, {"order": 0} if stock else options)
     (path,) = (output / "runs" / f"{name}-seed{result['seed']}").glob("*.pt")
-    model.load_state_dict(torch.load(path, weights_only=True)["model_state_dict"])
-    return model.eval()
+    built.load_state_dict(torch.load(path, weights_only=True)["model_state_dict"])
+    return built.eval()
 
 
 @torch.no_grad()
-def predict(model: torch.nn.Module, nu: Tensor, grid: Tensor) -> Tensor:
-    if isinstance(model, CHONNFNO2d):
-        return model(nu[None, ..., None], grid[None])[0, ..., 0, 0]
-    return model(nu[None, None])[0, 0]
+def predict(model: torch.nn.Module, nu: Tensor, grid: Tensor, name: str) -> Tensor:
+    if "unet" in name.lower():
+        return model(nu[None, None])[0, 0]
+    return model(nu[None, ..., None], grid[None])[0, ..., 0, 0]

@@ -1,4 +1,5 @@
-"""Train PDEBench's U-Net and FNO beside their CHONN versions through PDEBench's own runner.
+"""Train PDEBench's U-Net and FNO beside their CHONN versions, and a model of Kirchhoff networks,
+through PDEBench's own runner.
 
 Every model gets the same data, epochs, batch size, learning rate and seeds, and is trained and
 evaluated by ``python -m pdebench.models.train_models_forward`` in a process of its own. The script
@@ -32,6 +33,7 @@ from tqdm import tqdm
 import chonn_ops
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
+MODELS = ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
 COLUMNS = {
     "nrmse": "nRMSE",
     "rmse": "RMSE",
@@ -62,12 +64,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="Darcy file in PDEBench's layout")
     parser.add_argument("--n", type=int, default=200, help="samples to generate without --data")
     parser.add_argument("--resolution", type=int, default=64, help="points an axis to generate")
-    parser.add_argument("--models", nargs="+", default=["Unet", "chonn_unet", "FNO", "chonn_fno"])
+    parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=10, help="divides both splits (U-Net)")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--order", type=int, default=2, help="cells in series in every CKB")
+    parser.add_argument("--order", type=int, help="cells in series in every CKB")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes an axis (FNO)")
     parser.add_argument("--width", type=int, default=20, help="channels (FNO)")
     parser.add_argument(
@@ -75,7 +77,7 @@ def parse_arguments() -> argparse.Namespace:
         nargs="*",
         default=[],
         metavar="OPTION=VALUE",
-        help="more CKB options, e.g. --set directions=axial norm=group",
+        help="more options of our models, e.g. --set cell=scan norm=group",
     )
     return parser.parse_args()
 
@@ -110,12 +112,13 @@ def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> li
         "num_workers": 0,
         "modes": args.modes,
         "width": args.width,
-        "training_type": "single" if "fno" in model.lower() else "autoregressive",
+        "training_type": "autoregressive" if "unet" in model.lower() else "single",
         "ar_mode": False,
         "seed": seed,
     }
     if model.startswith("chonn"):
-        values["ckb.order"] = args.order
+        if args.order is not None:
+            values["ckb.order"] = args.order
         values.update({f"ckb.{option}": value for option, value in map(split_option, args.set)})
     if samples < 10:
         raise SystemExit(f"{data}: expected at least 10 samples, got {samples}")

@@ -1,5 +1,6 @@
 """Backbones with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
 
+from chonn_ops.models._blocks import Equalised, grid_spacing
 from chonn_ops.models.cascade import CKBStack1d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
@@ -18,4 +19,6 @@ __all__ = [
     "CHONNUNet3d",
     "CKBStack1d",
     "CNOUNet",
+    "Equalised",
+    "grid_spacing",
 ]

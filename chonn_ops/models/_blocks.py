@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,13 +39,96 @@ class DownsampledCKB(nn.Module):
         Coarsening of every axis.
     """
 
-    def __init__(self, ckb: CKB, factor: int) -> None:
+    def __init__(self, ckb: nn.Module, factor: int) -> None:
         super().__init__()
         self.ckb, self.factor = ckb, factor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, spacing: Sequence[float] | None = None) -> Tensor:
         dims = x.ndim - 2
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
         coarse = pool(x, self.factor, ceil_mode=True)
         mode = ("linear", "bilinear", "trilinear")[dims - 1]
-        return x + F.interpolate(self.ckb(coarse) - coarse, size=x.shape[2:], mode=mode)
+        if spacing is None:
+            evolved = self.ckb(coarse)
+        else:
+            evolved = self.ckb(coarse, [self.factor * step for step in spacing])
+        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=mode)
+
+
+class Equalised(nn.Module):
+    """A module that learns `gain` times as fast at an optimiser's learning rate.
+
+    Hosts train all their models at one rate, usually 1e-3, which is right for their wide layers and
+    ten times too small for networks of a few channels. The module's parameters are stored over the
+    gain, so that steps of Adam, whose size is the rate, are `gain` times as large in the values
+    that the module sees, and an L2 penalty that the host adds is ``gain**2`` times as weak
+    (equalised learning rates: Karras et al., "Progressive growing of GANs", ICLR 2018).
+
+    The state dict has the names and the values of the module itself: its checkpoints load without
+    this wrapper, and those of the module with it.
+
+    Parameters
+    ----------
+    module : Module
+    gain : float
+        A power of 2, so that values survive the division.
+
+    Raises
+    ------
+    ValueError
+        For other gains.
+    """
+
+    def __init__(self, module: nn.Module, gain: float = 8.0) -> None:
+        super().__init__()
+        if gain <= 0 or math.frexp(gain)[0] != 0.5:
+            raise ValueError(f"gain: expected a power of 2, got {gain!r}")
+        self.module, self.gain = module, gain
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.div_(gain)
+        self.register_state_dict_post_hook(_as_seen)
+        self.register_load_state_dict_pre_hook(_as_stored)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module returns."""
+        seen = {name: self.gain * value for name, value in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, seen, args, kwargs)
+
+    def extra_repr(self) -> str:
+        return f"gain={self.gain:g}"
+
+
+def _as_seen(wrapper: Equalised, state: dict[str, Any], prefix: str, _: Any) -> None:
+    parameters = dict(wrapper.module.named_parameters())
+    for key in [key for key in state if key.startswith(f"{prefix}module.")]:
+        name = key.removeprefix(f"{prefix}module.")
+        value = state.pop(key)
+        state[prefix + name] = value * wrapper.gain if name in parameters else value
+
+
+def _as_stored(wrapper: Equalised, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    parameters = dict(wrapper.module.named_parameters())
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key.removeprefix(prefix)
+        value = state.pop(key)
+        state[f"{prefix}module.{name}"] = value / wrapper.gain if name in parameters else value
+
+
+def grid_spacing(grid: Tensor) -> list[float]:
+    """Distance of the nodes along each axis, where the longest axis of the domain has length 1.
+
+    Parameters
+    ----------
+    grid : Tensor, shape (B, \\*grid, number of axes)
+        Coordinates, equally spaced and the same for all samples. An axis of one point, or whose
+        coordinates are all the same, counts as one of length 1.
+    """
+    first, axes = grid[0].detach(), grid.shape[-1]
+    steps = []
+    for axis in range(axes):
+        line = first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0]
+        step = abs(float(line[1] - line[0])) if len(line) > 1 else 0.0
+        steps.append(step if step > 0 else 1 / len(line))
+    longest = max(n * step for n, step in zip(first.shape, steps, strict=False))
+    return [step / longest for step in steps]

@@ -75,8 +75,9 @@ class CHONN(nn.Module):
     depths, dims : tuple of int
         Blocks and channels of each stage.
     mlp_ratio : float
-    order, d_state, directions, termination, topology, stage_input, constrained
-        Of every CKB, see `chonn_ops.CKBOptions`. The paper's routing ablation: `ROUTINGS`, as in
+    cell, order, networks, d_state, directions, termination, topology, stage_input, constrained
+        Of every CKB, see `chonn_ops.CKBOptions`. None: that cell's default, but scans have one
+        state on "cross" lines, and two cells. The paper's routing ablation: `ROUTINGS`, as in
         ``create_model("chonn_tiny", **ROUTINGS["parallel"])``.
     drop_rate : float
         Dropout before the classifier.
@@ -97,13 +98,15 @@ class CHONN(nn.Module):
         depths: Sequence[int] = (2, 2, 6, 2),
         dims: Sequence[int] = (96, 192, 384, 768),
         mlp_ratio: float = 4.0,
-        order: int = 2,
-        d_state: int = 1,
-        directions: str = "cross",
-        termination: str = "matched",
+        cell: str = "scan",
+        order: int | None = None,
+        networks: int | None = None,
+        d_state: int | None = None,
+        directions: str | None = None,
+        termination: str | None = None,
         topology: str = "series",
         stage_input: str = "inject",
-        constrained: bool = True,
+        constrained: bool | None = None,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.2,
         device=None,
@@ -113,15 +116,18 @@ class CHONN(nn.Module):
         if len(depths) != len(dims):
             raise ValueError(f"depths, dims: expected equal lengths, got {depths} and {dims}")
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        ckb: dict[str, Any] = {
+        given = {
             "order": order,
+            "networks": networks,
             "d_state": d_state,
             "directions": directions,
             "termination": termination,
-            "topology": topology,
-            "stage_input": stage_input,
             "constrained": constrained,
         }
+        ckb: dict[str, Any] = {"cell": cell, "topology": topology, "stage_input": stage_input}
+        if cell == "scan":
+            ckb |= {"d_state": 1, "directions": "cross"}
+        ckb |= {name: value for name, value in given.items() if value is not None}
         self.num_classes, self.in_chans = num_classes, in_chans
         self.output_fmt = "NHWC"
         rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").split(list(depths))
@@ -149,8 +155,8 @@ class CHONN(nn.Module):
 
     @torch.jit.ignore()
     def no_weight_decay(self) -> set[str]:
-        """Circuit parameters: decay rates, skips, initial steps."""
-        circuit = ("decay_param", "skip_param", "dt_proj.bias")
+        """Circuit parameters: decay rates, skips, initial steps, walls."""
+        circuit = ("decay_param", "skip_param", "dt_proj.bias", "wall_param")
         return {name for name, _ in self.named_parameters() if name.endswith(circuit)}
 
     @torch.jit.ignore()

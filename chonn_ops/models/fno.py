@@ -1,4 +1,4 @@
-"""Fourier neural operators with a cascaded Kirchhoff block in their first layer.
+"""Fourier neural operators with a cascaded Kirchhoff block in, or before, their first layer.
 
 The plain network is PDEBench's FNO (pdebench/models/fno/fno.py, MIT, after
 zongyi-li/fourier_neural_operator; Li et al., "Fourier Neural Operator for Parametric Partial
@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import DownsampledCKB, build_ckb
+from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_spacing
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn.options import options_or_defaults
 
 LAYERS = 4
-MODES = ("replace", "alongside")
+MODES = ("replace", "alongside", "lift")
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 # PDEBench pads non-periodic fields at the end of these many trailing axes by these many points.
@@ -73,7 +73,7 @@ class SpectralConv(nn.Module):
 
 
 class _CHONNFNO(nn.Module):
-    """FNO over as many axes as there are mode counts; the CKB acts in the first layer."""
+    """FNO over as many axes as there are mode counts; one CKB, see `mode`."""
 
     def __init__(
         self,
@@ -94,7 +94,8 @@ class _CHONNFNO(nn.Module):
         if padding is not None:
             check_least(0, padding=padding)
         dims = len(modes)
-        self.spatial_dims = dims
+        self.spatial_dims, self.mode = dims, mode
+        self.network = bool(ckb.order) and ckb.cell == "network"
         padded_axes, points = _PADDING[dims]
         points = points if padding is None else padding
         self.pad = [0, points] * padded_axes
@@ -117,6 +118,8 @@ class _CHONNFNO(nn.Module):
         self.ckb: nn.Module | None = None
         if ckb.order:
             block: nn.Module = build_ckb(width, dims, ckb)
+            if ckb.cell == "network":
+                block = Equalised(block)
             if downsample > 1:
                 block = DownsampledCKB(block, downsample)
             if mode == "replace":
@@ -155,14 +158,22 @@ class _CHONNFNO(nn.Module):
                 f"got {tuple(grid.shape)}"
             )
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
+        if self.mode == "lift" and self.ckb is not None:
+            h = self._evolve(self.ckb, h, grid)
         h = F.pad(h, self.pad)
         for layer in range(LAYERS):
-            out = self.get_submodule(f"conv{layer}")(h) + self.get_submodule(f"w{layer}")(h)
-            if layer == 0 and self.ckb is not None:
-                out = out + self.ckb(h)
+            w = self.get_submodule(f"w{layer}")
+            replaced = layer == 0 and self.mode == "replace"
+            pointwise = self._evolve(w, h, grid) if replaced else w(h)
+            out = self.get_submodule(f"conv{layer}")(h) + pointwise
+            if layer == 0 and self.mode == "alongside" and self.ckb is not None:
+                out = out + self._evolve(self.ckb, h, grid)
             h = F.gelu(out) if layer < LAYERS - 1 else out
         h = h[self.interior].movedim(1, -1)
         return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
+
+    def _evolve(self, block: nn.Module, h: Tensor, grid: Tensor) -> Tensor:
+        return block(h, grid_spacing(grid)) if self.network else block(h)
 
 
 _PARAMETERS = """
@@ -179,9 +190,9 @@ _PARAMETERS = """
         Frames given as input.
     ckb : CKBOptions, optional
         Options of the block; ``CKBOptions(order=0)`` is the plain FNO to the last parameter.
-    mode : {{"replace", "alongside"}}
-        Whether the CKB takes the place of the first layer's pointwise branch ``w0`` (the paper)
-        or is added to it.
+    mode : {{"replace", "alongside", "lift"}}
+        Whether the CKB takes the place of the first layer's pointwise branch ``w0`` (the paper),
+        is added to it, or stands before the first layer, on the lifted input without padding.
     downsample : int
         Coarsening of the grid inside the CKB (the paper's shallow water uses 2).
     padding : int, optional

@@ -1,4 +1,4 @@
-"""U-Nets with cascaded Kirchhoff blocks in their deepest stages.
+"""U-Nets with cascaded Kirchhoff blocks in their deepest stages, or a network model before them.
 
 The plain network is PDEBench's U-Net (pdebench/models/unet/unet.py, MIT, after
 mateuszbuda/brain-segmentation-pytorch): four levels, two 3-point convolutions with batch norm and
@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import build_ckb
+from chonn_ops.models._blocks import Equalised, build_ckb
+from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.options import options_or_defaults
 
@@ -24,16 +25,18 @@ STAGES = (
     "bottleneck",
     *(f"decoder{k}" for k in range(LEVELS, 0, -1)),
 )
+MODES = ("stages", "correction")
 DEEPEST_STAGES = ("encoder4", "bottleneck", "decoder4")
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 _POOL = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+_NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 _UPCONV = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class _CHONNUNet(nn.Module):
-    """U-Net over `spatial_dims` axes; a CKB follows the convolutions of the chosen stages."""
+    """U-Net over `spatial_dims` axes, with CKBs as `mode` says."""
 
     spatial_dims: int
 
@@ -45,6 +48,7 @@ class _CHONNUNet(nn.Module):
         *,
         ckb: CKBOptions | None = None,
         stages: Sequence[str] = DEEPEST_STAGES,
+        mode: str = "stages",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -53,12 +57,17 @@ class _CHONNUNet(nn.Module):
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
             raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")
+        if mode not in MODES:
+            raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
+        if mode == "correction" and ckb.order and ckb.cell != "network":
+            raise ValueError(f"mode: expected 'stages' with cell={ckb.cell!r}, got {mode!r}")
         dims = self.spatial_dims
         factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
 
-        channels = in_channels
+        corrects = mode == "correction" and ckb.order > 0
+        channels = in_channels + (out_channels if corrects else 0)
         for level in range(1, LEVELS + 1):
             width = width_of[f"encoder{level}"] = width_of[f"decoder{level}"] = widths[level - 1]
             self.add_module(f"encoder{level}", self._block(channels, width, f"enc{level}", factory))
@@ -76,9 +85,16 @@ class _CHONNUNet(nn.Module):
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckbs = nn.ModuleDict()
-        if ckb.order:
+        self.network: nn.Module | None = None
+        if corrects:
+            network = _NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
+            self.network = Equalised(network)
+            nn.init.zeros_(self.conv.weight)
+            nn.init.zeros_(self.conv.bias)
+        elif ckb.order:
             for stage in stages:
-                self.ckbs[stage] = build_ckb(width_of[stage], dims, ckb, device, dtype)
+                block: nn.Module = build_ckb(width_of[stage], dims, ckb, device, dtype)
+                self.ckbs[stage] = Equalised(block) if ckb.cell == "network" else block
 
     @classmethod
     def _block(cls, in_channels: int, features: int, name: str, factory: dict) -> nn.Sequential:
@@ -117,6 +133,10 @@ class _CHONNUNet(nn.Module):
                 f"x: expected shape (B, C, *grid) with {self.spatial_dims} grid axes, each a "
                 f"multiple of {2**LEVELS}, got {tuple(x.shape)}"
             )
+        first = None
+        if self.network is not None:
+            first = self.network(x)
+            x = torch.cat((x, first), dim=1)
         skips = []
         for level in range(1, LEVELS + 1):
             x = self._stage(f"encoder{level}", x)
@@ -126,7 +146,8 @@ class _CHONNUNet(nn.Module):
         for level in range(LEVELS, 0, -1):
             x = self.get_submodule(f"upconv{level}")(x)
             x = self._stage(f"decoder{level}", torch.cat((x, skips.pop()), dim=1))
-        return self.conv(x)
+        x = self.conv(x)
+        return x if first is None else first + x
 
     def _stage(self, name: str, x: Tensor) -> Tensor:
         x = self.get_submodule(name)(x)
@@ -146,6 +167,9 @@ _PARAMETERS = """
     stages : sequence of str
         Stages that get a CKB after their convolutions. Default: the deepest encoder stage, the
         bottleneck and the deepest decoder stage, as in the paper.
+    mode : {"stages", "correction"}
+        "correction", for network cells: a `CHONNNetwork2d` (or 1d, 3d) of these blocks predicts v,
+        and the U-Net corrects it, ``v + UNet(x, v)``, from zero on; no stage gets a CKB.
     """
 
 

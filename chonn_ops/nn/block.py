@@ -76,7 +76,7 @@ class CKB(nn.Module):
         stage_input: str = "chain",
         constrained: bool = True,
         selective_norm: bool | None = None,
-        kernel_size: int = 3,
+        kernel_size: int | None = None,
         dt_rank: int | None = None,
         dt_min: float = 1e-2,
         dt_max: float = 1.0,
@@ -99,7 +99,7 @@ class CKB(nn.Module):
             stage_input=stage_input,
             constrained=constrained,
             selective_norm=selective_norm,
-            kernel_size=kernel_size,
+            kernel_size=cast("int", kernel_size),
             dt_rank=dt_rank,
             dt_min=dt_min,
             dt_max=dt_max,
@@ -112,7 +112,7 @@ class CKB(nn.Module):
             raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
         axes = spatial_dims or 1
         check_ends("termination", options.termination, axes)
-        self.dim, self.spatial_dims, self._radius = dim, spatial_dims, kernel_size // 2
+        self.dim, self.spatial_dims, self._radius = dim, spatial_dims, options.kernel_size // 2
         # Beside the options, which TorchScript cannot read.
         self._parallel, self._inject = topology == "parallel", stage_input == "inject"
         inner = expand * dim
@@ -128,8 +128,8 @@ class CKB(nn.Module):
         self.depthwise = _CONVS[axes](
             inner,
             inner,
-            kernel_size,
-            padding=0 if mixed else kernel_size // 2,
+            options.kernel_size,
+            padding=0 if mixed else options.kernel_size // 2,
             padding_mode="zeros" if mixed else paddings[0],
             groups=inner,
             **factory,

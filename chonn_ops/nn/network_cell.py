@@ -56,7 +56,8 @@ class NetworkCell(nn.Module):
     ends : {"wall", "open", "short", "ring", "matched"} or a sequence of them, one an axis
         What the ends of an axis are: a wall, ground at a learned distance behind the end (near:
         Dirichlet, far: Neumann; in between the domain is that much larger), or see
-        `chonn_ops.kirchhoff_network`. With a mask the faces towards missing nodes are what the ends of their axis are, but never "ring" or "matched": "open" then.
+        `chonn_ops.kirchhoff_network`. With a mask the faces towards missing nodes are what the
+        ends of their axis are, but never "ring" or "matched": "open" then.
     nodes : {"centres", "left", "corners"}
         Where n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
         i / (n - 1). Tells default spacings, and walls their distance.

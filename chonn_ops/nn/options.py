@@ -15,8 +15,8 @@ TOPOLOGIES = ("series", "parallel")
 STAGE_INPUTS = ("chain", "inject")
 _BY_CELL: Any = None
 _DEFAULTS = {
-    "scan": {"order": 2, "norm": "group", "termination": "matched"},
-    "network": {"order": 1, "norm": "none", "termination": "wall"},
+    "scan": {"order": 2, "norm": "group", "termination": "matched", "kernel_size": 3},
+    "network": {"order": 1, "norm": "none", "termination": "wall", "kernel_size": 1},
 }
 # Options that only one kind of cell has.
 _OWN = {
@@ -75,7 +75,8 @@ class CKBOptions:
         Bound b and c of the cells, see `KirchhoffCell`. Default: for orders above 2, which
         overflow without it.
     kernel_size : int
-        Points along each axis of the depthwise convolution; odd.
+        Points along each axis of the depthwise convolution; odd. 3 by default; 1 for networks,
+        which then mean the same on every grid.
     dt_rank : int, optional
         Rank of the step projection; default ``ceil(expand * dim / 16)``.
     dt_min, dt_max : float
@@ -101,7 +102,7 @@ class CKBOptions:
     stage_input: str = "chain"
     constrained: bool = True
     selective_norm: bool | None = None
-    kernel_size: int = 3
+    kernel_size: int = _BY_CELL
     dt_rank: int | None = None
     dt_min: float = 1e-2
     dt_max: float = 1.0

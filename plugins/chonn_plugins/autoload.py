@@ -30,6 +30,7 @@ import chonn_autoload
 # before the host is an attribute of its parent: `from neuralop.models import fno` works there.
 HOSTS = {
     "timm.models": "chonn_ops.models.chonn:install",
+    "neuralop.models.base_model": "chonn_plugins.neuralop.network:install",
     "neuralop.models.fno": "chonn_plugins.neuralop.fno:install",
     "neuralop.models.uno": "chonn_plugins.neuralop.uno:install",
 }

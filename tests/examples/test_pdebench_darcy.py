@@ -20,7 +20,7 @@ def compare(output, *options):
 
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
-    options = ["directions=cross", "constrained=False", "mode=alongside"]
+    options = ["cell=scan", "directions=cross", "constrained=False", "mode=alongside"]
     run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
     assert run.returncode == 0, run.stderr + run.stdout
     record = json.loads((tmp_path / "results.json").read_text())
@@ -56,3 +56,17 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
     assert run.returncode != 0
     assert "not a run of this script" in run.stderr
     assert theirs.read_text() == "years of work"
+
+
+@pytest.mark.host
+def test_networks_stand_beside_the_others_with_what_they_learned(tmp_path):
+    run = compare(tmp_path, "--models", "chonn_network", "chonn_unet")
+    assert run.returncode == 0, run.stderr + run.stdout
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert [result["options"]["cell"] for result in record["results"]] == ["network"] * 2
+    # A third row for the conductivities.
+    assert _height(tmp_path / "fields.png") > 1.3 * 5.0 * 130
+
+
+def _height(png):
+    return int.from_bytes(png.read_bytes()[20:24], "big")

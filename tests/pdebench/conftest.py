@@ -128,10 +128,12 @@ def make_job(data: Path) -> Callable[..., Job]:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What to put on the path so that Hydra and the entry points see us: nothing if installed."""
     names = {point.name for point in entry_points(group="pdebench.models")}
-    if "chonn_unet" in names:
+    if "chonn_network" in names:
         return ""
     folder = tmp_path_factory.mktemp("metadata")
-    models = [f"chonn_{m} = chonn_plugins.pdebench.models:chonn_{m}" for m in ("unet", "fno")]
+    models = [
+        f"chonn_{m} = chonn_plugins.pdebench.models:chonn_{m}" for m in ("unet", "fno", "network")
+    ]
     write_dist_info(folder, "chonn-ops", models)
     return os.pathsep.join([str(folder), str(REPO), str(REPO / "plugins")])
 

@@ -18,6 +18,7 @@ def runner(config):
     [
         ({"order": 3}, "ckb.order"),
         ({"directions": "cross"}, "ckb.directions"),
+        ({"cell": "scan"}, "ckb.cell"),
         ({"ckb_order": 3}, "ckb.order"),
         ({"cbk": {"order": 3}}, "ckb"),
         ({"epoch": 3}, "epochs"),
@@ -51,6 +52,15 @@ def test_others_are_notes(make_job):
         "args.my is ignored: neither PDEBench nor FNO has such a setting",
         "note is ignored: PDEBench's settings are ++args.<name>",
     ]
+
+
+def test_a_setting_of_pdebench_that_the_model_has_under_its_own_key_is_a_note(make_job):
+    asked = ["++args.width=32", "args.modes=4", "seed=1"]
+    job = make_job("darcy", model_name="chonn_network", ckb={"depth": 3})
+    assert arguments.check(job, [], runner, asked) == [
+        "args.width is ignored: chonn_network has its own, ++args.ckb.width"
+    ]
+    assert arguments.check(make_job("darcy", model_name="chonn_fno"), [], runner, asked) == []
 
 
 def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):

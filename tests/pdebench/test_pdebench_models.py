@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import write_dist_info
 
+import chonn_ops
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
 
@@ -37,11 +38,24 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
     ("args", "name"),
     [
         ({}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 2}}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 3, "d_state": 8}}, "2D_Darcy_chonn-unet-dstate8-order3-1-step"),
+        ({"ckb": {"order": 1}}, "2D_Darcy_chonn-unet-1-step"),
+        ({"ckb": {"cell": "network"}}, "2D_Darcy_chonn-unet-1-step"),
+        ({"ckb": {"order": 2}}, "2D_Darcy_chonn-unet-order2-1-step"),
+        # One option has others' defaults in its train: no two models share a name.
+        ({"ckb": {"cell": "scan"}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
+        ({"ckb": {"cell": "scan", "order": 1}}, "2D_Darcy_chonn-unet-cellscan-order1-1-step"),
+        ({"ckb": {"cell": "scan", "order": 2}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
         (
-            {"ckb": {"constrained": False}, "seed": 1},
-            "2D_Darcy_chonn-unet-constrainedFalse-seed1-1-step",
+            {"ckb": {"cell": "scan", "constrained": False}, "seed": 1},
+            "2D_Darcy_chonn-unet-cellscan-constrainedFalse-seed1-1-step",
+        ),
+        (
+            {"ckb": {"mode": "stages", "stages": ["encoder1", "decoder1"]}},
+            "2D_Darcy_chonn-unet-modestages-stagesencoder1-decoder1-1-step",
+        ),
+        (
+            {"ckb": {"stages": ["encoder4", "bottleneck", "decoder4"]}},
+            "2D_Darcy_chonn-unet-1-step",
         ),
         ({"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
         ({"ar_mode": True, "pushforward": True, "t_train": 9}, "2D_Darcy_chonn-unet-PF-1"),
@@ -51,6 +65,16 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
         ),
         ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
         ({"name": "chonn_fno", "ckb": {"mode": "alongside"}}, "2D_Darcy_chonn-fno-modealongside"),
+        ({"name": "chonn_fno", "ckb": {"mode": "lift"}}, "2D_Darcy_chonn-fno"),
+        (
+            {"name": "chonn_fno", "ckb": {"cell": "scan", "mode": "lift"}},
+            "2D_Darcy_chonn-fno-cellscan-modelift",
+        ),
+        ({"name": "chonn_network"}, "2D_Darcy_chonn-network"),
+        (
+            {"name": "chonn_network", "ckb": {"width": 32, "termination": ["ring", "wall"]}},
+            "2D_Darcy_chonn-network-terminationring-wall-width32",
+        ),
         ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
         ({"name": "FNO"}, "2D_Darcy_FNO"),
         ({"name": "FNO", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA__FNO"),
@@ -74,16 +98,31 @@ def test_data_name_redirects_only_the_result():
 @pytest.mark.parametrize(
     ("args", "texts"),
     [
-        ({"ckb": {"oder": 2}}, ("unknown option oder for chonn_unet", "Known options: order,")),
+        (
+            {"ckb": {"oder": 2}},
+            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
+        ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
         ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: order,", "got 3")),
-        ({"ckb": {"mode": "replace"}}, ("unknown option mode for chonn_unet",)),
+        ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
+        ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
+        ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('stages', 'correction')",)),
+        ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
+        ({"ckb": {"d_state": 8}}, ("d_state: expected its default 16 with cell='network'",)),
+        ({"ckb": {"cell": "scna"}}, ("cell: expected one of ('scan', 'network'), got 'scna'",)),
+        ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
+        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("cell='network'",)),
+        ({"name": "chonn_network", "ckb": {"depth": 0}}, ("depth: expected at least 1",)),
+        ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
         ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
         ({"name": "chonn_fno", "ckb": {"downsample": 0}}, ("downsample: expected at least 1",)),
         (
             {"name": "unet"},
-            ("one of FNO, Unet, PINN, chonn_fno, chonn_unet", "got 'unet'", "did you mean Unet?"),
+            (
+                "one of FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet",
+                "got 'unet'",
+                "did you mean Unet?",
+            ),
         ),
     ],
 )
@@ -94,18 +133,47 @@ def test_bad_options_and_names(args, texts):
         assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("order", [0, 1])
+UNET = ({"mode": "stages", "stages": ["encoder1"]}, {"mode": "correction"}, {"order": 0})
+FNO = ({"mode": "alongside"}, {"mode": "lift", "downsample": 2}, {"mode": "replace"})
+
+
+@pytest.mark.parametrize("cell", ["scan", "network"])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_builds_with_pdebench_keywords(ndim, order):
+def test_builds_with_pdebench_keywords(ndim, cell):
     grid = (32,) * ndim
-    options = {"order": order, "d_state": 2}
-    unet = registry.load("chonn_unet").build(ndim, {"in_channels": 4, "out_channels": 2}, options)
-    assert unet(torch.rand(1, 4, *grid)).shape == (1, 2, *grid)
+    x, coordinates = torch.rand(2, *grid, 4), torch.rand(2, *grid, ndim).sort(1).values
+    for options in UNET:
+        if cell == "scan" and options.get("mode") == "correction":
+            continue
+        host = {"in_channels": 4, "out_channels": 2}
+        unet = registry.load("chonn_unet").build(ndim, host, {"cell": cell, **options})
+        assert unet(x.movedim(-1, 1)).shape == (2, 2, *grid)
     names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
     host = {"num_channels": 2, "width": 4, "initial_step": 2, **dict.fromkeys(names, 3)}
-    fno = registry.load("chonn_fno").build(ndim, host, {**options, "mode": "alongside"})
-    x, coordinates = torch.rand(1, *grid, 4), torch.rand(1, *grid, ndim)
-    assert fno(x, coordinates).shape == (1, *grid, 1, 2)
+    for options in FNO:
+        fno = registry.load("chonn_fno").build(ndim, host, {"cell": cell, **options})
+        assert fno(x, coordinates).shape == (2, *grid, 1, 2)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
+    """Same parameters by name, and the spacing that the coordinates say."""
+    names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
+    host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
+    model = registry.load("chonn_network").build(ndim, host, {"width": 6, "depth": 1})
+    ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
+    ours.load_state_dict(model.state_dict())
+    grid = (8, 12, 6)[:ndim]
+    # The second axis is twice as long as the first: cells of 1/16 by 1/12, in its unit.
+    axes = [torch.arange(n) * 5 * length / n for n, length in zip(grid, (1, 2, 2), strict=False)]
+    coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(2, *grid, ndim)
+    spacing = {1: (1 / 8,), 2: (1 / 16, 1 / 12), 3: (1 / 16, 1 / 12, 1 / 6)}[ndim]
+    x = torch.rand(2, *grid, 6)
+    expected = ours(x.movedim(-1, 1), spacing=spacing).movedim(1, -1)
+    torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
+    if ndim > 1:
+        unit = ours(x.movedim(-1, 1)).movedim(1, -1)
+        assert not torch.allclose(expected, unit, rtol=1e-3, atol=1e-4)
 
 
 def test_third_parties(tmp_path, monkeypatch):

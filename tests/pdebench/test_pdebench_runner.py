@@ -17,14 +17,14 @@ from chonn_ops import CKBOptions
 
 pytestmark = pytest.mark.host
 
-MODELS = ("chonn_unet", "chonn_fno", "Unet", "FNO")
+MODELS = ("chonn_unet", "chonn_fno", "chonn_network", "Unet", "FNO")
 DIMS = {"1d": 1, "darcy": 2, "3d": 3, "groups": 2}
 STEPS = {"1d": (2, "-PF-1"), "darcy": (1, "-1-step"), "3d": (1, "-PF-1"), "groups": (2, "-PF-1")}
 
 
 @pytest.fixture(scope="module", params=DIMS)
 def trained(request, tmp_path_factory, pdebench):
-    """Four models trained in one sweep and evaluated in another, for one layout of data."""
+    """Five models trained in one sweep and evaluated in another, for one layout of data."""
     problem = request.param
     folder = tmp_path_factory.mktemp(problem)
     sweep = ("--multirun", f"args.model_name={','.join(MODELS)}")
@@ -59,13 +59,19 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     """Predictions of the trained model for all frames after the given ones."""
     dims, start, channels = DIMS[problem], STEPS[problem][0], fields.shape[-1]
     # Order 0 is PDEBench's own network, to the last parameter.
-    ckb = CKBOptions(order=2 if name.startswith("chonn") else 0)
+    ours = name.startswith("chonn")
+    ckb = CKBOptions(cell="network", order=1 if ours else 0)
     if "fno" in name.lower():
         modes = (SMALL["modes"],) * dims
         build = getattr(chonn_ops, f"CHONNFNO{dims}d")
-        model = build(channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb)
+        model = build(
+            channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb, mode="lift"
+        )
+    elif name == "chonn_network":
+        model = getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels)
     else:
-        model = getattr(chonn_ops, f"CHONNUNet{dims}d")(channels * start, channels, ckb=ckb)
+        build = getattr(chonn_ops, f"CHONNUNet{dims}d")
+        model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
     model.load_state_dict(torch.load(checkpoint)["model_state_dict"])
     model.eval()
 
@@ -92,7 +98,7 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     problem, folder, printed = trained
     stem = {"1d": "1D_Advection", "darcy": "2D_Darcy", "3d": "3D_CFD", "groups": "2D_rdb_NA_NA"}
     result = f"{stem[problem]}_{name.replace('_', '-')}"
-    if "fno" not in name.lower():
+    if "unet" in name.lower():
         result += STEPS[problem][1]
     report = json.loads((folder / f"{result}_metrics.json").read_text())
 
@@ -141,7 +147,7 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     """Sweeps do not collide, nothing of the user's is overwritten, seeds repeat a run."""
     theirs = tmp_path / "2D_Darcy_FNO.pt"
     theirs.write_bytes(b"the user's own file")
-    sweep = ("--multirun", "+args.ckb.order=0,2,3", "+args.seed=1,2")
+    sweep = ("--multirun", "+args.ckb.order=0,1,3", "+args.seed=1,2")
     printed = pdebench(tmp_path, "darcy", *sweep, model_name="chonn_fno")
     assert "training chonn_fno (order 3, seed 2) through PDEBench 0.1.0" in printed
     names = [
@@ -160,7 +166,7 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in names}
 
     refused = pdebench(
-        tmp_path, "darcy", "+args.seed=1", fails=True, model_name="chonn_fno", ckb__order=2
+        tmp_path, "darcy", "+args.seed=1", fails=True, model_name="chonn_fno", ckb__order=1
     )
     for expected in (
         f"the checkpoint {tmp_path / names[2]} exists",
@@ -171,7 +177,7 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
         assert expected in refused
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in names} == before
 
-    again = {"model_name": "chonn_fno", "ckb__order": 2, "seed": 1}
+    again = {"model_name": "chonn_fno", "ckb__order": 1, "seed": 1}
     pdebench(tmp_path, "darcy", overwrite=True, **again)
     assert torch.equal(first[names[2]], weights(names[2]))
     pdebench(tmp_path, "darcy", continue_training=True, epochs=2, model_update=1, **again)

@@ -72,7 +72,7 @@ def test_contents(wheel):
     assert {t for t in top if "." not in t} == {"chonn_ops", "chonn_plugins", "hydra_plugins"}
     (entry_points,) = [n for n in names if n.endswith("entry_points.txt")]
     text = zipfile.ZipFile(wheel).read(entry_points).decode()
-    for model in ("chonn_unet", "chonn_fno"):
+    for model in ("chonn_unet", "chonn_fno", "chonn_network"):
         assert f"{model} = chonn_plugins.pdebench.models:{model}" in text
     assert "chonn-pdebench = chonn_plugins.pdebench.runner:main" in text
 

@@ -1,4 +1,5 @@
-"""neuraloperator's FNO, TFNO, SFNO and UNO take mixers beside or instead of their pointwise skips.
+"""neuraloperator's FNO, TFNO, SFNO and UNO take mixers beside or instead of their pointwise skips,
+and it has a model more: ``model_arch: chonn_network``, see `CHONNNetwork`.
 
 ``FNO((16, 16), 1, 1, 32, spectral_mixer="ckb")`` puts a Cascaded Kirchhoff Block where the first
 layer's pointwise skip was. The keywords, all optional and keyword-only:
@@ -26,8 +27,9 @@ from chonn_plugins.neuralop.contract import SpectralMixer
 
 if TYPE_CHECKING:
     from chonn_plugins.neuralop.conv import CKBSpectralConv
+    from chonn_plugins.neuralop.network import CHONNNetwork
 
-__all__ = ["CKBSpectralConv", "SpectralMixer"]
+__all__ = ["CHONNNetwork", "CKBSpectralConv", "SpectralMixer"]
 
 
 def __getattr__(name: str) -> object:
@@ -40,4 +42,9 @@ def __getattr__(name: str) -> object:
         if not issubclass(conv.CKBSpectralConv, SpectralConv):  # neuralop was imported anew
             conv = importlib.reload(conv)
         return conv.CKBSpectralConv
+    if name == "CHONNNetwork":
+        from chonn_plugins.neuralop import network
+
+        network.install()
+        return network.CHONNNetwork
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

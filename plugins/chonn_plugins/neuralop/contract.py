@@ -14,11 +14,14 @@ class SpectralMixer(Protocol):
     ``neuralop.spectral_mixers``; the entry point's name is what users pass as ``spectral_mixer``.
     The module must accept any grid: models are evaluated at other resolutions than trained at.
 
-    Three attributes are optional:
+    Four attributes are optional:
 
     ``defaults`` : mapping
         The known options and their defaults. Other options are then errors, and checkpoints
         record all options, so that they outlive a change of a default.
+    ``complete(options)`` : mapping
+        All options, of those given: for defaults that depend on other options. May raise
+        ValueError for bad ones. Default: those given before ``defaults``.
     ``n_dims`` : tuple of int
         Numbers of grid axes that the mixer supports. Default: any.
     ``complex_data`` : bool

@@ -68,7 +68,7 @@ class CKBSpectralConv(SpectralConv, metaclass=_ConvType):
                 f"CKBSpectralConv: expected options out of {sorted(ckb.defaults)}, "
                 f"got {', '.join(map(repr, unknown))}"
             )
-        merged = {**ckb.defaults, **cls._options, **options}
+        merged = ckb.complete({**cls._options, **options})
         if isinstance(merged["grid"], list):  # a key of the cache below
             merged["grid"] = tuple(merged["grid"])
         axes = len(merged["grid"]) if isinstance(merged["grid"], tuple) else 1

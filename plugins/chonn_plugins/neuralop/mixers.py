@@ -15,26 +15,34 @@ class CKBMixer:
     """``spectral_mixer="ckb"``: a Cascaded Kirchhoff Block of the layer's channels.
 
     Options are the fields of `CKBOptions` (the order is at least 1), with ``directions="raster"``
-    by default: on Darcy flow, in place of the first skip, it had less error than the plain FNO
-    both on the training grid and on a finer one (docs/neuraloperator.md). And ``grid``:
+    by default for scans: on Darcy flow, in place of the first skip, it had less error than the
+    plain FNO both on the training grid and on a finer one (docs/neuraloperator.md). And ``grid``:
 
     - ``"training"``: the block evolves on the grid of the first training pass whatever grid a
-      field has, see `chonn_ops.FixedGridCKB`; the default, since FNOs are asked at resolutions
-      they were not trained on;
-    - ``"input"``: on the grid of the input;
+      field has, see `chonn_ops.FixedGridCKB`; the default for scans, since FNOs are asked at
+      resolutions they were not trained on;
+    - ``"input"``: on the grid of the input; the default for networks, whose cells know the
+      spacing of a grid;
     - a sequence of sizes: on that grid.
     """
 
     n_dims = (1, 2, 3)
     complex_data = True
     # What FNOs want otherwise than other hosts; `conv.CKBSpectralConv` shares it.
-    defaults: Mapping[str, Any] = {
-        **dataclasses.asdict(CKBOptions(directions="raster")),
-        "grid": "training",
+    _own: Mapping[str, Mapping[str, Any]] = {
+        "scan": {"directions": "raster", "grid": "training"},
+        "network": {"grid": "input"},
     }
+    defaults: Mapping[str, Any] = {**dataclasses.asdict(CKBOptions()), **_own["scan"]}
+
+    def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, with the defaults of the chosen cell."""
+        chosen = {**self._own.get(options.get("cell", "scan"), {}), **options}
+        grid = chosen.pop("grid", None)
+        return {**dataclasses.asdict(CKBOptions(**chosen)), "grid": grid}
 
     def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> nn.Module:
-        chosen = {**self.defaults, **options}
+        chosen = self.complete(options)
         grid = chosen.pop("grid")
         block = CKB(channels, len(n_modes), **chosen)
         if grid == "input":

@@ -99,7 +99,13 @@ class Placement:
                 f"spectral_mixer_kwargs: expected options of {name!r}, out of "
                 f"{sorted(defaults or ())}, got {', '.join(map(repr, unknown))}"
             )
-        return cls(name, mixer, layers, mode, {**(defaults or {}), **options})
+        complete = getattr(mixer, "complete", None)
+        if complete is None:
+            return cls(name, mixer, layers, mode, {**(defaults or {}), **options})
+        try:
+            return cls(name, mixer, layers, mode, complete(options))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"spectral_mixer_kwargs: {error}") from error
 
     def keywords(self) -> dict[str, Any]:
         """The model's keywords that ask for this placement, whatever the defaults."""

@@ -18,7 +18,12 @@ from chonn_plugins.pdebench.registry import closest
 OURS = frozenset({"ckb", "data_path", "overwrite", "seed", TAG})
 
 
-def check(job: Job, outside: Iterable[str], runner: Callable[..., Any] | None) -> list[str]:
+def check(
+    job: Job,
+    outside: Iterable[str],
+    runner: Callable[..., Any] | None,
+    overrides: Iterable[str] = (),
+) -> list[str]:
     """Find settings that neither PDEBench nor the job's model knows.
 
     Known are all that stand in PDEBench's configs (ours, which are complete, and those beside the
@@ -30,6 +35,8 @@ def check(job: Job, outside: Iterable[str], runner: Callable[..., Any] | None) -
     outside : iterable of str
         Keys of the config beside ``args``.
     runner : callable or None
+    overrides : iterable of str
+        What the command line sets, ``[+]args.<name>=<value>``.
 
     Returns
     -------
@@ -57,6 +64,10 @@ def check(job: Job, outside: Iterable[str], runner: Callable[..., Any] | None) -
     suggestions = [*sorted(names), *options.values()]
 
     notes = []
+    for name in sorted({o.lstrip("+").partition("=")[0] for o in overrides}):
+        option = name.removeprefix("args.")
+        if name != option and option in names and option in options:
+            notes.append(f"{name} is ignored: {job.name} has its own, ++args.{options[option]}")
     for name, value in job.args.items():
         if name in names or name in read:
             continue

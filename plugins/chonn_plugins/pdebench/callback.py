@@ -120,13 +120,14 @@ def start(config: DictConfig, runner: Callable[..., Any] | None = None) -> Calla
     assert isinstance(args, dict)
     job = resolve({str(k): v for k, v in args.items()})
     outside = [str(key) for key in config if key not in ("args", "hydra")]
-    for line in arguments.check(job, outside, runner):
+    task = OmegaConf.to_container(config.hydra.overrides.task)
+    overrides = [str(override) for override in task] if isinstance(task, list) else []
+    for line in arguments.check(job, outside, runner, overrides):
         _note(line)
     if job.family == "pinn":
         _announce(job, "PDEBench")
         return lambda: None
-    overrides = OmegaConf.to_container(config.hydra.overrides.task)
-    return _patch(job, [str(o) for o in overrides] if isinstance(overrides, list) else [])
+    return _patch(job, overrides)
 
 
 def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:

@@ -42,6 +42,10 @@ class HostModel:
         their default become part of the names of the results.
     check : callable, optional
         ``check(options)`` raises ValueError for bad values, before any data is read.
+    defaults_beside : callable, optional
+        ``defaults_beside(options)`` returns the defaults that hold where these options are set,
+        for models where one option changes the defaults of others; same keys as `defaults`, which
+        hold where nothing is set.
 
     Examples
     --------
@@ -63,7 +67,16 @@ class HostModel:
     options_key: str = "ckb"
     defaults: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], None] | None = None
+    defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(f"family: expected one of {FAMILIES}, got {self.family!r}")
+
+    def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, of those that the user set."""
+        return {**self.defaults_of(options), **options}
+
+    def defaults_of(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The defaults that hold beside the options that the user set."""
+        return self.defaults if self.defaults_beside is None else self.defaults_beside(options)

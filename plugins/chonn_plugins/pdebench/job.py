@@ -61,10 +61,11 @@ class Job:
         """
         if self.model is None:
             return self.host_suffix
+        defaults = self.model.defaults_of(self.options)
         changed = {
-            k: v
+            k: _plain(v)
             for k, v in self.options.items()
-            if k not in self.model.defaults or v != self.model.defaults[k]
+            if k not in defaults or _plain(v) != _plain(defaults[k])
         }
         parts = [self.name, *(f"{k.replace('_', '')}{changed[k]}" for k in sorted(changed))]
         if self.seed is not None:
@@ -76,7 +77,7 @@ class Job:
         """The model with its options, for messages."""
         shown = dict(self.options)
         if self.model is not None and "order" in self.model.defaults:
-            shown = {"order": self.model.defaults["order"], **shown}
+            shown = {"order": self.model.complete(self.options)["order"], **shown}
         if self.seed is not None:
             shown["seed"] = self.seed
         return (
@@ -117,6 +118,11 @@ class Job:
     def checkpoint(self, frames: int) -> Path:
         """Where the trainer reads and writes its checkpoint: below the working directory."""
         return Path(self.result_name(frames) + ".pt")
+
+
+def _plain(value: Any) -> str:
+    """An option as it stands in a file's name: lists without brackets, spaces and quotes."""
+    return "-".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def resolve(args: Mapping[str, Any]) -> Job:

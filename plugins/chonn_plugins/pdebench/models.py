@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions
@@ -14,41 +14,108 @@ from chonn_plugins.pdebench.contract import HostModel
 
 UNETS = {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d}
 FNOS = {1: chonn_ops.CHONNFNO1d, 2: chonn_ops.CHONNFNO2d, 3: chonn_ops.CHONNFNO3d}
-CKB_DEFAULTS = dataclasses.asdict(CKBOptions())
-PLACEMENT_DEFAULTS = {"mode": "replace", "downsample": 1}
+NETWORKS = {
+    1: chonn_ops.CHONNNetwork1d,
+    2: chonn_ops.CHONNNetwork2d,
+    3: chonn_ops.CHONNNetwork3d,
+}
+CKB_FIELDS = tuple(field.name for field in dataclasses.fields(CKBOptions))
+CELL = "network"
+# Where the blocks go, by their cell: networks where they have the lowest error, scans as the paper.
+_DEEPEST = ("encoder4", "bottleneck", "decoder4")
+UNET_PLACES = {
+    "network": {"mode": "correction", "stages": _DEEPEST},
+    "scan": {"mode": "stages", "stages": _DEEPEST},
+}
+FNO_PLACES = {
+    "network": {"mode": "lift", "downsample": 1},
+    "scan": {"mode": "replace", "downsample": 1},
+}
+SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True}
+
+
+class Network(chonn_ops.Equalised):
+    """A network model that is called as PDEBench calls its FNOs."""
+
+    def forward(self, x: Tensor, grid: Tensor) -> Tensor:
+        """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
+        spacing = chonn_ops.grid_spacing(grid)
+        return super().forward(x.movedim(-1, 1), spacing=spacing).movedim(1, -1).unsqueeze(-2)
+
+
+def _block_defaults(cell: str) -> dict[str, Any]:
+    """Defaults of the block's options, of those of one kind of cell; `cell` is ours for a host."""
+    return {**dataclasses.asdict(CKBOptions(cell=cell)), "cell": CELL}
 
 
 def _ckb(options: Mapping[str, Any]) -> CKBOptions:
-    return CKBOptions(**{k: v for k, v in options.items() if k in CKB_DEFAULTS})
+    given = {name: value for name, value in options.items() if name in CKB_FIELDS}
+    return CKBOptions(**{"cell": CELL, **given})
 
 
-def _placement(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k in PLACEMENT_DEFAULTS}
+def _rest(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in CKB_FIELDS}
 
 
-def _build_unet(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-    return UNETS[ndim](**host, ckb=_ckb(options))
+def _axes(options: Mapping[str, Any]) -> int:
+    """A number of axes that fits the options, to check them by building a tiny model."""
+    ends = options.get("termination", "")
+    return 1 if isinstance(ends, str) or len(ends) not in UNETS else len(ends)
 
 
-def _build_fno(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-    return FNOS[ndim](**host, ckb=_ckb(options), **_placement(options))
-
-
-def _check_unet(options: Mapping[str, Any]) -> None:
-    _ckb(options)
-
-
-def _check_fno(options: Mapping[str, Any]) -> None:
-    _ckb(options)
-    # The constructor checks where the block goes; a tiny network on one axis is enough for that.
-    chonn_ops.CHONNFNO1d(1, modes=1, width=4, initial_step=1, **_placement(options))
-
-
-def _model(
-    family: Any, build: Callable[..., nn.Module], check: Callable[..., None], **more: object
+def _placed(
+    family: Any,
+    models: Mapping[int, Callable[..., nn.Module]],
+    places: Mapping[str, Mapping[str, Any]],
+    smallest: Callable[[int], Mapping[str, Any]],
 ) -> HostModel:
-    return HostModel(family=family, build=build, defaults={**CKB_DEFAULTS, **more}, check=check)
+    """A backbone with blocks, whose defaults are those of the chosen cell.
+
+    The constructor checks the options: ``smallest(axes)`` are keywords of a tiny model.
+    """
+
+    def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+        cell = _ckb({"cell": options.get("cell", CELL)}).cell
+        return {**_block_defaults(cell), **places[cell]}
+
+    def build(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+        ckb = _ckb(options)
+        return models[ndim](**host, ckb=ckb, **{**places[ckb.cell], **_rest(options)})
+
+    def check(options: Mapping[str, Any]) -> None:
+        axes = _axes(options)
+        build(axes, smallest(axes), options)
+
+    return HostModel(
+        family=family, build=build, defaults=defaults({}), check=check, defaults_beside=defaults
+    )
 
 
-chonn_unet = _model("unet", _build_unet, _check_unet)
-chonn_fno = _model("fno", _build_fno, _check_fno, **PLACEMENT_DEFAULTS)
+def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+    sizes = {**SIZES, **_rest(options)}
+    channels = host["num_channels"]
+    model = NETWORKS[ndim](host["initial_step"] * channels, channels, ckb=_ckb(options), **sizes)
+    return Network(model)
+
+
+def _check_network(options: Mapping[str, Any]) -> None:
+    _build_network(_axes(options), {"num_channels": 1, "initial_step": 1}, options)
+
+
+def _small_unet(axes: int) -> dict[str, Any]:  # noqa: ARG001 - the same on any
+    return {"in_channels": 1, "out_channels": 1, "init_features": 1}
+
+
+def _small_fno(axes: int) -> dict[str, Any]:
+    modes = ("modes",) if axes == 1 else ("modes1", "modes2", "modes3")[:axes]
+    return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
+
+
+chonn_unet = _placed("unet", UNETS, UNET_PLACES, _small_unet)
+chonn_fno = _placed("fno", FNOS, FNO_PLACES, _small_fno)
+chonn_network = HostModel(
+    family="fno",
+    build=_build_network,
+    defaults={**_block_defaults(CELL), **SIZES},
+    check=_check_network,
+)

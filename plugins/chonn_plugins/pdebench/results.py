@@ -130,7 +130,7 @@ def report(
     return {
         "model": job.name,
         "label": job.label,
-        "options": {**(job.model.defaults if job.model else {}), **job.options},
+        "options": job.model.complete(job.options) if job.model else {},
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "data": job.args["filename"],
         "split": "validation (the tenth of the data by which PDEBench also picks its checkpoint)",

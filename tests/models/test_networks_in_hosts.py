@@ -1,0 +1,181 @@
+"""Networks in the U-Nets, FNOs and the CNO, at the rates of their hosts."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from chonn_ops import (
+    CHONNFNO1d,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNUNet2d,
+    CHONNUNet3d,
+    CKBOptions,
+    CNOUNet,
+    Equalised,
+    grid_spacing,
+)
+
+NETWORK = CKBOptions(cell="network", networks=3)
+
+
+def coordinates(*lines):
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)[None]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([torch.linspace(0, 1, 5)[:-1]], [1 / 4]),
+        ([torch.arange(8) / 8 + 1 / 16, torch.arange(4) / 8], [1 / 8, 1 / 8]),
+        ([torch.linspace(5, 0, 11)[1:], torch.arange(5) * 2.0], [1 / 20, 1 / 5]),
+        ([torch.zeros(1), torch.arange(4) / 4, torch.arange(2) / 4], [1.0, 1 / 4, 1 / 4]),
+        ([torch.ones(4), torch.arange(2) / 2], [1 / 4, 1 / 2]),
+    ],
+)
+def test_grid_spacing(lines, expected):
+    assert grid_spacing(coordinates(*lines)) == pytest.approx(expected)
+
+
+def test_equalised_is_the_module_and_saves_as_the_module():
+    plain = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    wrapped = Equalised(copy.deepcopy(plain), gain=16)
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(wrapped(x), plain(x), rtol=0, atol=0)
+    outer = nn.ModuleDict({"block": wrapped})
+    state = outer.state_dict()
+    assert set(state) == {f"block.{name}" for name in plain.state_dict()}
+    for name, value in plain.state_dict().items():
+        assert torch.equal(state[f"block.{name}"], value)
+    fresh = nn.ModuleDict({"block": Equalised(copy.deepcopy(plain), gain=2)})
+    nn.init.zeros_(fresh["block"].module[0].weight)
+    given = dict(state)
+    fresh.load_state_dict(given)
+    assert given.keys() == state.keys()
+    plain.eval(), outer.eval(), fresh.eval()
+    for other in (fresh, pickle.loads(pickle.dumps(outer)), copy.deepcopy(outer)):
+        torch.testing.assert_close(other["block"](x), plain(x), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        outer.load_state_dict({**state, "block.0.bias": torch.zeros(3)})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        outer.load_state_dict({k: v for k, v in state.items() if k != "block.0.bias"})
+    with pytest.raises(ValueError, match="gain: expected a power of 2, got 10"):
+        Equalised(plain, gain=10)
+
+
+def test_equalised_learns_gain_times_as_fast():
+    plain = nn.Linear(3, 1)
+    wrapped = Equalised(copy.deepcopy(plain), gain=8)
+    before = plain.weight.detach().clone()
+    x = torch.randn(20, 3)
+    for model in (plain, wrapped):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        model(x).square().mean().backward()
+        optimizer.step()
+    steps = [model.state_dict()["weight"] - before for model in (plain, wrapped)]
+    torch.testing.assert_close(steps[1], 8 * steps[0], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["replace", "alongside", "lift"])
+def test_fno(mode):
+    """The block gets the spacing of the coordinates, and the plain weights are the plain FNO's."""
+    grid = (10, 8)
+    small = {"modes1": 3, "modes2": 3, "width": 6, "initial_step": 1}
+    torch.manual_seed(0)
+    model = CHONNFNO2d(2, **small, ckb=NETWORK, mode=mode)
+    torch.manual_seed(0)
+    plain = CHONNFNO2d(2, **small, ckb=CKBOptions(order=0)).state_dict()
+    for name, value in model.state_dict().items():
+        if name in plain and not (mode == "replace" and name.startswith("w0")):
+            assert torch.equal(value, plain[name]), name
+    x = torch.randn(2, *grid, 2)
+    square, flat = (
+        coordinates(torch.arange(10) / 10, torch.arange(8) / 8 * length).expand(2, *grid, 2)
+        for length in (1.0, 0.25)
+    )
+    seen = []
+    cell = model.ckb if mode != "replace" else model.w0
+    cell.module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
+    model(x, square).square().sum().backward()
+    model(x, flat)
+    assert seen[0] == pytest.approx([1 / 10, 1 / 8])
+    assert seen[1] == pytest.approx([1 / 10, 1 / 32])
+    useless = [
+        name
+        for name, value in model.named_parameters()
+        if not (mode == "replace" and name.startswith("w0.") and value.grad is None)
+        and (value.grad is None or not value.grad.isfinite().all())
+    ]
+    assert useless == []
+
+
+def test_a_lift_stands_before_the_padding():
+    model = CHONNFNO1d(1, 3, 6, 1, ckb=NETWORK, mode="lift", padding=5)
+    shapes = []
+    model.ckb.module.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
+    model(torch.randn(2, 12, 1), torch.linspace(0, 1, 12)[None, :, None].expand(2, 12, 1))
+    assert shapes == [(2, 6, 12)]
+
+
+def test_unet_corrects_a_network():
+    torch.manual_seed(0)
+    model = CHONNUNet2d(2, 3, 4, ckb=NETWORK, mode="correction")
+    network = CHONNNetwork2d(2, 3, ckb=NETWORK)
+    network.load_state_dict(
+        {
+            name.removeprefix("network."): value
+            for name, value in model.state_dict().items()
+            if name.startswith("network.")
+        }
+    )
+    x = torch.randn(2, 2, 16, 32)
+    # From zero on: an untrained model is its network.
+    torch.testing.assert_close(model(x), network(x))
+    nn.init.ones_(model.conv.weight)
+    assert not torch.allclose(model(x), network(x))
+    assert CHONNUNet3d(1, 1, 2, ckb=NETWORK, mode="correction").eval()(
+        torch.randn(1, 1, 16, 16, 16)
+    ).shape == (1, 1, 16, 16, 16)
+    plain = CHONNUNet2d(2, 3, 4, ckb=CKBOptions(order=0), mode="correction")
+    assert set(plain.state_dict()) == {
+        n for n in model.state_dict() if not n.startswith("network.")
+    }
+    assert plain.encoder1[0].weight.shape[1] == 2
+    with pytest.raises(ValueError, match="mode: expected 'stages' with cell='scan'"):
+        CHONNUNet2d(2, 3, 4, mode="correction")
+
+
+@pytest.mark.parametrize("ends", ["wall", ("ring", "open")])
+def test_networks_at_stages(ends):
+    ckb = CKBOptions(cell="network", networks=3, termination=ends)
+    unet = CHONNUNet2d(1, 1, 4, ckb=ckb, stages=("encoder1", "decoder1"))
+    assert set(unet.ckbs) == {"encoder1", "decoder1"}
+    assert unet(torch.randn(2, 1, 16, 16)).shape == (2, 1, 16, 16)
+    cno = CNOUNet(1, 1, 2, 1, 1, 8, 8, ckb=ckb, stages=("lift", "bottleneck"))
+    cno(torch.randn(2, 1, 16, 16)).square().sum().backward()
+    assert all(value.grad is not None for value in cno.parameters())
+
+
+def test_models_without_networks_keep_their_names():
+    """State dicts of before networks load, wherever a CKB stands."""
+    inside = {f"norm.{n}" for n in ("weight", "bias")} | {"in_proj.weight"}
+    inside |= {f"{m}.{n}" for m in ("depthwise", "pointwise") for n in ("weight", "bias")}
+    cell = ("decay_param", "skip_param", "selective_proj.weight", "dt_proj.weight", "dt_proj.bias")
+    inside |= {f"cells.{k}.{name}" for k in (0, 1) for name in cell}
+    for model, prefixes in (
+        (CHONNFNO1d(1, 2, 4, 1), ["w0."]),
+        (CHONNFNO1d(1, 2, 4, 1, mode="alongside"), ["ckb."]),
+        (CHONNUNet2d(1, 1, 2), [f"ckbs.{s}." for s in ("encoder4", "bottleneck", "decoder4")]),
+        (CNOUNet(1, 1, 1, 1, 1, 4, 4, stages=("lift",)), ["ckbs.lift."]),
+    ):
+        for prefix in prefixes:
+            names = {n.removeprefix(prefix) for n in model.state_dict() if n.startswith(prefix)}
+            assert names == inside, prefix
+    buffer = io.BytesIO()
+    torch.save(CHONNFNO1d(1, 2, 4, 1, ckb=NETWORK, mode="lift").state_dict(), buffer)
+    buffer.seek(0)
+    assert torch.load(buffer, weights_only=True)

@@ -1,0 +1,142 @@
+"""The network model under neuraloperator's names, and mixers of networks in its FNO."""
+
+import pytest
+import torch
+from neuralop import LpLoss, Trainer
+from neuralop.models import get_model
+from neuralop.models.base_model import available_models
+from torch.utils.data import DataLoader
+from zencfg.bunch import Bunch
+
+import chonn_plugins.neuralop.network
+from chonn_ops import CKB, CHONNNetwork2d, CKBOptions, FixedGridCKB
+from chonn_plugins.neuralop import CHONNNetwork, CKBSpectralConv
+
+chonn_plugins.neuralop.network.install()
+SMALL = {"width": 6, "depth": 1, "ckb": {"networks": 3}}
+
+
+def config(**more):
+    model = {"model_arch": "chonn_network", "data_channels": 1, "out_channels": 2, **SMALL, **more}
+    return Bunch({"model": Bunch(model), "patching": Bunch({"levels": 0})})
+
+
+@pytest.mark.parametrize("n_dim", [1, 2, 3])
+def test_get_model(n_dim):
+    assert "chonn_network" in available_models()
+    model = get_model(config(n_dim=n_dim))
+    assert type(model) is CHONNNetwork
+    grid = (6, 10, 4)[:n_dim]
+    assert model(torch.randn(2, 1, *grid)).shape == (2, 2, *grid)
+
+
+def test_it_is_our_model():
+    model = get_model(config())
+    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(cell="network", networks=3))
+    ours.load_state_dict(model.model.state_dict())
+    x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
+    mask[:4, :4] = False
+    torch.testing.assert_close(model(x, y=x, spacing=(0.2, 0.1)), ours(x, spacing=(0.2, 0.1)))
+    torch.testing.assert_close(model(x, mask=mask), ours(x, mask=mask))
+
+
+def test_checkpoints(tmp_path):
+    saved = get_model(config(lengths=(1.0, 2.0)))
+    saved.save_checkpoint(tmp_path, "model")
+    loaded = CHONNNetwork.from_checkpoint(tmp_path, "model")
+    x = torch.randn(1, 1, 8, 12)
+    torch.testing.assert_close(loaded(x), saved(x), rtol=0, atol=0)
+    assert loaded._init_kwargs["ckb"] == saved._init_kwargs["ckb"]
+    assert {"networks": 3, "cell": "network", "order": 1}.items() <= saved._init_kwargs[
+        "ckb"
+    ].items()
+
+
+def test_trainer_and_resume(tmp_path):
+    fields = torch.randn(6, 1, 8, 8)
+    loader = DataLoader([{"x": x, "y": x.cumsum(-1)} for x in fields], batch_size=3)
+    model = get_model(config(out_channels=1))
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    trainer = Trainer(model=model, n_epochs=1, device="cpu", verbose=False)
+    metrics = trainer.train(
+        train_loader=loader,
+        test_loaders={8: loader},
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 10),
+        training_loss=LpLoss(d=2, p=2),
+        eval_losses={"l2": LpLoss(d=2, p=2)},
+        save_every=1,
+        save_dir=tmp_path,
+    )
+    assert 0 < float(metrics["8_l2"]) < 10
+    assert [
+        name for name, value in model.named_parameters() if torch.equal(before[name], value)
+    ] == []
+    again = CHONNNetwork.from_checkpoint(tmp_path, "model")
+    torch.testing.assert_close(again(fields), model(fields), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_dim": 4}, "n_dim: expected 1, 2 or 3, got 4"),
+        ({"ckb": {"netwroks": 3}}, r"ckb: expected options out of .*, got \['netwroks'\]"),
+        ({"ckb": {"cell": "scan"}}, "cell='network'"),
+        ({"ckb": 3}, "ckb: expected a mapping of options or None, got 3"),
+        ({"depth": 0}, "depth: expected at least 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        get_model(config(**options))
+
+
+def blocks(model):
+    return [module for module in model.modules() if isinstance(module, CKB)]
+
+
+@pytest.mark.parametrize("n_dim", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["replace", "alongside"])
+def test_mixers_of_networks(fno, tmp_path, mode, n_dim):
+    keywords = {
+        "spectral_mixer_kwargs": {"cell": "network", "networks": 3},
+        "spectral_mixer_mode": mode,
+        "spectral_mixer_layers": [0, -1],
+    }
+    model = fno(n_dim, **keywords)
+    assert [block.options.cell for block in blocks(model)] == ["network"] * 2
+    # Networks know the spacing of a grid, so they run on the grid that they are asked on.
+    assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
+    x = torch.randn(2, 2, *(8,) * n_dim)
+    model(x).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert model(torch.randn(2, 2, *(12,) * n_dim)).shape == (2, 1, *(12,) * n_dim)
+    model.save_checkpoint(tmp_path, "model")
+    again = type(model).from_checkpoint(tmp_path, "model")
+    torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
+
+
+def test_defaults_are_those_of_the_cell(fno):
+    scan = blocks(fno())[0].options
+    assert (scan.cell, scan.directions, scan.order, scan.norm) == ("scan", "raster", 2, "group")
+    network = blocks(fno(spectral_mixer_kwargs={"cell": "network"}))[0].options
+    assert network == CKBOptions(cell="network")
+    with pytest.raises(ValueError, match="d_state: expected its default 16 with cell='network'"):
+        fno(spectral_mixer_kwargs={"cell": "network", "d_state": 4})
+    conv = CKBSpectralConv.with_options(cell="network", networks=3)(4, 4, (4, 4))
+    assert conv(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 8)
+    assert conv.mixer.options == CKBOptions(cell="network", networks=3)
+
+
+def test_a_mixer_of_scans_keeps_its_names(fno):
+    """Checkpoints of before networks load: no parameter came, went or changed its name."""
+    names = [n for n in fno(spectral_mixer_kwargs={"order": 1}).state_dict() if "fno_skips.0" in n]
+    inside = "fno_blocks.fno_skips.0."
+    cell = ("decay_param", "skip_param", "selective_proj.weight", "dt_proj.weight", "dt_proj.bias")
+    assert {name.removeprefix(inside) for name in names} == {
+        "_extra_state",
+        *(f"ckb.{n}" for n in ("norm.weight", "norm.bias", "in_proj.weight")),
+        *(f"ckb.{m}.{n}" for m in ("depthwise", "pointwise") for n in ("weight", "bias")),
+        *(f"ckb.cells.0.{n}" for n in cell),
+    }

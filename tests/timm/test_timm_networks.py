@@ -1,0 +1,91 @@
+"""``timm.create_model("chonn_tiny", cell="network")``: networks in the place of scans."""
+
+import pytest
+import torch
+
+from chonn_ops import NetworkCell
+
+timm = pytest.importorskip("timm")
+
+
+def create(**options):
+    torch.manual_seed(0)
+    return timm.create_model("test_chonn", num_classes=5, drop_path_rate=0.0, **options)
+
+
+def test_every_parameter_learns_at_any_image_size():
+    model = create(cell="network", networks=4, termination="ring", in_chans=1)
+    cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
+    assert [(cell.networks, tuple(cell.ends)) for cell in cells] == [(4, ("ring", "ring"))] * 5
+    model = create(cell="network")
+    logits = model(torch.randn(2, 3, 64, 96))
+    assert logits.shape == (2, 5)
+    logits.square().sum().backward()
+    useless = [
+        name
+        for name, value in model.named_parameters()
+        if value.grad is None or not value.grad.isfinite().all() or not value.grad.any()
+    ]
+    assert useless == []
+    assert {"wall_param"} <= {name.rpartition(".")[2] for name in model.no_weight_decay()}
+
+
+def test_torchscript_features_and_fx():
+    model = create(cell="network").eval()
+    from timm.models._features_fx import FeatureGraphNet
+
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = model(x)
+        torch.testing.assert_close(torch.jit.script(model)(x), expected)
+        maps = create(cell="network", features_only=True).eval()(x)
+        traced = FeatureGraphNet(model, out_indices=(0, 1, 2, 3))
+        graph = traced(x)
+    assert [tuple(f.shape[-2:]) if f.shape[1] in (16, 32, 48, 64) else tuple(f.shape[1:3])
+            for f in maps] == [(16, 16), (8, 8), (4, 4), (2, 2)]  # fmt: skip
+    assert len(graph) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "network", "d_state": 4}, "d_state: expected its default 16 with cell='network'"),
+        ({"cell": "scan", "networks": 4}, "networks: expected its default 8 with cell='scan'"),
+        ({"cell": "line"}, r"cell: expected one of \('scan', 'network'\), got 'line'"),
+    ],
+)
+def test_options_of_the_other_cell(options, message):
+    with pytest.raises(ValueError, match=message):
+        create(**options)
+
+
+def test_without_networks_it_is_what_it_was():
+    """Names, shapes and so checkpoints; and the paper's options are still the defaults."""
+    model = create()
+    inside = {
+        name.removeprefix("stages.0.blocks.0.mixer."): tuple(value.shape)
+        for name, value in model.state_dict().items()
+        if name.startswith("stages.0.blocks.0.mixer.")
+    }
+    cell = {
+        "decay_param": (16, 1),
+        "skip_param": (16,),
+        "selective_proj.weight": (3, 16),
+        "dt_proj.weight": (16, 1),
+        "dt_proj.bias": (16,),
+    }
+    assert inside == {
+        "norm.weight": (16,),
+        "norm.bias": (16,),
+        "in_proj.weight": (32, 16),
+        "depthwise.weight": (16, 1, 3, 3),
+        "depthwise.bias": (16,),
+        "pointwise.weight": (16, 16),
+        "pointwise.bias": (16,),
+        **{f"cells.{k}.{name}": shape for k in (0, 1) for name, shape in cell.items()},
+    }
+    explicit = create(
+        order=2, d_state=1, directions="cross", termination="matched", constrained=True
+    )
+    x = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(model.eval()(x), explicit.eval()(x), rtol=0, atol=0)
