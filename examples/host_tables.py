@@ -42,7 +42,7 @@ def darcy_networks() -> str:
         return MISSING
     lines = []
     for results, model in (
-        *((networks["results"], name) for name in ("network", "network-wide")),
+        (networks["results"], "network"),
         *((fnos["results"], name) for name in ("fno-stock", "fno")),
     ):
         runs = [run for run in results if run["model"] == model]

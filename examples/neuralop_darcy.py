@@ -7,7 +7,7 @@ with a CKB mixer. Finished runs are kept in the results file, so a stopped compa
 it was.
 
     python examples/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
-    python examples/neuralop_darcy.py --data folder --models fno network network-wide
+    python examples/neuralop_darcy.py --data folder --models fno network
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ RESOLUTIONS = (16, 32)
 EQUAL_BUDGET = {"channel_mlp_expansion": 1.5}
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "network": network,
-    "network-wide": lambda: network(width=28, depth=3, networks=16),
     **ABLATIONS,
 }
 FNOS: dict[str, dict[str, Any]] = {

@@ -59,3 +59,39 @@ def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
     refused = run(data, output, "--models", "fno")
     assert refused.returncode != 0
     assert "holds runs with {'epochs': 7}" in refused.stderr
+
+
+def test_networks_and_all_their_ablations_train(data, tmp_path):
+    output = tmp_path / "networks.json"
+    models = ("network", "constant conductances", "lines, not planes", "12 CG steps", "no gate")
+    models += ("no cell", "no coordinates", "no walls", "short walls", "order 2")
+    done = run(data, output, "--models", *models)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(output.read_text())["results"]
+    assert [found["model"] for found in results] == list(models)
+    errors = [found["relative_l2"]["16"] for found in results]
+    assert len(set(errors)) == len(errors)  # each is another model
+    sizes = [found["parameters"] for found in results]
+    assert max(sizes) < 1.1 * min(sizes)
+
+
+def test_the_direct_solve_knows_its_own_medium(tmp_path):
+    """On data that a direct solve made, it finds the contrast again and leaves no error."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        import direct_solve
+    finally:
+        sys.path.pop(0)
+    torch.manual_seed(0)
+    for name, points in (("train_16", 16), ("test_16", 16), ("test_32", 32)):
+        inside = torch.rand(4, points, points) > 0.5
+        fields = {"x": inside, "y": 3 * direct_solve.solve(inside, 7.0).float()}
+        torch.save(fields, tmp_path / f"darcy_{name}.pt")
+    output = tmp_path / "direct.json"
+    command = [sys.executable, str(SCRIPT.with_name("direct_solve.py")), "--data", str(tmp_path)]
+    done = subprocess.run([*command, "--output", str(output)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(output.read_text())["results"]
+    assert abs(found["contrast"] - 7) < 0.01
+    assert abs(found["scale"] - 3) < 0.01
+    assert max(found["relative_l2"].values()) < 1e-3
