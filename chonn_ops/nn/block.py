@@ -204,8 +204,12 @@ class CKB(nn.Module):
         if mask is not None:  # the convolution must not see what is outside
             inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
             u = u * inside.unsqueeze(-1).to(u.dtype)
-        u = u.movedim(-1, 1)
-        u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
+        if self._networks and self._radius == 0:  # as a convolution of one point it takes longer
+            assert self.depthwise.bias is not None
+            u = torch.addcmul(self.depthwise.bias, u, self.depthwise.weight.flatten())
+        else:
+            u = u.movedim(-1, 1)
+            u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
         u = self.pointwise(u)
         if not self._networks:  # whose sources are linear in u; only their coefficients are not
             u = F.silu(u)
