@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.network import ENDS, edge_conductance
-from chonn_ops.network._conductance import edges, end_walls, wall_leak
+from chonn_ops.network._conductance import edges_of_positive, end_walls, wall_leak
 from chonn_ops.network._network import solve_checked
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
@@ -210,7 +210,7 @@ class NetworkCell(nn.Module):
             leak = leak + end_walls(conductivity, steps, closed, margins, self._distances)
         v, _, _ = solve_checked(
             source,
-            edges(conductivity, steps, [end == "ring" for end in self.ends]),
+            edges_of_positive(conductivity, steps, [end == "ring" for end in self.ends]),
             leak,
             self._operator_ends(),
             None,
