@@ -20,6 +20,7 @@ from chonn_ops.models import (
     CHONNUNet3d,
     CNOUNet,
     Equalised,
+    grid_nodes,
     grid_spacing,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
@@ -47,6 +48,7 @@ __all__ = [
     "KirchhoffCell",
     "NetworkCell",
     "edge_conductance",
+    "grid_nodes",
     "grid_spacing",
     "kirchhoff_network",
     "kirchhoff_scan",

@@ -1,6 +1,6 @@
 """Backbones with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
 
-from chonn_ops.models._blocks import Equalised, grid_spacing
+from chonn_ops.models._blocks import Equalised, grid_nodes, grid_spacing
 from chonn_ops.models.cascade import CKBStack1d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
@@ -20,5 +20,6 @@ __all__ = [
     "CKBStack1d",
     "CNOUNet",
     "Equalised",
+    "grid_nodes",
     "grid_spacing",
 ]

@@ -132,3 +132,31 @@ def grid_spacing(grid: Tensor) -> list[float]:
         steps.append(step if step > 0 else 1 / len(line))
     longest = max(n * step for n, step in zip(first.shape, steps, strict=False))
     return [step / longest for step in steps]
+
+
+def grid_nodes(grid: Tensor) -> str | None:
+    """Where the nodes lie between the walls, see `chonn_ops.NetworkCell`, if coordinates tell.
+
+    Parameters
+    ----------
+    grid : Tensor, shape (B, \\*grid, number of axes)
+        Coordinates, equally spaced and the same for all samples.
+
+    Returns
+    -------
+    str or None
+        "left" or "corners" where every axis starts at 0 and ends a step before 1 or at 1, "centres"
+        where every axis starts and ends half a step inside of these; None where it cannot be told.
+    """
+    first, found = grid[0].detach(), set()
+    for axis in range(grid.shape[-1]):
+        line = first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0].tolist()
+        step = (line[-1] - line[0]) / max(len(line) - 1, 1)
+        places = {(0.0, 1.0): "left", (0.0, 0.0): "corners", (0.5, 0.5): "centres"}
+        found |= {
+            name
+            for (low, high), name in places.items()
+            if step > 0
+            and max(abs(line[0] - low * step), abs(1 - line[-1] - high * step)) < 0.1 * step
+        } or {None}
+    return found.pop() if len(found) == 1 else None

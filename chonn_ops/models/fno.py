@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_spacing
-from chonn_ops.nn import CKBOptions
+from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_nodes, grid_spacing
+from chonn_ops.nn import CKBOptions, NetworkCell
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn.options import options_or_defaults
 
@@ -173,7 +173,13 @@ class _CHONNFNO(nn.Module):
         return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
 
     def _evolve(self, block: nn.Module, h: Tensor, grid: Tensor) -> Tensor:
-        return block(h, grid_spacing(grid)) if self.network else block(h)
+        if not self.network:
+            return block(h)
+        nodes = grid_nodes(grid)
+        for module in block.modules() if nodes is not None else ():
+            if isinstance(module, NetworkCell):
+                module.place(nodes)
+        return block(h, grid_spacing(grid))
 
 
 _PARAMETERS = """

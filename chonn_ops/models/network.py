@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
-from chonn_ops.nn import CKBOptions
+from chonn_ops.nn import CKBOptions, NetworkCell
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.network_cell import check_geometry
@@ -75,6 +75,21 @@ class _CHONNNetwork(nn.Module):
             pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
+
+    def place(self, nodes: str) -> None:
+        """Say where the nodes lie, see `chonn_ops.NetworkCell`: a host may know it from its data.
+
+        Raises
+        ------
+        ValueError
+            For another word, or any but "centres" with patches.
+        """
+        if self.patch > 1 and nodes != "centres":
+            raise ValueError(f"nodes: expected 'centres' with patch={self.patch}, got {nodes!r}")
+        for module in self.modules():
+            if isinstance(module, NetworkCell):
+                module.place(nodes)
+        self.nodes = nodes
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:

@@ -205,8 +205,9 @@ class CKB(nn.Module):
             inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
             u = u * inside.unsqueeze(-1).to(u.dtype)
         if self._networks and self._radius == 0:  # as a convolution of one point it takes longer
-            assert self.depthwise.bias is not None
-            u = torch.addcmul(self.depthwise.bias, u, self.depthwise.weight.flatten())
+            bias = self.depthwise.bias
+            assert bias is not None
+            u = torch.addcmul(bias, u, self.depthwise.weight.flatten())
         else:
             u = u.movedim(-1, 1)
             u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)

@@ -105,9 +105,7 @@ class NetworkCell(nn.Module):
             raise ValueError(f"tol: expected above 0 and below 1, got {tol}")
         self.dim, self.networks, self.spatial_dims = dim, networks, spatial_dims
         self.ends = list(check_ends("ends", ends, spatial_dims))
-        if nodes not in NODES:
-            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
-        self.nodes, self._distances = nodes, NODES[nodes]
+        self.place(nodes)
         self.selective, self.tol = selective, tol
         # Attributes, since TorchScript knows no globals. Conductivities and leaks below the floor
         # would only make the solve harder. The unit box is 16 units of length of the networks, in
@@ -126,6 +124,12 @@ class NetworkCell(nn.Module):
             nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
         )
         self.reset_parameters()
+
+    def place(self, nodes: str) -> None:
+        """Say where the nodes lie, as the constructor's `nodes`; ValueError for another word."""
+        if nodes not in NODES:
+            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
+        self.nodes, self._distances = nodes, NODES[nodes]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

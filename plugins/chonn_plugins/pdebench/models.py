@@ -39,7 +39,9 @@ class Network(chonn_ops.Equalised):
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
-        spacing = chonn_ops.grid_spacing(grid)
+        spacing, nodes = chonn_ops.grid_spacing(grid), chonn_ops.grid_nodes(grid)
+        if nodes is not None and self.module.patch == 1:
+            self.module.place(nodes)
         return super().forward(x.movedim(-1, 1), spacing=spacing).movedim(1, -1).unsqueeze(-2)
 
 
