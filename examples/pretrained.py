@@ -77,8 +77,8 @@ def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, An
         "parameters": best["parameters"],
         "input": "permeability a of -div(a grad u) = 1, (B, 1, H, W), 0.1 or 1, at the centres "
         "(i + 1/2) / n of the cells of the unit square",
-        "output": "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme has "
-        "it on 64 points",
+        "output": "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme "
+        "has it on 64 points",
         "data": {
             "generator": f"chonn data generate {best['experiment']}",
             "samples": config["n_train"],
