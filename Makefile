@@ -38,6 +38,7 @@ bench: setup
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/block.py
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/steady.py
 	$(BIN)/python benchmarks/vision.py
 	$(BIN)/python benchmarks/vision_size.py
 	$(BIN)/python benchmarks/plots.py

@@ -11,7 +11,7 @@ import benchmark_tables
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-PROGRAMS = ("scan", "block", "models", "vision")
+PROGRAMS = ("scan", "block", "models", "steady", "vision")
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +97,25 @@ def test_block_measures_orders_directions_and_peers(runs):
 
 def test_models_compares_with_the_plain_models(runs):
     rows = {row["name"]: row for row in load(runs, "models")["rows"]}
-    assert list(rows) == ["Unet", "chonn_unet", "FNO", "chonn_fno"]
+    assert list(rows) == ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
     assert rows["FNO"]["step_ratio"] == 1
     ours, plain = rows["chonn_unet"], rows["Unet"]
     assert ours["step_ratio"] == ours["step_ms"] / plain["step_ms"]
     assert ours["parameters"] > plain["parameters"]
     assert plain["scan_share"] == 0 < ours["scan_share"] < 1
     assert len(ours["ops"]) == 10
+    network = rows["chonn_network"]
+    assert network["step_ratio"] == network["step_ms"] / rows["FNO"]["step_ms"]
+    assert 0 < network["scan_share"] < 1
+
+
+def test_steady_times_whole_trainings(runs):
+    rows = load(runs, "steady")["rows"]
+    assert [row["name"] for row in rows] == ["network", "fno", "unet", "cno"] * 2
+    for row in rows:
+        (fno,) = [x for x in rows if x["name"] == "fno" and x["problem"] == row["problem"]]
+        assert row["training_s"] == pytest.approx(row["step_ms"] * row["steps"] / 1e3)
+        assert row["ratio"] == pytest.approx(row["training_s"] / fno["training_s"])
 
 
 def test_vision_compares_with_the_first_model(runs):
