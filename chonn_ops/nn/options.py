@@ -34,18 +34,9 @@ class CKBOptions:
 
     Parameters
     ----------
-    cell : {"scan", "network"}
-        The circuit: RC stages along lines (`KirchhoffCell`, the paper's) or resistor networks on
-        the grid (`NetworkCell`). Options of the other kind of cell must keep their defaults.
     order : int
         Number of cells N; 2 by default, 1 for networks. 0 means "no block": backbones then are
         their plain selves.
-    networks : int
-        Networks of every network cell.
-    nodes : {"centres", "left", "corners"}
-        Where the nodes lie between the walls, for network cells, see `NetworkCell`.
-    selective : bool
-        Whether conductivities and leaks of network cells depend on the features (ablation).
     d_state : int
         States a channel in every scan cell.
     expand : int
@@ -81,6 +72,15 @@ class CKBOptions:
         Rank of the step projection; default ``ceil(expand * dim / 16)``.
     dt_min, dt_max : float
         Range of the initial step Delta.
+    cell : {"scan", "network"}
+        The circuit: RC stages along lines (`KirchhoffCell`, the paper's) or resistor networks on
+        the grid (`NetworkCell`). Options of the other kind of cell must keep their defaults.
+    networks : int
+        Networks of every network cell.
+    nodes : {"centres", "left", "corners"}
+        Where the nodes lie between the walls, for network cells, see `NetworkCell`.
+    selective : bool
+        Whether conductivities and leaks of network cells depend on the features (ablation).
 
     Raises
     ------
@@ -88,11 +88,7 @@ class CKBOptions:
         For values outside these sets; the message states expected and actual.
     """
 
-    cell: str = "scan"
     order: int = _BY_CELL
-    networks: int = 8
-    nodes: str = "centres"
-    selective: bool = True
     d_state: int = 16
     expand: int = 1
     norm: str = _BY_CELL
@@ -106,6 +102,10 @@ class CKBOptions:
     dt_rank: int | None = None
     dt_min: float = 1e-2
     dt_max: float = 1.0
+    cell: str = "scan"
+    networks: int = 8
+    nodes: str = "centres"
+    selective: bool = True
 
     def __post_init__(self) -> None:
         if self.cell not in CELLS:

@@ -157,7 +157,7 @@ def test_fno_under_autocast():
         ),
         (
             lambda: chonn_ops.CHONNFNO2d(1, mode="beside"),
-            r"mode: expected one of \('replace', 'alongside'\), got 'beside'",
+            r"mode: expected one of \('replace', 'alongside', 'lift'\), got 'beside'",
         ),
         (lambda: chonn_ops.CHONNFNO2d(1, downsample=0), "downsample: expected at least 1, got 0"),
         (
