@@ -46,8 +46,10 @@ class Downsample(nn.Module):
 class Mixer(CKB):
     """A Cascaded Kirchhoff Block without its residual, NHWC."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.branch(x)
+    def forward(
+        self, x: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        return self.branch(x, spacing, mask)
 
 
 class Mlp(nn.Module):

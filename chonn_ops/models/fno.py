@@ -176,8 +176,8 @@ class _CHONNFNO(nn.Module):
         if not self.network:
             return block(h)
         nodes = grid_nodes(grid)
-        for module in block.modules() if nodes is not None else ():
-            if isinstance(module, NetworkCell):
+        for module in block.modules():
+            if nodes is not None and isinstance(module, NetworkCell):
                 module.place(nodes)
         return block(h, grid_spacing(grid))
 

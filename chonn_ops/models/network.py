@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
-from chonn_ops.nn import CKBOptions, NetworkCell
+from chonn_ops.nn import CKB, CKBOptions, NetworkCell
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.network_cell import check_geometry
@@ -171,7 +171,7 @@ class _CHONNNetwork(nn.Module):
         h = self.lift(h)
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                h = h + self.blocks[layer].branch(h, steps, mask)
+                h = h + cast("CKB", self.blocks[layer]).branch(h, steps, mask)
             h = h + pointwise(h)
         y = self._points(self.head(h)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)

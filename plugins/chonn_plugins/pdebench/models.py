@@ -40,8 +40,9 @@ class Network(chonn_ops.Equalised):
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
         spacing, nodes = chonn_ops.grid_spacing(grid), chonn_ops.grid_nodes(grid)
-        if nodes is not None and self.module.patch == 1:
-            self.module.place(nodes)
+        model: Any = self.module
+        if nodes is not None and model.patch == 1:
+            model.place(nodes)
         return super().forward(x.movedim(-1, 1), spacing=spacing).movedim(1, -1).unsqueeze(-2)
 
 
