@@ -62,12 +62,13 @@ def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str
 
 def darcy_table() -> str:
     rows = []
-    for model, results in by_model(load("darcy_16")["results"]).items():
+    named = [{**run, "model": _label(run)} for run in load("darcy_16")["results"]]
+    for label, results in by_model(named).items():
         seconds = statistics.median(result["seconds_per_epoch"] for result in results)
         metrics = ("nrmse", "relative_l1", "boundary_rmse")
         rows.append(
             [
-                f"`{model}`{_cell(model, results[0])}",
+                label,
                 f"{results[0]['parameters']:,}",
                 *(spread([result["metrics"][name] for result in results]) for name in metrics),
                 f"{seconds:.2f}",
@@ -78,10 +79,11 @@ def darcy_table() -> str:
     return markdown(header, rows)
 
 
-def _cell(model: str, result: dict) -> str:
-    """What is not the default of a host's name: the paper's scans."""
-    ours = model.startswith("chonn_")
-    return ", scans" if ours and result.get("options", {}).get("cell", "scan") == "scan" else ""
+def _label(run: dict) -> str:
+    """The name, and what is not its default: the paper's scans."""
+    ours = run["model"].startswith("chonn_")
+    scans = ours and run.get("options", {}).get("cell", "scan") == "scan"
+    return f"`{run['model']}`{', scans' if scans else ''}"
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_readme_code_runs():
     scope: dict[str, object] = {}
     exec(code, scope)
     assert scope["y"].shape == (2, 1000, 32)
-    assert scope["p"].shape == (4, 1, 64, 64)
+    assert scope["p"].shape == (4, 1, 48, 64)
 
 
 def test_readme_tables_come_from_the_results_files():
