@@ -68,7 +68,9 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
             channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb, mode="lift"
         )
     elif name == "chonn_network":
-        model = getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels)
+        # Its coordinates say where the nodes of the file lie.
+        placed = CKBOptions(cell="network", nodes="corners" if problem == "1d" else "centres")
+        model = getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
     else:
         build = getattr(chonn_ops, f"CHONNUNet{dims}d")
         model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
