@@ -106,8 +106,13 @@ def check_equal_budget(experiment):
     assert max(baselines) < 1.1 * min(baselines)
     for name in ("chonn2", "mixer2"):
         assert 0.85 * min(baselines) < size(name) <= min(baselines)
+    network = variants.pop("network")
     samples = {
         (config.n_train, config.epochs, v.changes.get("batch_size", config.batch_size))
         for v in variants.values()
     }
     assert len(samples) == 1
+    # The network has smaller batches of the same samples and epochs, and an eighth of the size.
+    assert not {"n_train", "epochs"} & network.changes.keys()
+    variants["network"] = network
+    assert size("network") < min(baselines) / 5
