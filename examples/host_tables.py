@@ -137,6 +137,8 @@ NEURALOPERATOR: dict[str, Callable[[], str]] = {
     "darcy mixers": lambda: darcy_mixers(load("darcy_mixers")["results"]),
     "darcy grids": lambda: darcy_grids(load("darcy_mixers")["results"]),
 }
+
+
 def steady() -> str:
     """How long the steady problems' trainings take."""
     rows = load("steady").get("rows")
