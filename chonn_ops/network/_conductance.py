@@ -137,13 +137,8 @@ def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
     """`edge_conductance` of checked arguments; TorchScript knows it."""
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        dim, n = axis + 1, k.shape[axis + 1]
-        if ring[axis] or n == 1:
-            g = series(k, k.roll(-1, dim))
-        else:
-            g = series(k.narrow(dim, 0, n - 1), k.narrow(dim, 1, n - 1))
-            g = F.pad(g, [0, 0] * (k.dim() - dim - 1) + [0, 1])
-        found.append(g * (2 * face_area(steps, axis) / step))
+        g = series(k, k.roll(-1, axis + 1))
+        found.append(_edges_alone(g, axis, ring[axis]) * (2 * face_area(steps, axis) / step))
     return found
 
 
@@ -152,14 +147,18 @@ def edges_of_positive(k: Tensor, steps: list[float], ring: list[bool]) -> list[T
     resistivity = torch.reciprocal(k)
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        dim, n = axis + 1, k.shape[axis + 1]
-        if ring[axis] or n == 1:
-            g = torch.reciprocal(resistivity + resistivity.roll(-1, dim))
-        else:
-            total = resistivity.narrow(dim, 0, n - 1) + resistivity.narrow(dim, 1, n - 1)
-            g = F.pad(torch.reciprocal(total), [0, 0] * (k.dim() - dim - 1) + [0, 1])
-        found.append(g * (2 * face_area(steps, axis) / step))
+        g = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
+        found.append(_edges_alone(g, axis, ring[axis]) * (2 * face_area(steps, axis) / step))
     return found
+
+
+def _edges_alone(g: Tensor, axis: int, ring: bool) -> Tensor:
+    """0 in the last entry along an axis, which is no edge; but a single node's, and a ring's."""
+    n = g.shape[axis + 1]
+    if ring or n == 1:
+        return g
+    place = torch.arange(n, device=g.device).reshape([n] + [1] * (g.dim() - axis - 2))
+    return torch.where(place < n - 1, g, 0)
 
 
 def end_walls(
