@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_nodes, grid_spacing
-from chonn_ops.nn import CKBOptions, NetworkCell
+from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn.network_cell import place_nodes
 from chonn_ops.nn.options import options_or_defaults
 
 LAYERS = 4
@@ -176,9 +177,8 @@ class _CHONNFNO(nn.Module):
         if not self.network:
             return block(h)
         nodes = grid_nodes(grid)
-        for module in block.modules():
-            if nodes is not None and isinstance(module, NetworkCell):
-                module.place(nodes)
+        if nodes is not None:
+            place_nodes(block, nodes)
         return block(h, grid_spacing(grid))
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
-from chonn_ops.nn import CKB, CKBOptions, NetworkCell
+from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn.network_cell import check_geometry
+from chonn_ops.nn.network_cell import check_geometry, place_nodes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,9 +86,7 @@ class _CHONNNetwork(nn.Module):
         """
         if self.patch > 1 and nodes != "centres":
             raise ValueError(f"nodes: expected 'centres' with patch={self.patch}, got {nodes!r}")
-        for module in self.modules():
-            if isinstance(module, NetworkCell):
-                module.place(nodes)
+        place_nodes(self, nodes)
         self.nodes = nodes
 
     @classmethod

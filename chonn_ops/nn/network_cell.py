@@ -277,6 +277,13 @@ class NetworkCell(nn.Module):
         )
 
 
+def place_nodes(module: nn.Module, nodes: str) -> None:
+    """`NetworkCell.place` of every network cell in a module."""
+    for cell in module.modules():
+        if isinstance(cell, NetworkCell):
+            cell.place(nodes)
+
+
 def check_ends(name: str, ends: str | Sequence[str], axes: int | None = None) -> tuple[str, ...]:
     """One known word an axis; for any number of axes by default."""
     words = (ends,) * (axes or 1) if isinstance(ends, str) else tuple(ends or ())
