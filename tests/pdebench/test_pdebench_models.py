@@ -100,11 +100,11 @@ def test_data_name_redirects_only_the_result():
     [
         (
             {"ckb": {"oder": 2}},
-            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
+            ("unknown option oder for chonn_unet", "Known options: order, d_state,"),
         ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
         ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
+        ({"ckb": 3}, ("expected options (known: order, d_state,", "got 3")),
         ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
         ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('stages', 'correction')",)),
         ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
