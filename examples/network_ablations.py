@@ -14,7 +14,6 @@ from chonn_ops import (
     CHONNNetwork2d,
     CKBOptions,
     NetworkCell,
-    edge_conductance,
     kirchhoff_network,
 )
 from chonn_ops.network._conductance import end_walls
@@ -47,7 +46,7 @@ class Lines(_Changed):
     """Every row and every column a line of its own, as scans have them; the mean of both."""
 
     def solve(self, k: Tensor, leak: Tensor, source: Tensor, steps: list[float]) -> Tensor:
-        g = edge_conductance(k, steps)
+        g = tuple(self.edges(k, steps))
         none = torch.zeros_like(k)
         rows = leak + self.walls(k, steps, (True, False))
         columns = leak + self.walls(k, steps, (False, True))
@@ -59,7 +58,7 @@ class FewSteps(_Changed):
     """Twelve steps of conjugate gradients with Jacobi's preconditioner in place of the solve."""
 
     def solve(self, k: Tensor, leak: Tensor, source: Tensor, steps: list[float]) -> Tensor:
-        g = edge_conductance(k, steps)
+        g = tuple(self.edges(k, steps))
         leak = leak + self.walls(k, steps, (True, True))
         diagonal = leak + sum(e + e.roll(1, axis + 1) for axis, e in enumerate(g))
 
@@ -85,7 +84,12 @@ class FewSteps(_Changed):
 
 
 class NoCell(NetworkCell):
-    """What drives the cell, in its place: convolution, pointwise maps, gate and residual stay."""
+    """What drives the cell, in its place: pointwise maps, gate and residual stay."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for unused in ("coefficient_proj", "coefficient_bias", "mean_param", "wall_param"):
+            delattr(self, unused)
 
     def forward(
         self,

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.network_cell import NODES
 
 
 def build_ckb(
@@ -153,10 +154,9 @@ def grid_nodes(grid: Tensor) -> str | None:
     for axis in range(grid.shape[-1]):
         line = first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0].tolist()
         step = (line[-1] - line[0]) / max(len(line) - 1, 1)
-        places = {(0.0, 1.0): "left", (0.0, 0.0): "corners", (0.5, 0.5): "centres"}
         found |= {
             name
-            for (low, high), name in places.items()
+            for name, (low, high) in NODES.items()
             if step > 0
             and max(abs(line[0] - low * step), abs(1 - line[-1] - high * step)) < 0.1 * step
         } or {None}

@@ -14,8 +14,14 @@ from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn.network_cell import check_geometry, place_nodes
+from chonn_ops.nn._linear import PositionLinear, position_linear
+from chonn_ops.nn._recompute import recomputed
+from chonn_ops.nn.network_cell import (
+    NODES,
+    check_geometry,
+    place_nodes,
+    steps_between_walls,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -157,8 +163,10 @@ class _CHONNNetwork(nn.Module):
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         if spacing is None:
-            cells = [max(n - 1, 1) if self.nodes == "corners" else n for n in grid]
-            spacing = [length / n for length, n in zip(self.lengths, cells, strict=True)]
+            spacing = [
+                length / steps_between_walls(n, NODES[self.nodes])
+                for length, n in zip(self.lengths, grid, strict=True)
+            ]
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # whatever is written there, a NaN too
@@ -176,14 +184,10 @@ class _CHONNNetwork(nn.Module):
 
     def _coordinates(self, field: Tensor) -> Tensor:
         """Where the nodes are, -1/2 to 1/2 from wall to wall."""
-        axes = []
+        distances, axes = NODES[self.nodes], []
         for n in field.shape[1:-1]:
             place = torch.arange(n, device=field.device, dtype=field.dtype)
-            if self.nodes == "centres":
-                place = (place + 0.5) / n
-            else:
-                place = place / (n if self.nodes == "left" else max(n - 1, 1))
-            axes.append(place - 0.5)
+            axes.append((place + distances[0]) / steps_between_walls(n, distances) - 0.5)
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(
             len(field), *field.shape[1:-1], -1
         )
@@ -278,4 +282,9 @@ class _Pointwise(nn.Module):
         self.contract = PositionLinear(hidden, width, **factory)
 
     def forward(self, field: Tensor) -> Tensor:
-        return self.contract(F.silu(self.expand(field)))
+        weights = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
+        return recomputed(_pointwise, field, *weights)
+
+
+def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
+    return position_linear(F.silu(position_linear(field, inner, b)), outer, c)

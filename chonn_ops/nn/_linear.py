@@ -22,18 +22,17 @@ class PositionLinear(nn.Linear):
         if torch.jit.is_scripting():
             return F.linear(input, self.weight, self.bias)
         else:
-            return self._forward(input)
+            return position_linear(input, self.weight, self.bias)
 
-    def _forward(self, input: Tensor) -> Tensor:
-        if input.dim() < 3 or input.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.linear(input, self.weight, self.bias)
-        positions = math.prod(input.shape[1:-1])
-        if self.weight.numel() > positions * sum(self.weight.shape):
-            return F.linear(input, self.weight, self.bias)
-        lines = input.flatten(1, -2)
-        weights = self.weight.mT.expand(input.shape[0], *self.weight.mT.shape)
-        if self.bias is None:
-            output = torch.bmm(lines, weights)
-        else:
-            output = torch.baddbmm(self.bias, lines, weights)
-        return output.unflatten(1, input.shape[1:-1])
+
+def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`PositionLinear` as a function."""
+    if input.dim() < 3 or input.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.linear(input, weight, bias)
+    positions = math.prod(input.shape[1:-1])
+    if weight.numel() > positions * sum(weight.shape):
+        return F.linear(input, weight, bias)
+    lines = input.flatten(1, -2)
+    weights = weight.mT.expand(input.shape[0], *weight.mT.shape)
+    output = torch.bmm(lines, weights) if bias is None else torch.baddbmm(bias, lines, weights)
+    return output.unflatten(1, input.shape[1:-1])

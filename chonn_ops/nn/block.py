@@ -55,7 +55,7 @@ class CKB(nn.Module):
     torch.Size([4, 32, 16, 16])
     """
 
-    __constants__ = ("_networks",)  # TorchScript compiles one branch of these only
+    __constants__ = ("_direct", "_networks")  # TorchScript compiles one branch of these only
 
     def __init__(
         self,
@@ -125,17 +125,22 @@ class CKB(nn.Module):
         outputs = networks if self._networks else inner
         self._split = [inner, outputs]
         self.in_proj = PositionLinear(dim, inner + outputs, bias=False, **factory)
-        self.depthwise = _CONVS[axes](
-            inner,
-            inner,
-            options.kernel_size,
-            padding=0 if mixed else options.kernel_size // 2,
-            padding_mode="zeros" if mixed else paddings[0],
-            groups=inner,
-            **factory,
-        )
         self._paddings, self._mixed = paddings, mixed
-        self.pointwise = PositionLinear(inner, inner, **factory)
+        # W_u and what drives a network are linear: without neighbours nothing comes in between.
+        self._direct = self._networks and options.kernel_size == 1
+        self.depthwise: nn.Module = nn.Identity()
+        self.pointwise: nn.Module = nn.Identity()
+        if not self._direct:
+            self.depthwise = _CONVS[axes](
+                inner,
+                inner,
+                options.kernel_size,
+                padding=0 if mixed else options.kernel_size // 2,
+                padding_mode="zeros" if mixed else paddings[0],
+                groups=inner,
+                **factory,
+            )
+            self.pointwise = PositionLinear(inner, inner, **factory)
         later = inner  # channels that drive the second cell
         if self._networks and topology == "series":
             later = inner + networks if stage_input == "inject" else networks
@@ -152,9 +157,10 @@ class CKB(nn.Module):
     def reset_parameters(self) -> None:
         """Draw fresh initial parameters; those of the cells are drawn by the cells."""
         for layer in (self.in_proj, self.depthwise, self.pointwise):
-            nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+            if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+                nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(
         self, x: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
@@ -204,14 +210,10 @@ class CKB(nn.Module):
         if mask is not None:  # the convolution must not see what is outside
             inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
             u = u * inside.unsqueeze(-1).to(u.dtype)
-        if self._networks and self._radius == 0:  # as a convolution of one point it takes longer
-            bias = self.depthwise.bias
-            assert bias is not None
-            u = torch.addcmul(bias, u, self.depthwise.weight.flatten())
-        else:
+        if not self._direct:
             u = u.movedim(-1, 1)
             u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
-        u = self.pointwise(u)
+            u = self.pointwise(u)
         if not self._networks:  # whose sources are linear in u; only their coefficients are not
             u = F.silu(u)
         else:  # SiLU of a slice of few channels takes ten times as long on the CPU

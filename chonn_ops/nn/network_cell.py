@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.network import ENDS, edge_conductance
-from chonn_ops.network._conductance import edges_of_positive, end_walls, wall_leak
+from chonn_ops.network import ENDS
+from chonn_ops.network._conductance import blended_edges, end_walls, wall_leak
 from chonn_ops.network._network import solve_checked
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
+from chonn_ops.nn._recompute import recomputed
 
 CELL_ENDS = ("wall", *ENDS)
-# Steps from the low wall to the first node and from the last node to the high wall. A node on a
-# wall is a thousandth of a step from it.
-NODES = {"centres": (0.5, 0.5), "left": (1e-3, 1.0), "corners": (1e-3, 1e-3)}
+# Steps from the low wall to the first node and from the last node to the high wall.
+NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
 # Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
 _LEAK = -3.0
@@ -35,11 +35,13 @@ class NetworkCell(nn.Module):
         k, l = softplus(W_k SiLU(u) + b_k), softplus(W_l SiLU(u) + b_l);  s = W_s u + b_s
         sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V / 10
 
-    where g is the harmonic mean of both nodes' conductivities k times face area over distance, and
-    V the volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s`
-    (see `chonn_ops.edge_conductance`). So the cell belongs to a domain and not to a grid: on a
-    finer one its output converges with the second order of the spacing. The matrix is an M-matrix
-    whatever u is: :math:`|v| \le \max|s| / \min l`.
+    where g is a mean of both nodes' conductivities k times face area over distance, and V the
+    volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s` (see
+    `chonn_ops.edge_conductance`). Each network learns its mean, between the harmonic (k jumps at
+    the face) and the arithmetic one (k of many finite-difference codes, whose data are learned).
+    So the cell belongs to a domain and not to a grid: on a finer one its output converges with the
+    second order of the spacing. The matrix is an M-matrix whatever u is:
+    :math:`|v| \le \max|s| / \min l`.
 
     A cell is solved to `tol`, with one more solve for the gradient. What it starts as:
     conductivities spread over a decade from network to network, leaks that screen potentials over
@@ -112,6 +114,7 @@ class NetworkCell(nn.Module):
         # which the initial numbers start well, but for sources, which would make potentials of
         # order 10: with the gain they start at order 1, which halved the error on Poisson.
         self._floor, self._unit, self._gain, self._max_iterations = 1e-3, 16.0, 0.1, 100
+        self._mean_gain = 8.0
         factory = {"device": device, "dtype": dtype}
         self.source_proj = PositionLinear(dim, networks, **factory)
         # Conductivities, then leaks; the bias alone where they are the same everywhere.
@@ -119,6 +122,9 @@ class NetworkCell(nn.Module):
             PositionLinear(dim, 2 * networks, bias=False, **factory) if selective else None
         )
         self.coefficient_bias = nn.Parameter(torch.empty(2 * networks, **factory))
+        # logit of the arithmetic mean's part in the conductivity of a face, over the gain: one
+        # number that the whole field wants elsewhere must travel further than a weight.
+        self.mean_param = nn.Parameter(torch.empty(networks, **factory))
         # log of the walls' distance behind the ends, the same for all of them.
         self.wall_param = (
             nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
@@ -130,6 +136,8 @@ class NetworkCell(nn.Module):
         if nodes not in NODES:
             raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
         self.nodes, self._distances = nodes, NODES[nodes]
+        # Ground conducts what it can even to a node on a wall: as at a thousandth of a step.
+        self._to_walls = (max(self._distances[0], 1e-3), max(self._distances[1], 1e-3))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -141,6 +149,7 @@ class NetworkCell(nn.Module):
             nn.init.normal_(self.coefficient_proj.weight, std=_COEFFICIENT_SCALE * self.dim**-0.5)
         self.coefficient_bias[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
         self.coefficient_bias[m:] = _LEAK
+        nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
             nn.init.constant_(self.wall_param, _WALL)
 
@@ -196,33 +205,47 @@ class NetworkCell(nn.Module):
             self._check(u, spacing, mask)
         conductivity, leak, source = self.coefficients(u)
         if spacing is None:
-            cells = [n - 1 if self.nodes == "corners" and n > 1 else n for n in u.shape[1:-1]]
-            spacing = [1.0 / n for n in cells]
+            spacing = [1.0 / steps_between_walls(n, self._distances) for n in u.shape[1:-1]]
         steps = [self._unit * float(step) for step in spacing]
         volume = 1.0
         for step in steps:
             volume *= step
         leak, source = leak * volume, source * (self._gain * volume)
+        edges = self.edges(conductivity, steps)
+        closed = [end in ("wall", "short") for end in self.ends]
+        if any(closed):
+            margins = self._margins(conductivity)
+            leak = leak + end_walls(conductivity, steps, closed, margins, self._to_walls)
         if mask is not None:
             if torch.jit.is_scripting():
                 raise ValueError("mask: expected None in TorchScript")
             else:
-                return self._masked(conductivity, leak, source, steps, mask)
-        closed = [end in ("wall", "short") for end in self.ends]
-        if "wall" in self.ends or "short" in self.ends:
-            margins = self._margins(conductivity)
-            leak = leak + end_walls(conductivity, steps, closed, margins, self._distances)
+                source, edges, leak = self._masked(source, edges, leak, conductivity, steps, mask)
         v, _, _ = solve_checked(
-            source,
-            edges_of_positive(conductivity, steps, [end == "ring" for end in self.ends]),
-            leak,
-            self._operator_ends(),
-            None,
-            self.tol,
-            self._max_iterations,
-            None,
+            source, edges, leak, self._operator_ends(), None, self.tol, self._max_iterations, None
         )
         return v
+
+    def edges(self, conductivity: Tensor, spacing: list[float]) -> list[Tensor]:
+        """What the edges between the nodes conduct, one tensor an axis, as `edge_conductance`.
+
+        Parameters
+        ----------
+        conductivity : Tensor, shape (B, \\*grid, m)
+            Above 0.
+        spacing : list of float, one an axis
+            Distance of the nodes, the domain's unit being 16.
+
+        Returns
+        -------
+        list of Tensor, shape (B, \\*grid, m)
+        """
+        ring = [end == "ring" for end in self.ends]
+        arithmetic = torch.sigmoid(self._mean_gain * self.mean_param.to(conductivity.dtype))
+        if torch.jit.is_scripting():
+            return blended_edges(conductivity, spacing, ring, arithmetic)
+        else:
+            return recomputed(blended_edges, conductivity, spacing, ring, arithmetic)
 
     def _operator_ends(self) -> list[str]:
         """The ends that are left to the operator. Its own "short" takes the edge next to an end for
@@ -243,24 +266,27 @@ class NetworkCell(nn.Module):
         return torch.stack(margins)
 
     def _masked(
-        self, conductivity: Tensor, leak: Tensor, source: Tensor, steps: list[float], mask: Tensor
-    ) -> Tensor:
+        self,
+        source: Tensor,
+        edges: list[Tensor],
+        leak: Tensor,
+        conductivity: Tensor,
+        steps: list[float],
+        mask: Tensor,
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Source, edges and leak where nodes are missing."""
         exists = (mask if mask.dim() == conductivity.dim() - 1 else mask[None])[..., None]
-        leak, source = torch.where(exists, leak, 0), torch.where(exists, source, 0)
-        closed = [end in ("wall", "short") for end in self.ends]
-        ends = self._operator_ends()
+        source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
+        edges = [
+            torch.where(exists & exists.roll(-1, axis + 1), edge, 0)
+            for axis, edge in enumerate(edges)
+        ]
         if "wall" in self.ends or "short" in self.ends:
-            margins = self._margins(conductivity)
-            at_ends = end_walls(conductivity, steps, closed, margins, self._distances)
-            leak = leak + torch.where(exists, at_ends, 0)
             # The faces towards missing nodes are half a step away.
             words = ["ring" if end == "ring" else "open" for end in self.ends]
+            margins = self._margins(conductivity)
             leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, margin=margins)
-        g = edge_conductance(conductivity, steps, mask=exists, ends=ends)
-        v, _, _ = solve_checked(
-            source, list(g), leak, ends, None, self.tol, self._max_iterations, None
-        )
-        return v
+        return source, edges, leak
 
     def _check(self, u: Tensor, spacing: Sequence[float] | None, mask: Tensor | None) -> None:
         axes = self.spatial_dims
@@ -275,6 +301,11 @@ class NetworkCell(nn.Module):
             f"ends={tuple(self.ends)}, nodes={self.nodes!r}, selective={self.selective}, "
             f"tol={self.tol:g}"
         )
+
+
+def steps_between_walls(nodes: int, distances: tuple[float, float]) -> float:
+    """Of an axis with so many nodes, see `NODES`; a node on both walls has a step, too."""
+    return max(nodes - 1 + distances[0] + distances[1], 1.0)
 
 
 def place_nodes(module: nn.Module, nodes: str) -> None:

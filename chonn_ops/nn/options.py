@@ -67,7 +67,7 @@ class CKBOptions:
         overflow without it.
     kernel_size : int
         Points along each axis of the depthwise convolution; odd. 3 by default; 1 for networks,
-        which then mean the same on every grid.
+        which then mean the same on every grid: without DSConv, so u = W_u X~.
     dt_rank : int, optional
         Rank of the step projection; default ``ceil(expand * dim / 16)``.
     dt_min, dt_max : float

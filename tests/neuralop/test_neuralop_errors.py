@@ -47,7 +47,11 @@ not_callable = 3
         ({"spectral_mixer_layers": (0.0,)}, r"a sequence of layer indices, got \(0.0,\)"),
         ({"spectral_mixer_layers": (True,)}, r"a sequence of layer indices, got \(True,\)"),
         ({"spectral_mixer_layers": "0"}, "a sequence of layer indices, got '0'"),
-        ({"spectral_mixer_mode": "add"}, r"one of \('replace', 'alongside'\), got 'add'"),
+        ({"spectral_mixer_mode": "add"}, r"one of \('replace', .*'lift'\), got 'add'"),
+        (
+            {"spectral_mixer_mode": "lift", "spectral_mixer_layers": (1,)},
+            r"spectral_mixer_layers: expected its default \(0,\) in mode 'lift'.*got \(1,\)",
+        ),
         ({"spectral_mixer_kwargs": 2}, "expected a mapping, got 2"),
         ({"spectral_mixer_kwargs": {"odrer": 2}}, r"options of 'ckb', out of .*, got 'odrer'"),
         ({"spectral_mixer_kwargs": {"order": 0}}, "'ckb' cannot be built for 6 channels: order: "),

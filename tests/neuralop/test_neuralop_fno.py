@@ -79,6 +79,20 @@ def test_weights_beside_mixers_are_those_of_the_plain_model(fno, mode):
     assert all(name.startswith("fno_blocks.fno_skips.1.") for name in added)
 
 
+def test_a_lift_is_a_mixer_before_the_padding(fno):
+    plain = fno(spectral_mixer=None, domain_padding=0.25)
+    model = fno(spectral_mixer_mode="lift", domain_padding=0.25)
+    lifting, mixer = model.lifting.lifting, model.lifting.mixer
+    seen = []
+    mixer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    x = torch.randn(2, 2, 8, 8)
+    assert model(x).shape == (2, 1, 8, 8)
+    torch.testing.assert_close(seen[0], lifting(model.positional_embedding(x)))
+    assert [len(mixers(skip)) for skip in model.fno_blocks.fno_skips] == [0, 0, 0]
+    model.lifting.mixer = torch.nn.Identity()  # what is left is the plain model
+    torch.testing.assert_close(model(x), plain(x), rtol=0, atol=0)
+
+
 def test_layers_add_up_as_asked(fno):
     x = torch.randn(2, 6, 8, 8)
     plain = fno(spectral_mixer=None).fno_blocks.fno_skips[0](x)

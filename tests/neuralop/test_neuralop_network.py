@@ -97,15 +97,17 @@ def blocks(model):
 
 
 @pytest.mark.parametrize("n_dim", [1, 2, 3])
-@pytest.mark.parametrize("mode", ["replace", "alongside"])
-def test_mixers_of_networks(fno, tmp_path, mode, n_dim):
+@pytest.mark.parametrize(
+    ("mode", "layers"), [("replace", [0, -1]), ("alongside", [0, -1]), ("lift", [0])]
+)
+def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
     keywords = {
         "spectral_mixer_kwargs": {"cell": "network", "networks": 3},
         "spectral_mixer_mode": mode,
-        "spectral_mixer_layers": [0, -1],
+        "spectral_mixer_layers": layers,
     }
     model = fno(n_dim, **keywords)
-    assert [block.options.cell for block in blocks(model)] == ["network"] * 2
+    assert [block.options.cell for block in blocks(model)] == ["network"] * len(layers)
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
     x = torch.randn(2, 2, *(8,) * n_dim)

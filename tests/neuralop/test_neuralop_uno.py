@@ -29,6 +29,13 @@ def test_output_and_gradients(uno, mode, fno_skip, layers):
     assert sum(isinstance(m, CKB) for m in model.modules()) == len(layers)
 
 
+def test_a_lift_stands_before_all_layers(uno):
+    model = uno(spectral_mixer_mode="lift")
+    (block,) = [m for m in model.modules() if isinstance(m, CKB)]
+    assert (block.dim, block in model.lifting.modules()) == (6, True)
+    assert model(torch.randn(2, 2, 16, 12)).shape == (2, 1, 16, 12)
+
+
 def test_mixers_work_at_the_input_channels_of_their_layer(uno):
     model = uno(spectral_mixer_layers=EVERY)
     assert [m.dim for m in model.modules() if isinstance(m, CKB)] == [6, 6, 8, 14]

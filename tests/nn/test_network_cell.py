@@ -27,14 +27,16 @@ def _features(*shape):
 @pytest.mark.parametrize("ends", ["open", "short", "ring", "matched"])
 def test_the_cell_is_its_equations(grid, ends):
     cell = _cell(6, 3, len(grid), ends=ends, tol=1e-12)
+    with torch.no_grad():
+        cell.mean_param.copy_(torch.tensor([-9.0, 0.05, 9.0]))
     u = _features(2, *grid, 6)
     k, leak, source = cell.coefficients(u)
     steps = [UNIT / n for n in grid]
+    g = _edges(k, steps, ends, torch.sigmoid(8 * cell.mean_param))
     if ends == "short":
-        v = _shorted(k, source, leak, steps)
+        v = _shorted(k, g, source, leak, steps)
     else:
         volume = math.prod(steps)
-        g = edge_conductance(k, steps, ends=ends)
         v = kirchhoff_network(
             GAIN * source * volume, g, leak * volume, ends=ends, backend="reference"
         )
@@ -51,7 +53,18 @@ def test_sources_are_linear_in_the_features_and_coefficients_positive():
     assert (k.shape, leak.shape) == ((2, 5, 4, 3), (2, 5, 4, 3))
 
 
-def _shorted(k, source, leak, steps):
+def _edges(k, steps, ends, arithmetic):
+    """Both means of the conductivity of a face, edge by edge."""
+    found = []
+    for axis, harmonic in enumerate(edge_conductance(k, steps, ends=ends)):
+        mean = (k + k.roll(-1, axis + 1)) / 2 * math.prod(steps) / steps[axis] ** 2
+        if ends != "ring":
+            mean.select(axis + 1, -1).zero_()
+        found.append((1 - arithmetic) * harmonic + arithmetic * mean)
+    return tuple(found)
+
+
+def _shorted(k, g, source, leak, steps):
     """Half a cell from each node beside an end to ground."""
     volume = math.prod(steps)
     total = leak * volume
@@ -60,7 +73,6 @@ def _shorted(k, source, leak, steps):
             face = torch.zeros_like(k)
             face.select(axis + 1, node).fill_(2 * volume / step**2)
             total = total + k * face
-    g = edge_conductance(k, steps)
     return kirchhoff_network(GAIN * source * volume, g, total, backend="reference")
 
 

@@ -7,7 +7,7 @@ layer's pointwise skip was. The keywords, all optional and keyword-only:
 - ``spectral_mixer``: a name of the entry-point group ``neuralop.spectral_mixers``;
 - ``spectral_mixer_layers=(0,)``: the layers that get one; negative indices count from the end;
 - ``spectral_mixer_mode="replace"``: the mixer takes the place of the layer's skip;
-  ``"alongside"``: it is added to the skip;
+  ``"alongside"``: it is added to the skip; ``"lift"``: one stands before all layers;
 - ``spectral_mixer_kwargs=None``: options of the mixer; for "ckb" the fields of `CKBOptions`.
 
 Models that ask for no mixer are what they were: same weights for the same seed, same checkpoints.

@@ -38,7 +38,7 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
         original(self, *args, **kwargs)
         # After the original: the model's own parameters draw the same random numbers as without.
         if placement is not None:
-            placement.insert(layers_of(self))
+            placement.insert(self, layers_of(self))
         _record(self, placement)
 
     wrapper: Any = __init__
@@ -92,8 +92,9 @@ _DOC = """
             Name of a mixer of the entry-point group ``neuralop.spectral_mixers``, such as "ckb".
         spectral_mixer_layers : sequence of int
             Layers that get one; negative indices count from the end. Default: the first.
-        spectral_mixer_mode : {"replace", "alongside"}
-            Whether mixers take the places of these layers' skips or are added to them.
+        spectral_mixer_mode : {"replace", "alongside", "lift"}
+            Whether mixers take the places of these layers' skips, are added to them, or one stands
+            before all layers, on the lifted input without padding.
         spectral_mixer_kwargs : mapping, optional
             Options of the mixer.
 

@@ -11,9 +11,9 @@ from torch import nn
 
 from chonn_plugins.neuralop import registry
 from chonn_plugins.neuralop.contract import SpectralMixer
-from chonn_plugins.neuralop.skips import MixedSkip, NoSkip, ProjectedMixer
+from chonn_plugins.neuralop.skips import MixedLifting, MixedSkip, NoSkip, ProjectedMixer
 
-MODES = ("replace", "alongside")
+MODES = ("replace", "alongside", "lift")
 KEYWORDS: Mapping[str, Any] = {
     "spectral_mixer": None,
     "spectral_mixer_layers": (0,),
@@ -46,8 +46,9 @@ class Placement:
         What it loads.
     layers : tuple of int
         Indices of layers, all different; negative ones count from the end.
-    mode : {"replace", "alongside"}
-        Whether mixers take the places of the layers' skips or are added to them.
+    mode : {"replace", "alongside", "lift"}
+        Whether mixers take the places of the layers' skips, are added to them, or one stands before
+        all layers, on the lifted input without padding.
     options : mapping
         All options of the mixer, defaults included where it tells them.
     """
@@ -78,6 +79,11 @@ class Placement:
         options = {} if options is None else options
         if not isinstance(options, Mapping):
             raise ValueError(f"spectral_mixer_kwargs: expected a mapping, got {options!r}")
+        if mode == "lift" and layers != KEYWORDS["spectral_mixer_layers"]:
+            raise ValueError(
+                f"spectral_mixer_layers: expected its default {KEYWORDS['spectral_mixer_layers']} "
+                f"in mode 'lift', which belongs to no layer, got {layers}"
+            )
         if name is None:
             settings = {
                 "spectral_mixer_layers": (layers, KEYWORDS["spectral_mixer_layers"]),
@@ -116,8 +122,8 @@ class Placement:
             "spectral_mixer_kwargs": dict(self.options),
         }
 
-    def insert(self, layers: Sequence[Layer]) -> None:
-        """Put mixers into the chosen ones of a model's layers.
+    def insert(self, model: Any, layers: Sequence[Layer]) -> None:
+        """Put mixers into the chosen ones of a model's layers, or before them.
 
         The parameters of mixers are drawn here, after those of the model. A layer whose input and
         output channels differ (UNO) gets the mixer for its input channels and a linear map of its
@@ -128,6 +134,10 @@ class Placement:
         ValueError
             For a layer that does not exist, or a mixer that does not fit or refuses its options.
         """
+        if self.mode == "lift":
+            self._check_fit(layers[0])
+            model.lifting = MixedLifting(model.lifting, self._mixer(layers[0]))
+            return
         for layer in self._chosen(layers):
             blocks, index = layer.blocks, layer.index
             if blocks.fno_skips is None:
@@ -178,11 +188,23 @@ class Placement:
 
     def _branch(self, layer: Layer) -> nn.Module:
         # Here, not at the top: the classes of now, as those of the model, after a purge new ones.
-        from neuralop.layers.complex import ComplexValued
         from neuralop.layers.skip_connections import skip_connection
 
-        blocks, n_modes = layer.blocks, layer.n_modes
+        blocks = layer.blocks
         channels, out_channels = blocks.in_channels, blocks.out_channels
+        if channels == out_channels:
+            return self._mixer(layer)
+        projection = skip_connection(
+            channels, out_channels, n_dim=len(layer.n_modes), skip_type="linear"
+        )
+        return self._mixer(layer, projection)
+
+    def _mixer(self, layer: Layer, projection: nn.Module | None = None) -> nn.Module:
+        """A mixer for the layer's input channels."""
+        from neuralop.layers.complex import ComplexValued
+
+        blocks, n_modes = layer.blocks, layer.n_modes
+        channels = blocks.in_channels
         try:
             branch = self.mixer(channels, n_modes, **self.options)
         except (TypeError, ValueError, KeyError) as error:
@@ -196,10 +218,7 @@ class Placement:
                 f"spectral_mixer: expected {self.name!r} to build a torch.nn.Module, "
                 f"got {type(branch).__name__}"
             )
-        if channels != out_channels:
-            projection = skip_connection(
-                channels, out_channels, n_dim=len(n_modes), skip_type="linear"
-            )
+        if projection is not None:
             branch = ProjectedMixer(branch, projection)
         return ComplexValued(branch) if blocks.complex_data else branch
 

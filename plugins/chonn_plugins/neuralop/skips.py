@@ -1,4 +1,4 @@
-"""What stands in an FNO block's list of skips: modules (B, in, \\*grid) -> (B, out, \\*grid)."""
+"""Where mixers stand in a model: modules (B, in, \\*grid) -> (B, out, \\*grid)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ class MixedSkip(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.skip(x) + self.mixer(x)
+
+
+class MixedLifting(nn.Module):
+    """A model's lifting, then a mixer."""
+
+    def __init__(self, lifting: nn.Module, mixer: nn.Module) -> None:
+        super().__init__()
+        self.lifting, self.mixer = lifting, mixer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mixer(self.lifting(x))
 
 
 class NoSkip(nn.Module):
