@@ -1,9 +1,9 @@
-"""The routing ablation, small: four CHONN variants on scikit-learn's digits, many seeds.
+"""The routing ablation, small: CHONN variants on scikit-learn's digits, many seeds.
 
 ``baseline`` has one cell a block, ``parallel`` two side by side, ``serial`` two in series, and
-``serial+constraints`` keeps them stable and dissipative (`chonn_ops.models.chonn.ROUTINGS`). All
-get the same images, epochs, batches, optimiser and seeds; the baseline's MLPs are widened until it
-has the parameters of the others. Digits of 8 x 8 are enlarged to 32 x 32, so that the first stage
+``serial+constraints`` keeps them stable and dissipative (`chonn_ops.models.chonn.ROUTINGS`);
+``network`` has circuits on the plane in place of the scans. All get the same images, epochs,
+batches, optimiser and seeds; MLPs are widened until all have the parameters of the last routing. Digits of 8 x 8 are enlarged to 32 x 32, so that the first stage
 scans 8 x 8 positions.
 
 The learning rate is the one of 1e-3, 3e-3 and 6e-3 with the best validation accuracy, mean over the
@@ -11,6 +11,7 @@ four variants, at a seed outside the five. Test images are scored once a run, by
 model. Finished runs are kept in the results file, so a stopped ablation goes on where it was.
 
     python examples/digits_ablation.py --output runs/digits.json --figure runs/digits.png
+    python examples/digits_ablation.py --models network --output runs/digits_network.json
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from chonn_ops.models.chonn import ROUTINGS
 
 SPLITS = {"train": 900, "validation": 300, "test": 597}
 SIZE = 32
+VARIANTS: dict[str, dict[str, Any]] = {**ROUTINGS, "network": {"cell": "network"}}
 Split = dict[str, tuple[Tensor, Tensor]]
 
 
@@ -43,11 +45,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     keys = ("epochs", "batch_size", "learning_rate", "weight_decay", "smoke")
     config = {"splits": SPLITS, "size": SIZE, **{key: getattr(args, key) for key in keys}}
-    config["routings"] = ROUTINGS
+    config["routings"] = {name: VARIANTS[name] for name in args.models}
     packages = ("chonn-ops", "scikit-learn", "timm", "torch")
     record = read_record(args.output, "digits_ablation", config, packages, args.threads)
     done = {(run["model"], run["seed"]) for run in record["results"]}
-    wanted = [(name, seed) for seed in args.seeds for name in ROUTINGS]
+    wanted = [(name, seed) for seed in args.seeds for name in args.models]
     runs = [run for run in wanted if run not in done]
     images = digits()
     if args.smoke:
@@ -66,6 +68,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("runs/digits_ablation.json"))
     parser.add_argument("--figure", type=Path, default=Path("runs/digits_ablation.png"))
+    parser.add_argument("--models", nargs="+", choices=tuple(VARIANTS), default=list(ROUTINGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=60)
@@ -100,7 +103,7 @@ def digits() -> Split:
 
 def build(name: str, **changes: Any) -> nn.Module:
     options = {"num_classes": 10, "in_chans": 1, "drop_path_rate": 0.1, **changes}
-    return timm.create_model("test_chonn", **ROUTINGS[name], **options)
+    return timm.create_model("test_chonn", **VARIANTS[name], **options)
 
 
 def parameters(model: nn.Module) -> int:
@@ -110,7 +113,7 @@ def parameters(model: nn.Module) -> int:
 def matched_mlp_ratio(name: str) -> float:
     """The MLP ratio that brings a variant nearest to the parameters of the full one."""
     full = parameters(build("serial+constraints"))
-    ratios = [4 + step / 100 for step in range(51)]
+    ratios = [4 + step / 100 for step in range(151)]
     return min(ratios, key=lambda r: abs(parameters(build(name, mlp_ratio=r)) - full))
 
 
@@ -148,7 +151,7 @@ def train(
     return {
         "model": name,
         "seed": seed,
-        "options": {**ROUTINGS[name], "mlp_ratio": ratio},
+        "options": {**VARIANTS[name], "mlp_ratio": ratio},
         "parameters": parameters(model),
         "metrics": {
             "validation": curve[-1]["validation"],
