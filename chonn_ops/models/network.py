@@ -189,7 +189,7 @@ class _CHONNNetwork(nn.Module):
             place = torch.arange(n, device=field.device, dtype=field.dtype)
             axes.append((place + distances[0]) / steps_between_walls(n, distances) - 0.5)
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(
-            len(field), *field.shape[1:-1], -1
+            *field.shape[:-1], -1
         )
 
     def _patches(self, field: Tensor) -> Tensor:

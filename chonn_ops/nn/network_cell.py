@@ -206,7 +206,7 @@ class NetworkCell(nn.Module):
         conductivity, leak, source = self.coefficients(u)
         if spacing is None:
             spacing = [1.0 / steps_between_walls(n, self._distances) for n in u.shape[1:-1]]
-        steps = [self._unit * float(step) for step in spacing]
+        steps = [self._unit * step for step in spacing]
         volume = 1.0
         for step in steps:
             volume *= step

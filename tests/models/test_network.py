@@ -139,6 +139,29 @@ def test_without_cells_points_do_not_see_each_other():
     assert (_model(2)(other) != _model(2)(x)).all()
 
 
+def test_exported_for_any_batch_and_grid():
+    model = CHONNNetwork2d(1, 1, width=8).eval()
+    size = torch.export.Dim
+    shapes = {"x": {0: size("b", max=64), 2: size("h", min=3, max=99), 3: size("w", min=3, max=99)}}
+    program = torch.export.export(model, (torch.randn(2, 1, 12, 16),), dynamic_shapes=shapes)
+    for shape in ((1, 1, 9, 33), (3, 1, 24, 24)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_functional_parameters_are_those_of_the_backward():
+    """What is computed again in the backward pass sees what the forward pass saw."""
+    model, x = CHONNNetwork2d(1, 1, width=8).double(), torch.randn(2, 1, 6, 7).double()
+    other = {name: (2 * p).detach() for name, p in model.named_parameters()}
+    for value in other.values():
+        value.requires_grad_()
+    torch.func.functional_call(model, other, (x,)).square().sum().backward()
+    model.load_state_dict(other)
+    model(x).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(other[name].grad, parameter.grad)
+
+
 def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
     model, x = _model(2), _fields(1, 1, 6, 8)
     twin = CHONNNetwork2d(width=6, dtype=torch.float64)
