@@ -188,9 +188,7 @@ class _CHONNNetwork(nn.Module):
         for n in field.shape[1:-1]:
             place = torch.arange(n, device=field.device, dtype=field.dtype)
             axes.append((place + distances[0]) / steps_between_walls(n, distances) - 0.5)
-        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(
-            *field.shape[:-1], -1
-        )
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(*field.shape[:-1], -1)
 
     def _patches(self, field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""

@@ -76,7 +76,7 @@ def test_networks_and_all_their_ablations_train(data, tmp_path):
 
 
 def test_the_direct_solve_knows_its_own_medium(tmp_path):
-    """On data that a direct solve made, it finds the contrast again and leaves no error."""
+    """On data that a direct solve made, it finds contrast and mean again and leaves no error."""
     sys.path.insert(0, str(SCRIPT.parent))
     try:
         import direct_solve
@@ -85,7 +85,7 @@ def test_the_direct_solve_knows_its_own_medium(tmp_path):
     torch.manual_seed(0)
     for name, points in (("train_16", 16), ("test_16", 16), ("test_32", 32)):
         inside = torch.rand(4, points, points) > 0.5
-        fields = {"x": inside, "y": 3 * direct_solve.solve(inside, 7.0).float()}
+        fields = {"x": inside, "y": 3 * direct_solve.solve(inside, 7.0, 0.3).float()}
         torch.save(fields, tmp_path / f"darcy_{name}.pt")
     output = tmp_path / "direct.json"
     command = [sys.executable, str(SCRIPT.with_name("direct_solve.py")), "--data", str(tmp_path)]
@@ -93,5 +93,6 @@ def test_the_direct_solve_knows_its_own_medium(tmp_path):
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(output.read_text())["results"]
     assert abs(found["contrast"] - 7) < 0.01
+    assert abs(found["arithmetic"] - 0.3) < 0.01
     assert abs(found["scale"] - 3) < 0.01
     assert max(found["relative_l2"].values()) < 1e-3
