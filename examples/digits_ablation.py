@@ -3,8 +3,8 @@
 ``baseline`` has one cell a block, ``parallel`` two side by side, ``serial`` two in series, and
 ``serial+constraints`` keeps them stable and dissipative (`chonn_ops.models.chonn.ROUTINGS`);
 ``network`` has circuits on the plane in place of the scans. All get the same images, epochs,
-batches, optimiser and seeds; MLPs are widened until all have the parameters of the last routing. Digits of 8 x 8 are enlarged to 32 x 32, so that the first stage
-scans 8 x 8 positions.
+batches, optimiser and seeds; MLPs are widened until all have the parameters of the last routing.
+Digits of 8 x 8 are enlarged to 32 x 32, so that the first stage sees 8 x 8 positions.
 
 The learning rate is the one of 1e-3, 3e-3 and 6e-3 with the best validation accuracy, mean over the
 four variants, at a seed outside the five. Test images are scored once a run, by the last epoch's
