@@ -32,7 +32,7 @@ def test_get_model(n_dim):
 
 def test_it_is_our_model():
     model = get_model(config())
-    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(cell="network", networks=3))
+    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(cell="network", networks=3, nodes="left"))
     ours.load_state_dict(model.model.state_dict())
     x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
     mask[:4, :4] = False
@@ -123,12 +123,13 @@ def test_defaults_are_those_of_the_cell(fno):
     scan = blocks(fno())[0].options
     assert (scan.cell, scan.directions, scan.order, scan.norm) == ("scan", "raster", 2, "group")
     network = blocks(fno(spectral_mixer_kwargs={"cell": "network"}))[0].options
-    assert network == CKBOptions(cell="network")
+    assert network == CKBOptions(cell="network", nodes="left")
     with pytest.raises(ValueError, match="d_state: expected its default 16 with cell='network'"):
         fno(spectral_mixer_kwargs={"cell": "network", "d_state": 4})
     conv = CKBSpectralConv.with_options(cell="network", networks=3)(4, 4, (4, 4))
     assert conv(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 8)
-    assert conv.mixer.options == CKBOptions(cell="network", networks=3)
+    assert conv.mixer.options == CKBOptions(cell="network", networks=3, nodes="left")
+    assert get_model(config(patch=2)).model.nodes == "centres"
 
 
 def test_a_mixer_of_scans_keeps_its_names(fno):

@@ -16,7 +16,8 @@ class CKBMixer:
 
     Options are the fields of `CKBOptions` (the order is at least 1), with ``directions="raster"``
     by default for scans: on Darcy flow, in place of the first skip, it had less error than the
-    plain FNO both on the training grid and on a finer one (docs/neuraloperator.md). And ``grid``:
+    plain FNO both on the training grid and on a finer one (docs/neuraloperator.md). Networks have
+    ``nodes="left"``, as neuraloperator's grids (i / n). And ``grid``:
 
     - ``"training"``: the block evolves on the grid of the first training pass whatever grid a
       field has, see `chonn_ops.FixedGridCKB`; the default for scans, since FNOs are asked at
@@ -31,7 +32,7 @@ class CKBMixer:
     # What FNOs want otherwise than other hosts; `conv.CKBSpectralConv` shares it.
     _own: Mapping[str, Mapping[str, Any]] = {
         "scan": {"directions": "raster", "grid": "training"},
-        "network": {"grid": "input"},
+        "network": {"grid": "input", "nodes": "left"},
     }
     defaults: Mapping[str, Any] = {**dataclasses.asdict(CKBOptions()), **_own["scan"]}
 

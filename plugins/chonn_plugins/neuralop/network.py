@@ -28,7 +28,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     width, depth, mlp_ratio, patch, coordinates, lengths
         See `chonn_ops.CHONNNetwork2d`.
     ckb : mapping, optional
-        Options of the blocks, the fields of `chonn_ops.CKBOptions`; the cell is "network".
+        Options of the blocks, the fields of `chonn_ops.CKBOptions`; the cell is "network". Nodes
+        are where neuraloperator's grids have them, "left" (i / n), unless there are patches.
 
     Raises
     ------
@@ -73,7 +74,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         unknown = sorted(set(ckb or ()) - set(known))
         if unknown:
             raise ValueError(f"ckb: expected options out of {known}, got {unknown}")
-        options = chonn_ops.CKBOptions(**{"cell": "network", **(ckb or {})})
+        own = {"cell": "network", "nodes": "left" if patch == 1 else "centres"}
+        options = chonn_ops.CKBOptions(**{**own, **(ckb or {})})
         recorded: Any = self._init_kwargs
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints outlive a change of a default.
