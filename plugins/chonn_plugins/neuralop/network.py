@@ -74,8 +74,10 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         unknown = sorted(set(ckb or ()) - set(known))
         if unknown:
             raise ValueError(f"ckb: expected options out of {known}, got {unknown}")
-        own = {"cell": "network", "nodes": "left" if patch == 1 else "centres"}
-        options = chonn_ops.CKBOptions(**{**own, **(ckb or {})})
+        given = {"cell": "network", **(ckb or {})}
+        if given["cell"] == "network" and patch == 1:
+            given = {"nodes": "left", **given}
+        options = chonn_ops.CKBOptions(**given)
         recorded: Any = self._init_kwargs
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints outlive a change of a default.
