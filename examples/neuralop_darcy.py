@@ -7,7 +7,7 @@ with a CKB mixer. Finished runs are kept in the results file, so a stopped compa
 it was.
 
     python examples/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
-    python examples/neuralop_darcy.py --data folder --models fno network
+    python examples/neuralop_darcy.py --data folder --models fno lift-network network
 """
 
 from __future__ import annotations
@@ -55,6 +55,14 @@ FNOS: dict[str, dict[str, Any]] = {
         }
         for mode in MODES
         for directions in DIRECTIONS
+    },
+    **{
+        f"{mode}-network": {
+            "spectral_mixer": "ckb",
+            "spectral_mixer_mode": mode,
+            "spectral_mixer_kwargs": {"cell": "network"},
+        }
+        for mode in (*MODES, "lift")
     },
 }
 MODELS = (*FNOS, *NETWORKS)
