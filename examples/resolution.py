@@ -7,6 +7,7 @@ holes, at 64. Each training is a run of `chonn run`, in a folder named after its
 stopped study goes on where it was. Everything at the first seed comes first.
 
     python examples/resolution.py    # all of it in runs/resolution
+    python examples/resolution.py --models network --trained 64 --domains --set epochs=11
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=folder / "resolution.json")
     parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
     parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
     parser.add_argument("--asked", type=int, nargs="*", default=[32, 64, 128, 256])
@@ -97,8 +100,8 @@ def settings(
             args.scale,
             output=args.output,
             data=args.data,
-            variants=MODELS,
-            assignments=[*chosen, f"fno_modes={modes}"],
+            variants=args.models,
+            assignments=[*chosen, f"fno_modes={modes}", *args.set],
             accelerator="cpu",
         )
 
@@ -119,6 +122,7 @@ def entry(found: dict[str, Any]) -> dict[str, Any]:
         "model": found["variant"],
         "label": found["label"],
         "seed": found["seed"],
+        "epochs": config["epochs"],
         "folder": found["scale"],
         "parameters": found["parameters"],
         "seconds": round(found["seconds"], 1),
