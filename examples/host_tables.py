@@ -139,34 +139,14 @@ NEURALOPERATOR: dict[str, Callable[[], str]] = {
 }
 
 
-def steady() -> str:
-    """How long the steady problems' trainings take."""
-    rows = load("steady").get("rows")
-    if not rows:
-        return MISSING
-    lines = [
-        [
-            row["problem"],
-            row["label"],
-            f"{row['parameters']:,}",
-            str(row["batch"]),
-            f"{row['step_ms']:.0f}",
-            f"{row['training_s']:.0f}",
-            f"{row['ratio']:.2f}x",
-        ]
-        for row in rows
-    ]
-    header = ["problem", "model", "parameters", "batch", "step, ms", "training, s", "/ FNO"]
-    return markdown(header, lines)
-
-
 NETWORK_MODELS: dict[str, Callable[[], str]] = {
-    "steady": steady,
     "darcy networks": darcy_networks,
     "network ablations": network_ablations,
 }
 VISION: dict[str, Callable[[], str]] = {
     "vision size": vision_size,
     "vision": vision,
-    "digits": lambda: digits(load("digits_ablation")["results"]),
+    "digits": lambda: digits(
+        load("digits_ablation")["results"] + load("digits_network").get("results", [])
+    ),
 }

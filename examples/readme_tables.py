@@ -16,7 +16,7 @@ from benchmark_tables import PERFORMANCE, README, load, markdown
 from experiment_tables import EXPERIMENT_TABLES, results_page, verdicts
 from host_tables import NETWORK_MODELS, NEURALOPERATOR, VISION, by_model, spread
 from network_tables import NETWORKS
-from resolution_tables import RESOLUTION
+from resolution_tables import EQUAL_TIME, RESOLUTION
 from results_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ def main() -> None:
     pages: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {"darcy": darcy_table, "verdicts": verdicts, **README},
         "docs/experiments.md": EXPERIMENT_TABLES,
-        "docs/networks.md": NETWORK_MODELS,
+        "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
         "docs/resolution.md": RESOLUTION,

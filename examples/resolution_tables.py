@@ -1,4 +1,4 @@
-"""Markdown tables of docs/resolution.md, from ``benchmarks/results/resolution.json``."""
+"""Markdown tables of docs/resolution.md and of equal time, from ``benchmarks/results/``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ INTERPOLATED = "the truth there, interpolated"
 # What was asked of networks: errors on finer grids over those of the training's, and on the
 # l-shape over those of the square.
 FINER, PART = 1.0, 1.5
+EPOCHS = 15  # of the trainings that `benchmarks/steady.py` counts
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
@@ -110,6 +111,34 @@ def _parts(record: Record) -> Iterator[tuple[str, float, float]]:
             yield f"{NAMES[problem]}, error on the l-shape over the square's", ratio, PART
 
 
+def equal_time() -> str:
+    """Errors beside the time of a training, for networks also in about the time of an FNO."""
+    seconds = {
+        (row["problem"], row["name"]): (row["training_s"], row["batch"], row["step_ms"])
+        for row in load("steady").get("rows", [])
+    }
+    lines = []
+    for file in ("resolution", "equal_time"):
+        for (problem, trained, label), runs in groups(load(file), "square").items():
+            if (problem, runs[0]["model"]) in seconds and trained == 64:
+                whole, batch, step = seconds[problem, runs[0]["model"]]
+                epochs = runs[0]["epochs"]
+                time = whole * epochs / EPOCHS
+                rival = seconds[problem, "fno"][0]
+                cells = [NAMES[problem], label, str(epochs), str(batch), f"{step:.0f}"]
+                cells += [f"{time:.0f}", f"{time / rival:.2f}x"]
+                errors = (
+                    spread([run["errors"][split]["64"] for run in runs])
+                    if split in runs[0]["errors"]
+                    else "-"
+                    for split in ("test", "out_of_distribution")
+                )
+                lines.append([*cells, *errors, str(len(runs))])
+    lines.sort(key=lambda line: line[0])
+    header = ["problem", "model", "epochs", "batch", "step, ms", "training, s", "/ FNO"]
+    return markdown([*header, "rel. L1", "out of distribution", "seeds"], lines)
+
+
 def _from_file(build: Callable[[Record], str]) -> Callable[[], str]:
     def table() -> str:
         record = load("resolution")
@@ -118,6 +147,7 @@ def _from_file(build: Callable[[Record], str]) -> Callable[[], str]:
     return table
 
 
+EQUAL_TIME: dict[str, Callable[[], str]] = {"equal time": equal_time}
 RESOLUTION: dict[str, Callable[[], str]] = {
     "bounds": _from_file(bounds),
     "grids": _from_file(grids),
