@@ -7,7 +7,7 @@ holes, at 64. Each training is a run of `chonn run`, in a folder named after its
 stopped study goes on where it was. Everything at the first seed comes first.
 
     python examples/resolution.py    # all of it in runs/resolution
-    python examples/resolution.py --models network --trained 64 --domains --set epochs=11
+    python examples/resolution.py --models network --trained 64 --domains --set epochs=10
 """
 
 from __future__ import annotations

@@ -150,9 +150,15 @@ def blended_edges(
     resistivity = torch.reciprocal(k)
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        harmonic = 2 * torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
-        g = torch.lerp(harmonic, 0.5 * (k + k.roll(-1, axis + 1)), arithmetic)
-        found.append(_edges_alone(g, axis, ring[axis]) * (face_area(steps, axis) / step))
+        n, scale = k.shape[axis + 1], face_area(steps, axis) / step
+        harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
+        if not ring[axis] and n > 1:  # the last entry is no edge
+            place = torch.arange(n, device=k.device).reshape([n] + [1] * (k.dim() - axis - 2))
+            edge = (place < n - 1).to(k.dtype)
+            harmonic, mean = edge * harmonic, edge * mean
+        parallel = mean * (k + k.roll(-1, axis + 1))
+        in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
+        found.append(torch.addcmul(parallel, harmonic, in_series))
     return found
 
 
