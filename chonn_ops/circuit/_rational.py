@@ -79,11 +79,11 @@ class TransferFunction:
     @classmethod
     def from_scipy(cls, system: Any) -> TransferFunction:
         """Of any system of `scipy.signal` with one input and one output."""
+        ways = (getattr(system, "inputs", 1), getattr(system, "outputs", 1))
+        if ways != (1, 1):
+            raise ValueError(f"system: expected one input and one output, got {ways}")
         zpk = system.to_zpk()
-        gain = np.ravel(zpk.gain)
-        if gain.size != 1:
-            raise ValueError(f"system: expected one input and one output, got {gain.size} gains")
-        return cls(tuple(zpk.zeros), tuple(zpk.poles), float(gain[0]), step_of(zpk))
+        return cls(tuple(zpk.zeros), tuple(zpk.poles), float(zpk.gain), step_of(zpk))
 
     def to_scipy(self) -> ZerosPolesGain:
         """`scipy.signal.ZerosPolesGain`, continuous or discrete."""
@@ -95,12 +95,12 @@ class TransferFunction:
     @property
     def numerator(self) -> Array:
         """Coefficients, highest power first."""
-        return self.gain * np.real(np.poly(self.zeros))
+        return self.gain * _polynomial(self.zeros)
 
     @property
     def denominator(self) -> Array:
         """Coefficients, highest power first; the first is 1."""
-        return np.real(np.poly(self.poles))
+        return _polynomial(self.poles)
 
     @property
     def feedthrough(self) -> float:
@@ -248,6 +248,10 @@ def step_of(system: Any) -> float | None:
 def _check_steps(a: TransferFunction, b: TransferFunction) -> None:
     if a.step != b.step:
         raise ValueError(f"step: expected the same of both systems, got {a.step} and {b.step}")
+
+
+def _polynomial(roots: tuple[complex, ...]) -> Array:
+    return np.atleast_1d(np.real(np.poly(roots)))
 
 
 def _conjugate_closed(name: str, values: Iterable[complex]) -> tuple[complex, ...]:
