@@ -143,7 +143,8 @@ class Cascade:
         ----------
         u : array_like, shape (L,), optional
             Input, held for `step` each: a transient from rest, which measures the output y<stage>
-            at the end of interval k = 1..L as y<stage>_k. Default: a sweep of the frequency.
+            at the end of interval k = 1..L as y<stage>_k. Default: a sweep of the frequency,
+            from slow to fast for all stages, which prints modulus and phase of the last output.
         step : float, optional
             > 0, s.
         title : str

@@ -76,7 +76,10 @@ def cascade_netlist(
         rates = [abs(cell.decay) for cell in cascade.cells if cell.decay] or [1.0]
         low, high = 0.01 * min(rates) / (2 * np.pi), 100 * max(rates) / (2 * np.pi)
         drive = "DC 1 AC 1"
-        analysis = [f".ac dec 20 {number(low)} {number(high)}", f".print ac {_all(outputs)}"]
+        analysis = [
+            f".ac dec 20 {number(low)} {number(high)}",
+            f".print ac vm({outputs[-1]}) vp({outputs[-1]})",
+        ]
     else:
         samples = finite_array("u", u, 1)
         check_positive(step=step)
@@ -97,10 +100,6 @@ def cascade_netlist(
             f"Eu{i} skip{i} 0 {before} 0 {number(cell.d_o)}",
         ]
     return deck(title, lines + analysis)
-
-
-def _all(nodes: Sequence[str]) -> str:
-    return wrapped([f"v({node})" for node in nodes], 8)
 
 
 def node_names(shape: Sequence[int], prefix: str = "n") -> list[str]:

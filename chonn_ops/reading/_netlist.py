@@ -108,7 +108,7 @@ def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
         raise ValueError("reverse: expected False, as directions='raster' has no way back")
     with torch.no_grad():
         delta, b, c = cell.coefficients(u)
-        decay, skip = cell.decay, cell.skip
+        decay, skip = cell.decay, cell.skip.detach()
         start = _start(cell, u.to(delta.dtype), delta, decay, b, reverse)[0, channel]
     fields = [u[0, :, channel], delta[0, :, channel], *b[0].T, *c[0].T]
     if reverse:
