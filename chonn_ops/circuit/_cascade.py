@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from chonn_ops.circuit._cell import DiscreteCell, RCCell, check_cells, same_step
 from chonn_ops.circuit._checks import Array, finite_array
 from chonn_ops.circuit._rational import TransferFunction
+from chonn_ops.circuit._series import aggregate, in_series, paired, products, with_gain
 from chonn_ops.circuit._spice import cascade_netlist
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Cascade:
         for pole, zero in paired(transfer):
             skip, through = (0.0, 1.0) if zero is None else (1.0, pole - zero)
             cells.append(RCCell.from_rates(-pole, 1.0, through, skip))
-        return cls(_with_gain(cells, transfer.gain))
+        return cls(with_gain(cells, transfer.gain))
 
     def to_scipy(self) -> StateSpace:
         """`scipy.signal.StateSpace`, whose states are the potentials of the cells."""
@@ -75,7 +76,7 @@ class Cascade:
     def state_space(self) -> tuple[Array, Array, Array, Array]:
         """A, B, C, D with the potentials of the n cells as states: (n, n), (n, 1), (1, n),
         (1, 1)."""
-        return _in_series(
+        return in_series(
             [(-cell.decay, cell.injection, cell.c_o, cell.d_o) for cell in self.cells], False
         )
 
@@ -94,7 +95,7 @@ class Cascade:
 
     def transfers(self) -> list[TransferFunction]:
         """From u to the output of each stage."""
-        return _products([cell.transfer() for cell in self.cells])
+        return products([cell.transfer() for cell in self.cells])
 
     def transfer(self) -> TransferFunction:
         """From u to the last output."""
@@ -102,7 +103,7 @@ class Cascade:
 
     def aggregate(self) -> TransferFunction:
         """From u to the sum of all stage outputs (eq. 36)."""
-        return _aggregate([cell.transfer() for cell in self.cells])
+        return aggregate([cell.transfer() for cell in self.cells])
 
     @property
     def time_constants(self) -> Array:
@@ -209,18 +210,18 @@ class DiscreteCascade:
             else:
                 skip, through = zero / pole, 1 - zero / pole
             cells.append(DiscreteCell(pole, 1.0, through, skip, transfer.step))
-        return cls(_with_gain(cells, transfer.gain))
+        return cls(with_gain(cells, transfer.gain))
 
     def to_scipy(self) -> StateSpace:
         """Discrete `scipy.signal.StateSpace`; its state x_k is the potentials v_{k-1}."""
         from scipy.signal import StateSpace
 
         stages = [(cell.retention, cell.injection, cell.readout, cell.skip) for cell in self.cells]
-        return StateSpace(*_in_series(stages, True), dt=self.step)
+        return StateSpace(*in_series(stages, True), dt=self.step)
 
     def transfers(self) -> list[TransferFunction]:
         """From u to the output of each stage."""
-        return _products([cell.transfer() for cell in self.cells])
+        return products([cell.transfer() for cell in self.cells])
 
     def transfer(self) -> TransferFunction:
         """From u to the last output: eq. 46, and eq. 47 where no cell has a skip."""
@@ -228,7 +229,7 @@ class DiscreteCascade:
 
     def aggregate(self) -> TransferFunction:
         """From u to the sum of all stage outputs (eq. 36)."""
-        return _aggregate([cell.transfer() for cell in self.cells])
+        return aggregate([cell.transfer() for cell in self.cells])
 
     @property
     def is_stable(self) -> bool:
@@ -251,56 +252,3 @@ class DiscreteCascade:
     def to_rc(self) -> Cascade:
         """The RC cells that these are under zero-order hold, of capacitance 1."""
         return Cascade(cell.to_rc() for cell in self.cells)
-
-
-def _products(transfers: list[TransferFunction]) -> list[TransferFunction]:
-    found = transfers[:1]
-    for transfer in transfers[1:]:
-        found.append(found[-1] * transfer)
-    return found
-
-
-def _aggregate(transfers: list[TransferFunction]) -> TransferFunction:
-    """H_1 + H_1 H_2 + ... as H_1 (1 + H_2 (1 + ...)), so that every pole is there once."""
-    one = TransferFunction((), (), 1.0, transfers[0].step)
-    return functools.reduce(lambda rest, h: h * (one + rest), transfers[-2::-1], transfers[-1])
-
-
-def _in_series(
-    stages: list[tuple[float, float, float, float]], updated: bool
-) -> tuple[Array, Array, Array, Array]:
-    """State space of x_l' = a x_l + b y_{l-1}, y_l = c x_l + d y_{l-1}; the output reads the state
-    after the update if `updated`."""
-    n = len(stages)
-    A, B = np.zeros((n, n)), np.zeros((n, 1))
-    row, direct = np.zeros(n), 1.0
-    for l, (a, b, c, d) in enumerate(stages):  # noqa: E741
-        A[l], B[l] = b * row, b * direct
-        A[l, l] += a
-        state, at_once = (A[l], B[l, 0]) if updated else (np.eye(n)[l], 0.0)
-        row, direct = c * state + d * row, c * at_once + d * direct
-    return A, B, row[None], np.array([[direct]])
-
-
-def paired(transfer: TransferFunction) -> list[tuple[float, float | None]]:
-    """Real poles with the zero of each, None where there is none left; ValueError if complex."""
-    poles, zeros = list(transfer.poles), list(transfer.zeros)
-    for name, values in (("poles", poles), ("zeros", zeros)):
-        if any(abs(value.imag) > 1e-9 * abs(value) for value in values):
-            raise ValueError(
-                f"{name}: expected real ones, as RC cells in series have, got {values}"
-            )
-    if not poles:
-        raise ValueError("system: expected one pole at least, got none")
-    # Sorted, so that neighbours pair and stage gains stay near 1.
-    low = sorted((pole.real for pole in poles), key=abs)
-    rest = sorted((zero.real for zero in zeros), key=abs)
-    return [(pole, rest[i] if i < len(rest) else None) for i, pole in enumerate(low)]
-
-
-def _with_gain(cells: list[Any], gain: float) -> list[Any]:
-    """The gain goes into what the last cell reads out."""
-    last = cells[-1]
-    names = ("c_o", "d_o") if isinstance(last, RCCell) else ("readout", "skip")
-    changed = {name: gain * getattr(last, name) for name in names}
-    return [*cells[:-1], replace(last, **changed)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_positive, finite_array
+from chonn_ops.circuit._lumping import spread
 from chonn_ops.circuit._spice import network_netlist
 
 
@@ -267,7 +268,7 @@ class ResistorNetwork:
         reduced = A[kept][:, kept].toarray()
         if dropped.size:
             between = A[kept][:, dropped]
-            gather[:, dropped] = self._spread(A[dropped][:, dropped], between)
+            gather[:, dropped] = spread(A[dropped][:, dropped], between)
             reduced = reduced + between @ gather[:, dropped].T
         p, q = np.triu_indices(len(kept), 1)
         conductance = np.maximum(-reduced[p, q], 0)
@@ -275,19 +276,6 @@ class ResistorNetwork:
         edges = np.stack((p[some], q[some]), 1)
         # Leaks by the gathering, all of whose terms are >= 0; the sums of the rows would cancel.
         return ResistorNetwork(edges, conductance[some], gather @ self.leak), gather
-
-    def _spread(self, inside: Any, between: Any) -> Array:
-        """Share of each kept node in a current into each dropped one, (k, d)."""
-        from scipy.sparse.linalg import splu
-
-        try:
-            shares = splu(inside).solve(-between.T.toarray()).T
-        except RuntimeError:  # SuperLU's word for a singular matrix
-            raise ValueError(
-                "keep: expected a leak or a kept node in every connected part, got a part with "
-                "neither"
-            ) from None
-        return np.maximum(shares, 0)
 
     def merge(self, groups: Any) -> ResistorNetwork:
         """The network after shorting the nodes of each group: crossing edges and leaks add. The

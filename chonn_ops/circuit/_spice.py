@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from chonn_ops.circuit._cascade import Cascade
     from chonn_ops.circuit._network import ResistorNetwork
 
-# Of the interval that follows: how long a jump takes.
+# Of the mean interval: how long a jump takes at most, and the longest step of a simulation. A jump
+# takes a tenth of a shorter interval.
 _RISE, _LONGEST_STEP = 1e-5, 0.02
+# Of the mean interval: shorter ones are lost in the simulator's clock.
+SHORTEST = 1e-7
 _TRANSIENT_OPTIONS = ".options reltol=1e-6 vntol=1e-9 abstol=1e-12"
 
 
@@ -30,9 +33,11 @@ def resistor(name: str, a: str, b: str, conductance: float) -> list[str]:
 
 def held(times: Array, values: Any) -> str:
     """A source's value that is values[k] between times[k] and times[k + 1]."""
+    steps = np.diff(times)
+    rise = np.minimum(_RISE * steps.mean(), 0.1 * steps)
     points = [f"0 {number(values[0])}"]
     for k, moment in enumerate(times[1:-1]):
-        risen = moment + _RISE * (times[k + 2] - moment)
+        risen = moment + rise[k + 1]
         points += [f"{number(moment)} {number(values[k])}"]
         points += [f"{number(risen)} {number(values[k + 1])}"]
     points.append(f"{number(times[-1])} {number(values[-1])}")
@@ -53,8 +58,14 @@ def deck(title: str, lines: Iterable[str]) -> str:
 def transient(times: Array, outputs: Sequence[str]) -> list[str]:
     """Analysis from the capacitors' IC= to the last time, and a measurement of each output at the
     end of each interval, named output_k for k = 1 to L."""
-    step = number(_LONGEST_STEP * float(np.diff(times).min()))
-    lines = [_TRANSIENT_OPTIONS, f".tran {step} {number(times[-1])} 0 {step} uic"]
+    mean = float(times[-1]) / (len(times) - 1)
+    step = number(_LONGEST_STEP * mean)
+    saved = " ".join(f"v({name})" for name in outputs)
+    lines = [
+        f"{_TRANSIENT_OPTIONS} minbreak={number(0.01 * SHORTEST * mean)}",
+        f".save {saved}",
+        f".tran {step} {number(times[-1])} 0 {step} uic",
+    ]
     for name in outputs:
         lines += [
             f".meas tran {name}_{k} FIND v({name}) AT={number(moment)}"

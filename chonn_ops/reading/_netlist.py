@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.circuit._spice import (
+    SHORTEST,
     deck,
     held,
     network_lines,
@@ -114,11 +115,12 @@ def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
     if reverse:
         fields = [field.flip(0) for field in fields]
     drive, steps, *coefficients = (_array(field) for field in fields)
-    times = np.concatenate(([0.0], np.cumsum(steps)))
+    longer = np.maximum(steps, SHORTEST * steps.mean())
+    times = np.concatenate(([0.0], np.cumsum(longer)))
     lines = [f"Vu u 0 {held(times, drive)}"]
     read = []
     for n in range(cell.d_state):
-        injection, readout = coefficients[n], coefficients[cell.d_state + n]
+        injection, readout = coefficients[n] * steps / longer, coefficients[cell.d_state + n]
         lines += [
             f"* state {n}",
             f"Vb{n} b{n} 0 {held(times, injection)}",

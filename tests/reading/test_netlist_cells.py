@@ -36,6 +36,18 @@ def test_transient_is_the_cells_output(termination, tmp_path):
 
 
 @needs_ngspice
+def test_positions_that_take_hardly_any_time(tmp_path):
+    cell = scan_cell(3)
+    u = 4 * torch.randn(1, 30, 3, dtype=torch.float64)
+    with torch.no_grad():
+        cell.dt_proj.weight.mul_(20)
+        y = cell(u)[0, :, 0].numpy()
+        steps = cell.coefficients(u)[0][0, :, 0]
+    assert steps.min() < 1e-12 * steps.mean()
+    assert relative(measured(run(to_netlist(cell, u), tmp_path), "y"), y) < 1e-4
+
+
+@needs_ngspice
 @pytest.mark.parametrize("termination", ["matched", "open", "short"])
 def test_both_ways_average_to_the_cells_output(termination, tmp_path):
     cell = scan_cell(1, directions="axial", termination=termination)
