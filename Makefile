@@ -1,4 +1,4 @@
-# Targets: setup, setup-pyclaw, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-pyclaw, setup-ngspice, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.chonn-setup
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/csrc/*)
 
-.PHONY: setup setup-pyclaw demo test bench lint tables
+.PHONY: setup setup-pyclaw setup-ngspice demo test bench lint tables
 
 setup: $(STAMP)
 
@@ -23,6 +23,10 @@ $(STAMP): $(INPUTS)
 setup-pyclaw: setup
 	command -v gfortran || apt-get install -y --no-install-recommends gfortran
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt clawpack
+
+# The simulator that the tests run netlists in; they skip without it.
+setup-ngspice:
+	command -v ngspice || (apt-get update -qq && apt-get install -y --no-install-recommends ngspice)
 
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo

@@ -25,6 +25,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
+from chonn_ops.reading import to_netlist
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
 
@@ -53,6 +54,7 @@ __all__ = [
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",
+    "to_netlist",
 ]
 
 # Last: an integration may import any public name.

@@ -49,6 +49,13 @@ def test_forced_laminar_flow():
         torch.testing.assert_close(frame, expected, rtol=1e-6, atol=1e-12)
 
 
+def test_forcing_as_written_in_the_paper():
+    f = navier_stokes.forcing(8)
+    for i, j in ((0, 0), (1, 0), (3, 6)):
+        z = 2 * math.pi * (i / 8 + j / 8)
+        assert f[i, j].item() == pytest.approx(0.1 * (math.sin(z) + math.cos(z)))
+
+
 def test_rate_of_change_in_closed_form():
     """Signs and factors: the first moments against derivatives taken by hand."""
     x, y = (2 * math.pi * axis for axis in grid(32))

@@ -1,0 +1,54 @@
+"""docs/theory.md: every numbered equation of the Methods has a function and a test that exist."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if re.match(r"\| \d+ \|", line)
+]
+
+
+def test_every_equation_of_the_methods_is_there_once():
+    assert [int(row[0]) for row in ROWS] == list(range(15, 71))
+    labels = [row[1] for row in ROWS if row[1]]
+    assert len(set(labels)) == len(labels) == 51
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_function_and_test_exist(row):
+    _, _, _, function, test = row
+    parts = function.split(".")
+    found = None
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        break
+    for name in parts[count:]:
+        found = getattr(found, name)
+    assert callable(found)
+    path, name = test.split("::")
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_code_runs(index):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    exec(blocks[index], names)
+    if index == 0:
+        assert names["h"].effective_order() == 2
+        assert names["h"].is_stable
+        assert not names["h"].is_passive
+        assert (names["cell"].decay, names["cell"].time_constant) == (0.5, 2.0)
+    else:
+        assert names["text"].endswith(".op\n.end\n")
