@@ -216,4 +216,6 @@ def _published() -> "dict[str, str | None]":
 
 def _plain(value: Any) -> Any:
     """Python's own number or text of an attribute."""
-    return value.item() if isinstance(value, (np.generic, np.ndarray)) and value.size == 1 else value
+    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+        return value.item()
+    return value

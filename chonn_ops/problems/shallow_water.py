@@ -182,7 +182,7 @@ def generate(
                 seed,
                 n_samples=n_samples,
                 resolution=resolution,
-                clawpack=importlib.metadata.version("clawpack"),
+                clawpack=_clawpack_version(),
             )
         for sample_seed, radius, (h, x, y) in zip(seeds, radii, solutions, strict=True):
             with data.writing() as file:
@@ -243,6 +243,12 @@ def _pyclaw() -> Any:
             "`make setup-pyclaw`, or a Fortran compiler and `pip install --no-deps clawpack`"
         ) from error
     return pyclaw, riemann
+
+
+def _clawpack_version() -> "str | None":
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("clawpack")
+    return None
 
 
 def _config(seed: int, radius: float, resolution: int) -> str:
