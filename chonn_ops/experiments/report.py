@@ -13,12 +13,12 @@ from chonn_ops.experiments._page import frame, paragraph, picture
 from chonn_ops.experiments.figures import draw_study, panels
 from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.scoreboard import Board, Entry
-from chonn_ops.experiments.tables import markup, settings, study_title, tables, title
+from chonn_ops.experiments.tables import markup, notes, settings, study_title, tables, title
 
 HEADING = "Results"
 
 
-def write(results: Path, output: Path) -> Path:
+def write(results: Path, output: Path, mixed: bool = False) -> Path:
     """Write tables, figures and the page.
 
     Parameters
@@ -27,6 +27,8 @@ def write(results: Path, output: Path) -> Path:
         Folder of ``chonn run``: ``<experiment>/<scale>/*.json``.
     output : Path
         Folder to write ``index.html``, ``results.md`` and ``figures/`` to, made if needed.
+    mixed : bool
+        Take results of different data, settings or model code into one table, and say so.
 
     Returns
     -------
@@ -36,11 +38,11 @@ def write(results: Path, output: Path) -> Path:
     Raises
     ------
     FileNotFoundError, ValueError
-        If there are no results, or a result file is damaged.
+        If there are no results, a result file is damaged, or results are mixed.
     FileExistsError
         Before anything is drawn, if another program's file would be replaced.
     """
-    studies = read_studies(results)
+    studies = read_studies(results, mixed)
     page, text = output / "index.html", output / "results.md"
     pictures = [
         _folder(output, study) / panel.name
@@ -143,6 +145,7 @@ def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
             *(picture(path, panel.caption) for panel, path in draw_study(study, figures)),
             "<h3>Numbers</h3>",
             *(markup(table) for table in tables(study)),
+            *(paragraph(text, "soft") for text in notes(study)),
             *(["<h3>Claims</h3>", *claims] if claims else []),
             "<h3>How it was run</h3>",
             f"<dl>\n{facts}\n</dl>",

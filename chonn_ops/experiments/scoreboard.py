@@ -20,6 +20,7 @@ from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.tables import (
     full_label,
     markdown,
+    notes,
     settings,
     study_title,
     tables,
@@ -156,7 +157,7 @@ def results(studies: Sequence[Study]) -> str:
     found = entries(studies)
     parts = ["# Results", MARKS[".md"].decode()]
     for study in studies:
-        parts += [_heading(study), *map(markdown, tables(study)), _settings(study)]
+        parts += [_heading(study), *_numbers(study)]
         parts += [_claim(entry) for entry in found if entry.study is study]
     if tested(found):
         parts += ["## Scoreboard", f"{RULE} {SIGNS}"]
@@ -190,7 +191,7 @@ def page(studies: Sequence[Study]) -> str:
     for study in studies:
         parts.append(_heading(study))
         parts += [_claim(entry) for entry in found if entry.study is study]
-        parts += [*map(markdown, tables(study)), _settings(study)]
+        parts += _numbers(study)
     return _joined(parts)
 
 
@@ -204,8 +205,9 @@ def _heading(study: Study) -> str:
     return f"## {study_title(study)}, scale `{study.scale}`"
 
 
-def _settings(study: Study) -> str:
-    return "\n".join(f"- {name}: {text}" for name, text in settings(study).items())
+def _numbers(study: Study) -> list[str]:
+    facts = [f"- {name}: {text}" for name, text in settings(study).items()]
+    return [*map(markdown, tables(study)), *notes(study), "\n".join(facts)]
 
 
 def _joined(parts: Sequence[str]) -> str:
