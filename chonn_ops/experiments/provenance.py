@@ -91,22 +91,26 @@ def known(record: Mapping[str, Any]) -> bool:
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """In which data and which parts of the model's code two records differ; empty if in none."""
     found = [
-        f"data {name}: SHA-256 {there['data'][name]['sha256'][:SHOWN]} there, "
-        f"{now['data'][name]['sha256'][:SHOWN]} here"
+        f"data {name}: SHA-256 {_sha256(there, name)} there, {_sha256(now, name)} here"
         for name in sorted(there["data"].keys() & now["data"].keys())
-        if there["data"][name]["sha256"] != now["data"][name]["sha256"]
+        if there["data"][name].get("sha256") != now["data"][name].get("sha256")
     ]
+    earlier, later = there.get("sources", {}), now.get("sources", {})
     parts = [
         name
-        for name in sorted(there["sources"].keys() | now["sources"].keys())
-        if there["sources"].get(name) != now["sources"].get(name)
+        for name in sorted(earlier.keys() | later.keys())
+        if earlier.get(name) != later.get(name)
     ]
     return ", ".join([*found, *([f"model code: {', '.join(parts)}"] if parts else [])])
 
 
+def _sha256(record: Mapping[str, Any], name: str) -> str:
+    return str(record["data"][name].get("sha256"))[:SHOWN]
+
+
 def state(record: Mapping[str, Any]) -> str:
     """Commit of a record for people, with "-dirty" if files were changed."""
-    return f"{(record['commit'] or 'none')[:SHOWN]}{'-dirty' if record['dirty'] else ''}"
+    return f"{(record['commit'] or 'none')[:SHOWN]}{'-dirty' if record.get('dirty') else ''}"
 
 
 def note(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:

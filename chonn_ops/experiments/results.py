@@ -79,6 +79,8 @@ class Run:
         for name in ("tags", "curve", "metrics", "curves", *NESTED):
             if not isinstance(record.get(name, {}), dict):
                 raise ValueError(f"{name}: expected an object, got {record[name]!r}")
+        if not all(isinstance(file, dict) for file in record.get("data", {}).values()):
+            raise ValueError(f"data: expected an object for each file, got {record['data']!r}")
         for name in ("seed", "parameters", "multiply_adds", "seconds"):
             if not isinstance(record[name], (int, float)):
                 raise ValueError(f"{name}: expected a number, got {record[name]!r}")
