@@ -12,7 +12,7 @@ from chonn_ops.problems.domains import DOMAINS, SQUARE
 
 def add_data_commands(commands: Any) -> None:
     """Add ``data`` to the subparsers of ``chonn``."""
-    data = commands.add_parser("data", help="generate, fetch or convert benchmark data")
+    data = commands.add_parser("data", help="generate, fetch, convert or identify benchmark data")
     actions = data.add_subparsers(metavar="ACTION", required=True)
     generate = actions.add_parser("generate", help="compute a data set")
     problems = generate.add_subparsers(metavar="PROBLEM", required=True)
@@ -20,6 +20,9 @@ def add_data_commands(commands: Any) -> None:
         add(problems)
     _add_fetch(actions.add_parser("fetch", help="download an official data set"))
     _add_convert(actions.add_parser("convert", help="neuraloperator Darcy .pt to PDEBench HDF5"))
+    info = actions.add_parser("info", help="where data files come from: generated or official")
+    info.add_argument("files", metavar="FILE", nargs="+", help="data file of any kind")
+    info.set_defaults(command=_info)
 
 
 def integer(least: int) -> Callable[[str], int]:
@@ -331,3 +334,10 @@ def _convert(arguments: argparse.Namespace) -> None:
 
     n_samples = convert(arguments.source, arguments.output, force=arguments.force)
     print(f"wrote {arguments.output}: {n_samples} samples")
+
+
+def _info(arguments: argparse.Namespace) -> None:
+    from chonn_ops.problems import origin
+
+    for path in arguments.files:
+        print(origin.identify(path))

@@ -62,6 +62,7 @@ def add_run_commands(commands: Any) -> None:
     )
     run.add_argument("--accelerator", choices=ACCELERATORS, default="auto", help="device")
     run.add_argument("--precision", choices=PRECISIONS, default="32-true", help="of training")
+    _add_mixed(run)
 
     listing = commands.add_parser("list", help="experiments, their scales and models")
     listing.set_defaults(command=_list)
@@ -78,6 +79,15 @@ def add_run_commands(commands: Any) -> None:
     )
     report.add_argument(
         "--output", type=Path, default=Path("report"), metavar="FOLDER", help="of the page"
+    )
+    _add_mixed(report)
+
+
+def _add_mixed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mixed",
+        action="store_true",
+        help="take results of different data, settings or model code into one table, and say so",
     )
 
 
@@ -96,6 +106,7 @@ def _run(arguments: argparse.Namespace) -> None:
         assignments=getattr(arguments, "set", ()),
         accelerator=arguments.accelerator,
         precision=arguments.precision,
+        mixed=arguments.mixed,
     )
     first = jobs[0].resolve()
     name, folder = first.experiment.name, first.folder.parent
@@ -106,12 +117,11 @@ def _run(arguments: argparse.Namespace) -> None:
     except (KeyboardInterrupt, SystemExit):
         print("chonn: stopped; the same command goes on from here", file=sys.stderr)
         raise
-    if os.environ.get("RANK", "0") == "0" and outcome.records:
-        print(table(outcome.records))
     for job, reason in outcome.failures.items():
         print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
     if os.environ.get("RANK", "0") == "0" and outcome.records:
-        _draw(name, folder)
+        print(table(outcome.records, arguments.mixed))
+        _draw(name, folder, arguments.mixed)
     if outcome.failures:
         raise SystemExit(1)
     say(f"results in {folder}")
@@ -123,13 +133,13 @@ def _find_here(experiment: str) -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _draw(experiment: str, folder: Path) -> None:
+def _draw(experiment: str, folder: Path, mixed: bool) -> None:
     """Draw the figures of a folder of results; a failure costs none of the results."""
     from chonn_ops.experiments import figures
 
     try:
         with _foreign_files_named():
-            for path in figures.draw(experiment, folder, folder / FIGURES):
+            for path in figures.draw(experiment, folder, folder / FIGURES, mixed):
                 print(f"wrote {path}")
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -182,4 +192,4 @@ def _report(arguments: argparse.Namespace) -> None:
     from chonn_ops.experiments import report
 
     with _foreign_files_named():
-        print(f"wrote {report.write(arguments.results, arguments.output)}")
+        print(f"wrote {report.write(arguments.results, arguments.output, arguments.mixed)}")

@@ -2,7 +2,8 @@
 
 ``chonn run`` trains and scores the models of an experiment, ``chonn list`` names the experiments,
 ``chonn report`` draws tables and figures of results, ``chonn data generate|fetch|convert`` makes
-data files, ``chonn info`` describes the installation.
+data files, ``chonn data info`` says where they come from, ``chonn info`` describes the
+installation.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 

@@ -45,10 +45,10 @@ def results_page() -> str:
 
 
 def verdicts() -> str:
-    """How many claims, with models as in the paper, have which verdict."""
+    """How many claims, with the paper's models, have which verdict."""
     lines = []
     for board in scoreboard.boards(scoreboard.entries(studies())):
-        counts = Counter(row[0] for _, row in board.rows)
+        counts = Counter(row[0].verdict for _, row in board.rows if row[0])
         numbers = [str(counts[verdict]) for verdict in VERDICTS]
         lines.append([scoreboard.heading(board), *numbers])
     return markdown(["claims on", *VERDICTS], lines)

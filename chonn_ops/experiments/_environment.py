@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import platform
@@ -43,17 +44,22 @@ def _processor() -> str:
     return platform.processor()
 
 
-def commit() -> str | None:
-    """Commit of the checkout that holds the package, if it is one, with "-dirty" if changed."""
+@functools.cache
+def commit() -> tuple[str | None, bool | None]:
+    """Commit of the checkout that holds the package, and whether files in it are changed.
+
+    As this process found it; None and None where there is no checkout.
+    """
     root = Path(chonn_ops.__file__).parent.parent
     if not (root / ".git").exists():
-        return None
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return None, None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+        return None, None
+    found, dirty, _ = done.stdout.strip().partition("-dirty")
+    return found, bool(dirty)
 
 
 def reset_peak_memory() -> None:

@@ -47,8 +47,8 @@ table.claims th:first-child { width: 34%; }
 table.claims td:nth-child(2) { white-space: nowrap; }
 table.claims span { white-space: nowrap; }
 .supported { color: var(--yes); font-weight: 600; }
-.not-supported { color: var(--no); font-weight: 600; }
-.not-tested-at-this-scale { color: var(--open); }
+.contradicted { color: var(--no); font-weight: 600; }
+.inconclusive, .not-tested { color: var(--open); }
 figure { margin: 1.5rem 0; }
 figure img {
   display: block; width: 100%; max-width: 58rem; height: auto; padding: 0.5rem;

@@ -1,53 +1,109 @@
-"""When one number over seeds is lower than another.
+"""When one number over seeds is lower than another, and which difference the seeds can show.
 
-A difference counts when it exceeds twice its standard error, sqrt(s1^2 / n1 + s2^2 / n2) with the
-standard deviations s over n seeds. With three seeds a side that is a weak test: about one in ten
-comparisons of equal models passes it. A single seed has no spread and decides nothing. A diverged
-run counts as an infinite error.
+Welch's t-test on the means over the seeds, one-sided: whether a difference is above zero. Its error
+is sqrt(s1^2 / n1 + s2^2 / n2) with the standard deviations s over n seeds, its degrees of freedom
+are Satterthwaite's. A single seed has no spread and decides nothing. A diverged run counts as an
+infinite error.
+
+References
+----------
+.. [1] B. L. Welch, "The generalization of Student's problem when several different population
+   variances are involved", Biometrika 34, 1947.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from scipy.special import stdtrit
 
 from chonn_ops.experiments.statistic import Statistic, number
 
-ERRORS = 2.0
+LEVEL = 0.05
+POWER = 0.8
 
 
 class Estimate(NamedTuple):
-    """A number derived from means, and its standard error (NaN where a side has one seed)."""
+    """A number derived from means.
+
+    Parameters
+    ----------
+    mean : float
+    error : float
+        Its standard error; NaN where a side has one seed.
+    freedom : float
+        Degrees of freedom of the error.
+    """
 
     mean: float
     error: float
+    freedom: float = math.inf
+
+    def above(self, tests: int = 1) -> bool | None:
+        """Whether it is above zero, one-sided at 5% over so many tests; None without an error."""
+        if math.isnan(self.error):
+            return None
+        return self.mean > _quantile(1 - LEVEL / tests, self.freedom) * self.error
+
+    def below(self, tests: int = 1) -> bool | None:
+        """The same below zero."""
+        return Estimate(-self.mean, self.error, self.freedom).above(tests)
 
     @property
-    def positive(self) -> bool | None:
-        """Whether it is above zero beyond its error; None if the error is unknown."""
-        return None if math.isnan(self.error) else self.mean > ERRORS * self.error
+    def detectable(self) -> float:
+        """Smallest true value that `above` would find with a probability of 80%."""
+        quantiles = _quantile(1 - LEVEL, self.freedom) + _quantile(POWER, self.freedom)
+        return quantiles * self.error
 
     def __str__(self) -> str:
         text = f"{self.mean:+.1%}"
         return text if math.isnan(self.error) else f"{text} ± {self.error:.1%}"
 
 
+def _quantile(probability: float, freedom: float) -> float:
+    """Of Student's distribution."""
+    return float(stdtrit(freedom, probability))
+
+
 def standard_error(value: Statistic) -> float:
     return value.deviation / math.sqrt(value.count) if value.count else math.nan
 
 
+def _combined(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
+    """A mean whose independent parts have these errors, of these degrees of freedom."""
+    error = math.hypot(*(part for part, _ in parts))
+    if math.isnan(error):
+        return Estimate(mean, math.nan, math.nan)
+    fourth = sum(part**4 / freedom for part, freedom in parts if part)
+    return Estimate(mean, error, error**4 / fourth if fourth else math.inf)
+
+
+def _part(value: Statistic, scale: float = 1.0) -> tuple[float, float]:
+    return standard_error(value) * scale, value.count - 1
+
+
+@functools.lru_cache(1 << 12)
+def gap(ours: Statistic, other: Statistic) -> Estimate:
+    """By how much `ours` is lower."""
+    if not ours.values and not other.values:
+        return Estimate(0.0, math.inf)
+    if not ours.values or not other.values:
+        return Estimate(math.inf if ours.values else -math.inf, 0.0)
+    found = _combined(other.mean - ours.mean, [_part(ours), _part(other)])
+    # Some runs of ours have an infinite error: it is not lower, whatever the others say.
+    return Estimate(0.0, math.inf) if ours.diverged and found.mean > 0 else found
+
+
 def lower(ours: Statistic, other: Statistic) -> bool | None:
-    """Whether `ours` is lower beyond the spread; None if that cannot be told."""
-    if ours.diverged:
-        return False
-    if other.diverged and not other.values:
-        return True if ours.values else None
-    error = math.hypot(standard_error(ours), standard_error(other))
-    return Estimate(other.mean - ours.mean, error).positive
+    """Whether `ours` is lower, by the one-sided test; None if that cannot be told."""
+    return gap(ours, other).above()
 
 
 def sign(ours: Statistic, other: Statistic) -> str:
-    """``<``, ``>`` or, for a difference within the spread, ``≈``; ``?`` without a spread."""
+    """``<`` or ``>`` by the one-sided test each, ``≈`` if neither; ``?`` without a spread."""
     below, above = lower(ours, other), lower(other, ours)
     if below is None or above is None:
         return "?"
@@ -55,8 +111,13 @@ def sign(ours: Statistic, other: Statistic) -> str:
 
 
 def against(ours: Statistic, other: Statistic) -> str:
-    """Both numbers with the sign between them."""
-    return f"{ours} {sign(ours, other)} {other}"
+    """Both numbers with the sign between them, and what could have been shown if that is ``≈``."""
+    found = sign(ours, other)
+    text = f"{ours} {found} {other}"
+    detectable = gap(ours, other).detectable
+    if found == "≈" and math.isfinite(detectable):
+        text += f" (detectable {number(detectable)})"
+    return text
 
 
 def reduction(ours: Statistic, other: Statistic) -> Estimate | None:
@@ -64,21 +125,24 @@ def reduction(ours: Statistic, other: Statistic) -> Estimate | None:
     if not ours.values or not other.values or ours.mean <= 0 or other.mean <= 0:
         return None
     ratio = ours.mean / other.mean
-    relative = math.hypot(standard_error(ours) / ours.mean, standard_error(other) / other.mean)
-    return Estimate(1 - ratio, ratio * relative)
+    return _combined(1 - ratio, [_part(v, ratio / v.mean) for v in (ours, other)])
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    return Estimate(first.mean - second.mean, math.hypot(first.error, second.error))
+    return _combined(first.mean - second.mean, [estimate[1:] for estimate in (first, second)])
 
 
 def average(estimates: list[Estimate]) -> Estimate:
     """Mean of independent estimates."""
     count = len(estimates)
-    return Estimate(
-        sum(estimate.mean for estimate in estimates) / count,
-        math.hypot(*(estimate.error for estimate in estimates)) / count,
-    )
+    parts = [(estimate.error / count, estimate.freedom) for estimate in estimates]
+    return _combined(sum(estimate.mean for estimate in estimates) / count, parts)
+
+
+def share(successes: int, trials: int) -> Estimate:
+    """Of independent trials; its error is of one more success and failure: never zero."""
+    likely = (successes + 1) / (trials + 2)
+    return Estimate(successes / trials, math.sqrt(likely * (1 - likely) / trials))
 
 
 def percent(value: float) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from chonn_ops.experiments import get, results
+from chonn_ops.experiments import get, provenance, results
 from chonn_ops.experiments._ours import is_ours, refuse_foreign
 from chonn_ops.experiments.base import Config, Experiment, Variant
 
@@ -46,6 +46,8 @@ class Job:
         Fields of the config that hold whatever the variant changes.
     accelerator, precision : str
         As Lightning's Trainer has them.
+    mixed : bool
+        Take results and checkpoints of other data or model code.
     """
 
     experiment: str
@@ -58,6 +60,7 @@ class Job:
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     accelerator: str = "auto"
     precision: str = "32-true"
+    mixed: bool = False
 
     @property
     def title(self) -> str:
@@ -134,8 +137,8 @@ class Run:
         Raises
         ------
         ValueError
-            If the file is damaged, another program's, or of another run or other settings; names
-            what differs.
+            If the file is damaged, another program's, or of another run, other settings, data or
+            model code; names what differs. The last two are taken if the job says so.
         """
         advice = "move it away to run afresh, or choose another output folder"
         try:
@@ -157,6 +160,15 @@ class Run:
         }
         if differing := differences({**names, **there}, {**here, **self.settings}):
             raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
+        if (
+            not self.job.mixed
+            and provenance.known(record)
+            and (differing := provenance.differences(record, provenance.here(self)))
+        ):
+            raise ValueError(
+                f"{self.result}: result of other data or model code ({differing}); {advice}, "
+                f"or take it as it is with {provenance.ANYWAY}"
+            )
         return record
 
     def refuse_foreign(self) -> None:

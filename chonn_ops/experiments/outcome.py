@@ -12,7 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from chonn_ops.experiments import provenance
 from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.results import Run
 from chonn_ops.experiments.statistic import Statistic
 
 Record = dict[str, Any]
@@ -63,8 +65,18 @@ def _scores(record: Record) -> str:
     return f"{', '.join(texts)}; {record['seconds']:.0f} s of training"
 
 
-def table(records: Sequence[Record]) -> str:
-    """Parameters and scores of every variant, mean and standard deviation over the seeds."""
+def table(records: Sequence[Record], mixed: bool = False) -> str:
+    """Parameters and scores of every variant, mean and standard deviation over the seeds.
+
+    Below it, what has to be said of where they come from.
+
+    Raises
+    ------
+    ValueError
+        For results of different data, settings or model code, unless `mixed`.
+    """
+    found = [Run.parse(record) for record in records]
+    differing = provenance.mixture("this table", found, mixed)
     variants: dict[str, list[Record]] = {}
     for record in records:
         variants.setdefault(record["variant"], []).append(record)
@@ -78,4 +90,7 @@ def table(records: Sequence[Record]) -> str:
             cells = [str(Statistic.of(value)) for value in values]
             rows.append([variant, split, str(len(runs)), f"{runs[0]['parameters']:,}", *cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [f"mixed: {text}" for text in differing]
+    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(found).items()]
+    return "\n".join(lines)

@@ -10,15 +10,16 @@ from pathlib import Path
 from chonn_ops.experiments import scoreboard
 from chonn_ops.experiments._ours import own_file, refuse_foreign
 from chonn_ops.experiments._page import frame, paragraph, picture
+from chonn_ops.experiments.claims import Judgement
 from chonn_ops.experiments.figures import draw_study, panels
 from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.scoreboard import Board, Entry
-from chonn_ops.experiments.tables import markup, settings, study_title, tables, title
+from chonn_ops.experiments.tables import markup, notes, settings, study_title, tables, title
 
 HEADING = "Results"
 
 
-def write(results: Path, output: Path) -> Path:
+def write(results: Path, output: Path, mixed: bool = False) -> Path:
     """Write tables, figures and the page.
 
     Parameters
@@ -27,6 +28,8 @@ def write(results: Path, output: Path) -> Path:
         Folder of ``chonn run``: ``<experiment>/<scale>/*.json``.
     output : Path
         Folder to write ``index.html``, ``results.md`` and ``figures/`` to, made if needed.
+    mixed : bool
+        Take results of different data, settings or model code into one table, and say so.
 
     Returns
     -------
@@ -36,11 +39,11 @@ def write(results: Path, output: Path) -> Path:
     Raises
     ------
     FileNotFoundError, ValueError
-        If there are no results, or a result file is damaged.
+        If there are no results, a result file is damaged, or results are mixed.
     FileExistsError
         Before anything is drawn, if another program's file would be replaced.
     """
-    studies = read_studies(results)
+    studies = read_studies(results, mixed)
     page, text = output / "index.html", output / "results.md"
     pictures = [
         _folder(output, study) / panel.name
@@ -91,8 +94,8 @@ def _scoreboard(studies: Sequence[Study], entries: Sequence[Entry]) -> Iterator[
     if tested := scoreboard.tested(entries):
         yield '<h2 id="scoreboard">Scoreboard</h2>'
         yield paragraph(
-            "Of the paper's claims on these experiments, with models as in the paper: "
-            f"{scoreboard.summary(tested)}."
+            f"Of the paper's claims on these experiments, with its models{scoreboard.how(studies)}:"
+            f" {scoreboard.summary(tested)}."
         )
         yield paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", "soft")
         yield from map(_board, scoreboard.boards(tested))
@@ -110,16 +113,18 @@ def _observations(entries: Sequence[Entry]) -> Iterator[str]:
         yield from map(_claim, group)
 
 
-def _verdict(word: str) -> str:
-    return f'<span class="{word.replace(" ", "-")}">{word}</span>'
+def _verdict(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return ""
+    return f'<span class="{judgement.verdict.replace(" ", "-")}">{judgement}</span>'
 
 
 def _board(board: Board) -> str:
     rows = []
-    for claim, verdicts in board.rows:
-        cells = [html.escape(claim.quote), html.escape(claim.place), *map(_verdict, verdicts)]
+    for claim, judged in board.rows:
+        cells = [html.escape(claim.quote), html.escape(claim.place), *map(_verdict, judged)]
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    columns = ["claim", "where", *(setting or "as in the paper" for setting in board.settings)]
+    columns = ["claim", "where", *(scoreboard.column(board, name) for name in board.settings)]
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     name = html.escape(scoreboard.heading(board))
     if board.study:
@@ -143,6 +148,7 @@ def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
             *(picture(path, panel.caption) for panel, path in draw_study(study, figures)),
             "<h3>Numbers</h3>",
             *(markup(table) for table in tables(study)),
+            *(paragraph(text, "soft") for text in notes(study)),
             *(["<h3>Claims</h3>", *claims] if claims else []),
             "<h3>How it was run</h3>",
             f"<dl>\n{facts}\n</dl>",
@@ -161,6 +167,6 @@ def _claim(entry: Entry) -> str:
     if judgement.compared:
         parts.append(paragraph(f"Cost: {scoreboard.costs(judgement.compared)}.", "soft"))
     return (
-        f"<details><summary>{_verdict(judgement.verdict)}: {html.escape(claim.quote + setting)}"
+        f"<details><summary>{_verdict(judgement)}: {html.escape(claim.quote + setting)}"
         f"</summary>{''.join(parts)}</details>"
     )

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_ops.experiments import EXPERIMENTS
+from chonn_ops.experiments import EXPERIMENTS, provenance
 from chonn_ops.experiments._ours import is_ours
 from chonn_ops.experiments.statistic import Statistic
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
 ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3, "probe": 4}
-NESTED = ("config", "versions", "hardware")
+NESTED = ("config", "versions", "hardware", "data", "sources")
+DIRTY = "-dirty"
 # Names of result files and of those of `summaries.collect`.
 _NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
 
@@ -29,7 +30,12 @@ class ForeignFile(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One trained model, the fields of its file."""
+    """One trained model, the fields of its file.
+
+    What it was made of is as `chonn_ops.experiments.provenance.of` says, empty in old files.
+    `changes` names the settings that differ between models by design, `notes` says what a reader of
+    its numbers has to know.
+    """
 
     experiment: str
     scale: str
@@ -52,6 +58,12 @@ class Run:
     precision: str = "32-true"
     diverged: str | None = None
     title: str = ""
+    data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    model: str = ""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    dirty: bool | None = None
+    changes: Sequence[str] | None = None
+    notes: Sequence[str] = ()
 
     @classmethod
     def parse(cls, record: Any) -> Run:
@@ -64,13 +76,19 @@ class Run:
         ]
         if missing:
             raise ValueError(f"missing {', '.join(missing)}")
-        for name in ("tags", "config", "versions", "hardware", "curve", "metrics", "curves"):
-            if not isinstance(record[name], dict):
+        for name in ("tags", "curve", "metrics", "curves", *NESTED):
+            if not isinstance(record.get(name, {}), dict):
                 raise ValueError(f"{name}: expected an object, got {record[name]!r}")
+        if not all(isinstance(file, dict) for file in record.get("data", {}).values()):
+            raise ValueError(f"data: expected an object for each file, got {record['data']!r}")
         for name in ("seed", "parameters", "multiply_adds", "seconds"):
             if not isinstance(record[name], (int, float)):
                 raise ValueError(f"{name}: expected a number, got {record[name]!r}")
-        return cls(**{f.name: record[f.name] for f in fields if f.name in record})
+        given = {f.name: record[f.name] for f in fields if f.name in record}
+        # Old files have both in one.
+        if isinstance(commit := given["commit"], str) and commit.endswith(DIRTY):
+            given |= {"commit": commit.removesuffix(DIRTY), "dirty": True}
+        return cls(**given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +149,15 @@ class Study:
     runs : tuple of Run
     folder : Path, optional
         Where the arrays of sample fields lie, beside the result files.
+    mixed : tuple of str
+        In which data, settings or model code the runs differ, and which do; empty if in none.
     """
 
     experiment: str
     scale: str
     runs: tuple[Run, ...]
     folder: Path | None = None
+    mixed: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -191,20 +212,23 @@ def _rank(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def read_study(source: Path) -> Study:
+def read_study(source: Path, mixed: bool = False) -> Study:
     """The runs of a scale's folder, or of a file written by `summaries.collect`.
 
     Parameters
     ----------
     source : Path
         ``<results>/<experiment>/<scale>`` or a JSON file.
+    mixed : bool
+        Take results of different data, settings or model code.
 
     Raises
     ------
     FileNotFoundError
         If there is no result file.
     ValueError
-        For a damaged file, with its name and what is wrong.
+        For a damaged file, with its name and what is wrong; for results of different data,
+        settings or model code unless `mixed`, with what differs in which.
 
     Warns
     -----
@@ -213,14 +237,14 @@ def read_study(source: Path) -> Study:
     """
     if not source.is_dir():
         runs = _read(source)
-        return _study(source, runs, runs[0].scale, None)
+        return _study(source, runs, runs[0].scale, None, mixed)
     runs = _runs_in(source)
     if not runs:
         raise FileNotFoundError(f"no result files in {source}")
-    return _study(source, runs, source.name, source)
+    return _study(source, runs, source.name, source, mixed)
 
 
-def read_studies(results: Path) -> list[Study]:
+def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     """All studies of a folder of results, in the paper's order, then by scale.
 
     Parameters
@@ -228,26 +252,30 @@ def read_studies(results: Path) -> list[Study]:
     results : Path
         Holds ``<experiment>/<scale>/*.json``, or files written by `summaries.collect`; what is
         neither is left out with the warning `ForeignFile`.
+    mixed : bool
+        As for `read_study`.
     """
     if not results.is_dir():
         raise FileNotFoundError(f"folder of results does not exist: {results}")
     found: list[Study] = []
     for folder in sorted({path.parent for path in results.glob("*/*/*.json")}):
         if runs := _runs_in(folder):
-            found.append(_study(folder, runs, folder.name, folder))
+            found.append(_study(folder, runs, folder.name, folder, mixed))
     for path in sorted(results.glob("*.json")):
         if runs := _found(path):
-            found.append(_study(path, runs, runs[0].scale, None))
+            found.append(_study(path, runs, runs[0].scale, None, mixed))
     if not found:
         raise FileNotFoundError(f"no result files in {results}")
     return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
 
 
-def _study(source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None) -> Study:
+def _study(
+    source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None, mixed: bool
+) -> Study:
     names = sorted({run.experiment for run in runs})
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
-    return Study(names[0], scale, runs, folder)
+    return Study(names[0], scale, runs, folder, provenance.mixture(source, runs, mixed))
 
 
 def _runs_in(folder: Path) -> tuple[Run, ...]:
@@ -279,4 +307,5 @@ def _read(path: Path) -> tuple[Run, ...]:
 
 
 def _merged(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    return {**shared, **run, **{name: shared[name] | run[name] for name in NESTED}}
+    nested = {name: shared.get(name, {}) | run.get(name, {}) for name in NESTED}
+    return {**shared, **run, **nested}

@@ -11,12 +11,13 @@ import lightning.pytorch as lightning
 import torch
 from filelock import FileLock, Timeout
 
-from chonn_ops.experiments import _environment, _record, cost
+from chonn_ops.experiments import _environment, _record, cost, provenance
 from chonn_ops.experiments._ours import remove_staged
 from chonn_ops.experiments._stopping import StopBetweenBatches
 from chonn_ops.experiments._trainer import trainer
 from chonn_ops.experiments.base import Evaluation
 from chonn_ops.experiments.jobs import Job, Run
+from chonn_ops.experiments.outcome import say
 from chonn_ops.experiments.training import Diverged, Training, loaders
 
 
@@ -42,8 +43,8 @@ def execute(
     Raises
     ------
     ValueError, OSError
-        For data, a checkpoint or a result that is damaged, of other settings or not ours, and while
-        another process trains the same run.
+        For data, a checkpoint or a result that is damaged, of other settings, data or model code
+        or not ours, and while another process trains the same run.
     """
     run = job.resolve()
     if (record := run.finished()) is not None:
@@ -64,10 +65,13 @@ def _execute(
     model = run.variant.build(config)
     size = cost.measure(model, run.experiment.example(config))
 
-    training = Training(run.experiment, config, model, seed, run.settings)
+    origin = provenance.of(run, model, data)
+    training = Training(run.experiment, config, model, seed, run.settings, origin)
     resumed = run.checkpoint.exists()
     if resumed:
-        training.restore(run.checkpoint)
+        training.restore(run.checkpoint, run.job.mixed)
+        for note in training.notes:
+            say(f"{run.job.title}: {note}")
     stopping = StopBetweenBatches()
     fitter = trainer(
         config,

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from chonn_ops.experiments import get, overrides
+from chonn_ops.experiments import get, overrides, provenance
 from chonn_ops.experiments._pool import run_in_workers
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.outcome import Outcome, explain, say
@@ -30,6 +31,7 @@ def plan(
     assignments: Iterable[str] = (),
     accelerator: str = "auto",
     precision: str = "32-true",
+    mixed: bool = False,
 ) -> list[Job]:
     """Jobs of a comparison: every variant, or those named, from so many seeds.
 
@@ -60,6 +62,7 @@ def plan(
             overrides=values,
             accelerator=accelerator,
             precision=precision,
+            mixed=mixed,
         )
         for index in range(seeds)
         for name in known
@@ -87,8 +90,8 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
     Raises
     ------
     ValueError, FileExistsError
-        Before anything runs, if a result of other settings or a file that is not ours is in the
-        way; for several workers in a distributed run.
+        Before anything runs, if a result of other settings, data or model code or a file that is
+        not ours is in the way; for several workers in a distributed run.
     """
     if workers > 1 and _distributed():
         raise ValueError(f"jobs: expected 1 in a distributed run, got {workers}")
@@ -100,7 +103,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
             job.resolve().refuse_foreign()
             waiting.append(job)
         else:
-            outcome.add(job, record, "finished before, ")
+            outcome.add(job, record, f"finished before{_noted(job, record)}, ")
     for job in {job.variant: job for job in waiting}.values():
         job.resolve().prepare()
     if workers == 1:
@@ -110,6 +113,13 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
     places = {(job.variant, job.seed): place for place, job in enumerate(jobs)}
     outcome.records.sort(key=lambda record: places[record["variant"], record["seed"]])
     return outcome
+
+
+def _noted(job: Job, record: dict[str, Any]) -> str:
+    """In words, if a finished run was not of what is here now."""
+    now = provenance.here(job.resolve()) if provenance.known(record) else {}
+    note = provenance.note(record, now)
+    return f" ({note})" if note else ""
 
 
 def _distributed() -> bool:

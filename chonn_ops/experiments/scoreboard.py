@@ -9,17 +9,23 @@ from typing import NamedTuple
 from chonn_ops.experiments._ours import MARKS
 from chonn_ops.experiments.claims import (
     CLAIMS,
+    CONTRADICTED,
+    INCONCLUSIVE,
     NOT_TESTED,
     OBSERVATIONS,
+    SUPPORTED,
     VERDICTS,
     Claim,
     Judgement,
 )
+from chonn_ops.experiments.comparison import LEVEL, POWER
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.tables import (
+    TITLES,
     full_label,
     markdown,
+    notes,
     settings,
     study_title,
     tables,
@@ -27,15 +33,21 @@ from chonn_ops.experiments.tables import (
 )
 
 RULE = (
-    "A difference counts when it exceeds twice its standard error over the seeds, "
-    "sqrt(s1^2 / n1 + s2^2 / n2). With three seeds a side this is a weak test: about one in ten "
-    "comparisons of equal models passes it. A single seed decides nothing. A diverged run counts "
-    "as an infinite error."
+    f"Verdicts come from Welch's t-test over the seeds, one-sided at {LEVEL:.0%} in the direction "
+    f'that a claim states. "{SUPPORTED}": each comparison of the claim passes. "{CONTRADICTED}": '
+    f"one of them passes in the other direction, at {LEVEL:.0%} divided by their number. "
+    f'"{INCONCLUSIVE}": neither; the number behind it is the smallest relative difference that '
+    f"these seeds would have shown with a probability of {POWER:.0%}, in each comparison left "
+    f'open. "{NOT_TESTED}": nobody ran it, or with one seed, which has no spread. A diverged run '
+    "counts as an infinite error."
 )
 SIGNS = (
-    "Numbers are means ± standard deviations over the seeds; < and > mark differences that count, "
-    "≈ those that do not."
+    "Numbers are means ± standard deviations over the seeds; < and > mark differences that pass "
+    f"the one-sided test at {LEVEL:.0%} in that direction, so that both together are two-sided at "
+    f"{2 * LEVEL:.0%}; ≈ is between them, and what would have been detectable behind it. Each "
+    "comparison is marked by itself: of many equal ones some are marked."
 )
+FULL = "paper"
 
 
 class Entry(NamedTuple):
@@ -52,7 +64,7 @@ class Board(NamedTuple):
     experiment: str
     study: Study | None
     settings: tuple[str, ...]
-    rows: tuple[tuple[Claim, tuple[str, ...]], ...]
+    rows: tuple[tuple[Claim, tuple[Judgement | None, ...]], ...]
 
 
 def entries(studies: Sequence[Study]) -> list[Entry]:
@@ -92,7 +104,7 @@ def boards(found: Sequence[Entry]) -> list[Board]:
         lines = tuple(
             (
                 next(iter(row.values())).claim,
-                tuple(row[c].judgement.verdict if c in row else "" for c in columns),
+                tuple(row[c].judgement if c in row else None for c in columns),
             )
             for row in rows.values()
         )
@@ -101,7 +113,7 @@ def boards(found: Sequence[Entry]) -> list[Board]:
 
 
 def summary(found: Sequence[Entry]) -> str:
-    """How many of each verdict, for the models as in the paper."""
+    """How many of each verdict, for the paper's models."""
     counts = Counter(entry.judgement.verdict for entry in found if not entry.claim.setting)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
 
@@ -109,6 +121,19 @@ def summary(found: Sequence[Entry]) -> str:
 def heading(board: Board) -> str:
     name = title(board.experiment)
     return f"{name}, {board.study.scale}" if board.study else f"{name}, not run"
+
+
+def scaled_down(study: Study) -> bool:
+    """Whether models and training are smaller than the paper's, on one of its experiments."""
+    return study.experiment in TITLES and study.scale.partition("+")[0] != FULL
+
+
+def column(board: Board, setting: str) -> str:
+    """What the models of a column are."""
+    if setting:
+        return setting
+    small = board.study is not None and scaled_down(board.study)
+    return "the paper's models, scaled down" if small else "as in the paper"
 
 
 def costs(groups: Sequence[Group]) -> str:
@@ -130,11 +155,11 @@ def overview(found: Sequence[Entry]) -> str:
     """The verdicts, a table a study."""
     parts = []
     for board in boards(found):
-        columns = [setting or "as in the paper" for setting in board.settings]
+        columns = [column(board, setting) for setting in board.settings]
         lines = [f"| claim | where | {' | '.join(columns)} |", "| --- " * (2 + len(columns)) + "|"]
         lines += [
-            f"| {claim.quote} | {claim.place} | {' | '.join(verdicts)} |"
-            for claim, verdicts in board.rows
+            f"| {claim.quote} | {claim.place} | {' | '.join(str(j or '') for j in judged)} |"
+            for claim, judged in board.rows
         ]
         parts.append(f"### {heading(board)}\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
@@ -156,12 +181,12 @@ def results(studies: Sequence[Study]) -> str:
     found = entries(studies)
     parts = ["# Results", MARKS[".md"].decode()]
     for study in studies:
-        parts += [_heading(study), *map(markdown, tables(study)), _settings(study)]
+        parts += [_heading(study), *_numbers(study)]
         parts += [_claim(entry) for entry in found if entry.study is study]
     if tested(found):
         parts += ["## Scoreboard", f"{RULE} {SIGNS}"]
         parts.append(
-            "Of the claims on these experiments, with models as in the paper: "
+            f"Of the claims on these experiments, with the paper's models{how(studies)}: "
             f"{summary(tested(found))}."
         )
         parts.append(overview(tested(found)))
@@ -180,17 +205,18 @@ def page(studies: Sequence[Study]) -> str:
         "the JSON files in `docs/results/`, which hold every run "
         "([how to run them](experiments.md)); nobody types a number.",
         f"{RULE} {SIGNS}",
-        "The scale `small` trains small models for minutes on two CPU cores: what it does not "
-        "support may still hold at the paper's scale, and what it supports may not.",
+        "The scale `small` trains models that are scaled down from the paper's, for minutes on two "
+        "CPU cores: what it contradicts may still hold at the paper's scale, and what it supports "
+        "may not.",
         "## Scoreboard",
-        f"Of the claims, with models as in the paper: {summary(found)}.",
+        f"Of the claims, with the paper's models{how(studies)}: {summary(found)}.",
         overview(found),
         *_beyond(studies),
     ]
     for study in studies:
         parts.append(_heading(study))
         parts += [_claim(entry) for entry in found if entry.study is study]
-        parts += [*map(markdown, tables(study)), _settings(study)]
+        parts += _numbers(study)
     return _joined(parts)
 
 
@@ -200,12 +226,18 @@ def _beyond(studies: Sequence[Study]) -> list[str]:
     return []
 
 
+def how(studies: Sequence[Study]) -> str:
+    return " scaled down" if any(map(scaled_down, studies)) else ""
+
+
 def _heading(study: Study) -> str:
-    return f"## {study_title(study)}, scale `{study.scale}`"
+    how = ", models scaled down from the paper's" if scaled_down(study) else ""
+    return f"## {study_title(study)}, scale `{study.scale}`{how}"
 
 
-def _settings(study: Study) -> str:
-    return "\n".join(f"- {name}: {text}" for name, text in settings(study).items())
+def _numbers(study: Study) -> list[str]:
+    facts = [f"- {name}: {text}" for name, text in settings(study).items()]
+    return [*map(markdown, tables(study)), *notes(study), "\n".join(facts)]
 
 
 def _joined(parts: Sequence[str]) -> str:
@@ -215,7 +247,7 @@ def _joined(parts: Sequence[str]) -> str:
 def _observation(entry: Entry) -> str:
     claim, judgement = entry.claim, entry.judgement
     return (
-        f"**{judgement.verdict}**: {claim.quote} ({title(claim.experiment)}).  \n"
+        f"**{judgement}**: {claim.quote} ({title(claim.experiment)}).  \n"
         f"Evidence: {judgement.evidence}."
     )
 
@@ -224,7 +256,7 @@ def _claim(entry: Entry) -> str:
     claim, judgement = entry.claim, entry.judgement
     setting = f", with {claim.setting}" if claim.setting else ""
     lines = [
-        f'**{judgement.verdict}**: "{claim.quote}" ({claim.place}{setting})  ',
+        f'**{judgement}**: "{claim.quote}" ({claim.place}{setting})  ',
         f"Test: {claim.test}.  ",
         f"Evidence: {judgement.evidence}.",
     ]

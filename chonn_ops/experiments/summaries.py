@@ -16,7 +16,7 @@ DIGITS = 6
 CURVE_POINTS = 30
 
 
-def collect(results: Path, output: Path) -> Path:
+def collect(results: Path, output: Path, mixed: bool = False) -> Path:
     """Merge the result files of a study into one compact file that `read_study` reads.
 
     What all runs share is written once, numbers keep six digits and training curves at most thirty
@@ -28,13 +28,15 @@ def collect(results: Path, output: Path) -> Path:
         A scale's folder.
     output : Path
         Folder to write ``<experiment>-<scale>.json`` to.
+    mixed : bool
+        As for `read_study`.
 
     Returns
     -------
     Path
         The file.
     """
-    study = read_study(results)
+    study = read_study(results, mixed)
     records = [
         dataclasses.asdict(run)
         | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}

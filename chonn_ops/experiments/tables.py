@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments import provenance
+from chonn_ops.experiments.results import Group, Run, Study
 from chonn_ops.experiments.statistic import Statistic, number
 
 METRICS = {
@@ -40,6 +42,9 @@ TITLES = {
     "digits": "Digits",
     "imagenet": "ImageNet-1K",
 }
+
+# Behind a model's name: see `notes`.
+MARK = " †"
 
 
 class Table(NamedTuple):
@@ -76,7 +81,7 @@ def tables(study: Study) -> list[Table]:
 def _errors(study: Study, split: str) -> Table:
     names = study.metrics(split)
     rows = [
-        [model_label(group), *(str(group.metric(name, split)) for name in names)]
+        [_marked(group), *(str(group.metric(name, split)) for name in names)]
         for group in study.groups
         if any(group.metric(name, split).values for name in names)
     ]
@@ -89,10 +94,14 @@ def _by_target(study: Study, name: str) -> Table:
     groups = sorted((g for g in study.groups if "target" in g.tags), key=_kind)
     targets = sorted({group.tags["target"] for group in groups})
     found: dict[str, dict[int, Statistic]] = {}
+    marked = {model_label(group) for group in groups if _marked(group) != model_label(group)}
     for group in groups:
         found.setdefault(model_label(group), {})[group.tags["target"]] = group.metric(name)
     rows = [
-        [label, *(str(row.get(target, Statistic(()))) for target in targets)]
+        [
+            label + (MARK if label in marked else ""),
+            *(str(row.get(target, Statistic(()))) for target in targets),
+        ]
         for label, row in found.items()
     ]
     caption = f"{metric_label(name)}, mean and standard deviation over the seeds"
@@ -131,6 +140,22 @@ def model_label(group: Group) -> str:
     return f"{name}{equal}, {ends}"
 
 
+def _marked(group: Group) -> str:
+    return model_label(group) + (MARK if provenance.flags(group.runs) else "")
+
+
+def notes(study: Study) -> list[str]:
+    """What has to be said of the results in the tables: differences, and what `MARK` means."""
+    lines = [f"Mixed, of different origin: {text}" for text in study.mixed]
+    for text, variants in provenance.flags(study.runs).items():
+        groups = [group for group in study.groups if group.variant in variants]
+        whose = ", ".join(map(full_label, groups))
+        lines.append(
+            f"{MARK.strip()} {text}: {'all' if len(groups) == len(study.groups) else whose}"
+        )
+    return lines
+
+
 def _costs(study: Study) -> Table:
     """A line a model; of the order-defined benchmark, the models of the highest target."""
     top = max((group.tags.get("target", 0) for group in study.groups), default=0)
@@ -140,7 +165,7 @@ def _costs(study: Study) -> Table:
             memory = Statistic.of(run.peak_memory_mib for run in group.runs)
             rows.append(
                 [
-                    model_label(group),
+                    _marked(group),
                     f"{group.parameters:,}",
                     number(group.multiply_adds / 1e6) if group.multiply_adds else "-",
                     number(group.seconds.mean),
@@ -162,7 +187,12 @@ def settings(study: Study) -> dict[str, str]:
     return {
         "hardware": ", ".join([*(text for text in machine if text != "-"), count]),
         "versions": ", ".join(f"{name} {' / '.join(found)}" for name, found in versions.items()),
-        "commit": " / ".join(sorted({(run.commit or "none")[:12] for run in runs})),
+        "commit": " / ".join(
+            f"{commit} ({count} runs)" if count < len(runs) else commit
+            for commit, count in sorted(Counter(map(_commit, runs)).items())
+        ),
+        "data": "; ".join(sorted({_data(*item) for run in runs for item in run.data.items()}))
+        or "not recorded",
         "date": " / ".join(sorted({run.date[:10] for run in runs})),
         "settings": ", ".join(
             f"{name} {' / '.join(found)}"
@@ -170,6 +200,19 @@ def settings(study: Study) -> dict[str, str]:
             if name != "seed"
         ),
     }
+
+
+def _commit(run: Run) -> str:
+    return provenance.state({"commit": run.commit, "dirty": run.dirty})
+
+
+def _data(name: str, file: Mapping[str, Any]) -> str:
+    """Where a data file comes from, and its checksum."""
+    text = "official" if file.get("official") else "origin unknown"
+    if "generator" in file:
+        text = f"made by {file['generator']}, version {file.get('generator_version')}"
+        text += f", seed {file['seed']}" if "seed" in file else ""
+    return f"{name} ({text}, SHA-256 {str(file.get('sha256'))[: provenance.SHOWN]})"
 
 
 def _distinct(records: Any) -> dict[str, list[str]]:

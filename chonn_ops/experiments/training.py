@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import MeanMetric
 
+from chonn_ops.experiments import provenance
 from chonn_ops.experiments.base import Config, Experiment
 from chonn_ops.experiments.jobs import defaults, differences
 
@@ -54,6 +55,8 @@ class Training(lightning.LightningModule):
         Of the order of samples and of what the loss draws.
     settings : mapping
         JSON values that name the run; kept in its checkpoints.
+    origin : mapping
+        Of `chonn_ops.experiments.provenance.of`; kept there, too.
 
     Attributes
     ----------
@@ -61,6 +64,8 @@ class Training(lightning.LightningModule):
         Training loss and validation error of every epoch.
     seconds : float
         Of all epochs, those before an interruption included.
+    notes : list of str
+        What to say of earlier parts of the run, if these were of another commit, say.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Training(lightning.LightningModule):
         model: nn.Module,
         seed: int,
         settings: dict[str, Any],
+        origin: dict[str, Any],
     ) -> None:
         super().__init__()
         self.experiment = experiment
@@ -77,6 +83,8 @@ class Training(lightning.LightningModule):
         self.model = model
         self.seed = seed
         self.settings = settings
+        self.origin = origin
+        self.notes: list[str] = []
         # Unlike the mean of `log`, exact where processes have unequal numbers of samples.
         self._validation_error = MeanMetric(nan_strategy="disable")
         self.history: dict[str, list[float]] = {name: [] for name in _HISTORY}
@@ -148,6 +156,8 @@ class Training(lightning.LightningModule):
             "settings": self.settings,
             "history": self.history,
             "seconds": self.seconds,
+            "origin": self.origin,
+            "notes": self.notes,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -155,13 +165,21 @@ class Training(lightning.LightningModule):
         self.history = {name: list(state["history"][name]) for name in _HISTORY}
         self.seconds = state["seconds"]
 
-    def restore(self, path: Path) -> None:
+    def restore(self, path: Path, mixed: bool = False) -> None:
         """Take weights and history from a checkpoint of the same run.
+
+        Parameters
+        ----------
+        path : Path
+        mixed : bool
+            Go on with a checkpoint of other data or model code, and note it.
 
         Raises
         ------
         ValueError
-            If the file is damaged, refused or of another run; says why and what to remove.
+            If the file is damaged, refused, of another run or, unless `mixed`, of other data or
+            model code; says why and what to remove. A run goes on at another commit with the same
+            model code, and notes it.
         """
         advice = f"remove {path} to start this run afresh"
         checkpoint = _read(path, advice)
@@ -174,7 +192,21 @@ class Training(lightning.LightningModule):
         there = defaults(self.config) | checkpoint[_STATE]["settings"]
         if differing := differences(there, self.settings):
             raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
+        origin = checkpoint[_STATE].get("origin", {})
+        if (
+            not mixed
+            and provenance.known(origin)
+            and (differing := provenance.differences(origin, self.origin))
+        ):
+            raise ValueError(
+                f"{path}: checkpoint of other data or model code ({differing}); {advice}, or go "
+                f"on from it all the same with {provenance.ANYWAY}"
+            )
         self.on_load_checkpoint(checkpoint)
+        self.notes = list(checkpoint[_STATE].get("notes", []))
+        if note := provenance.note(origin, self.origin):
+            epochs = len(self.history["train_loss"])
+            self.notes.append(f"resumed after epoch {epochs}: {note}")
         try:
             self.load_state_dict(checkpoint["state_dict"])
         except RuntimeError as error:

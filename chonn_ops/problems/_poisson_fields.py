@@ -148,7 +148,7 @@ class DomainFields:
 
     def __init__(self, domain: str, resolution: int = RESOLUTION) -> None:
         check_domain(domain, resolution)
-        self.domain, self._resolution = domain, resolution
+        self.domain, self.resolution = domain, resolution
         self.mask: np.ndarray | None = None
         if domain != SQUARE:
             self.mask = domain_mask(domain, nodes(resolution))
@@ -156,10 +156,10 @@ class DomainFields:
 
     def __call__(self, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Source and solution of coefficients (K, K): both (R, R), float64, 0 outside."""
-        f, u = fields(a, self._resolution)
+        f, u = fields(a, self.resolution)
         if self.mask is None:
             return f, u
-        at_nodes = nodes(self._resolution)
+        at_nodes = nodes(self.resolution)
         between = (at_nodes[1:] + at_nodes[:-1]) / 2
         sine, half = (_sines(a.shape[-1], points) for points in (at_nodes, between))
         _, of_u = _weights(a)

@@ -7,7 +7,8 @@ permeability is high, and ``y`` (N, R, R) float32, the solution in a unit that i
 
 The grid has its first row and column on the boundary and its last one step before the opposite
 one (a coarse file is every second row and column of the finer), so the coordinates are ``i / R``,
-where PDEBench has cell centres. The forcing is not recorded: attribute ``beta`` is NaN.
+where PDEBench has cell centres. The forcing is not recorded: attribute ``beta`` is NaN. The
+attributes of `chonn_ops.problems.origin` name the source and its SHA-256.
 """
 
 import os
@@ -17,6 +18,10 @@ import numpy as np
 import torch
 
 from chonn_ops.problems.hdf5 import create_darcy_file, dataset
+from chonn_ops.problems.origin import identify, stamp
+
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 
 
 def convert(
@@ -54,6 +59,14 @@ def convert(
         create_darcy_file(Path(output), n_samples, nodes, float("nan"), origin, force) as target,
         target.writing() as file,
     ):
+        stamp(
+            file,
+            "convert",
+            GENERATOR_VERSION,
+            None,
+            source=Path(source).name,
+            source_sha256=identify(source).sha256,
+        )
         dataset(file, "nu")[...] = x.to(torch.float32).numpy()
         dataset(file, "tensor")[:, 0] = y.to(torch.float32).numpy()
     return n_samples

@@ -23,9 +23,9 @@ Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSeque
            same samples on another grid
 Cost       about 0.035 s a sample and core at 128 x 128
 Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
-           float32, attribute ``beta``; ours also has the attribute ``source``, domains other than
-           the square ``mask`` (R, R) bool and the attribute ``domain``, files made with a
-           `margin` that attribute
+           float32, attribute ``beta``; ours also has the attributes of
+           `chonn_ops.problems.origin`, domains other than the square ``mask`` (R, R) bool and the
+           attribute ``domain``, files made with a `margin` that attribute
 Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219,
            md5 81694ed31306ff2e5f6b76349b0b4389; `fetch` gets it
 ========== =====================================================================================
@@ -58,10 +58,13 @@ from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
 from chonn_ops.problems.hdf5 import create_darcy_file, dataset, write_mask
+from chonn_ops.problems.origin import stamp
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
 OFFICIAL_HASH = "md5:81694ed31306ff2e5f6b76349b0b4389"
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 
 BATCH = 200
 N_GAUSSIANS = 5
@@ -187,6 +190,18 @@ def generate(
         ) as solved,
     ):
         with data.writing() as file:
+            stamp(
+                file,
+                "darcy",
+                GENERATOR_VERSION,
+                seed,
+                n_samples=n_samples,
+                resolution=resolution,
+                beta=beta,
+                domain=domain,
+                margin=margin,
+                first=first,
+            )
             if exists is not None:
                 write_mask(file, domain, exists)
             if margin is not None:

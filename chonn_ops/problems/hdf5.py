@@ -148,7 +148,7 @@ def create_darcy_file(
         Forcing, stored as the attribute ``beta``.
     source : str
         Where the data come from, stored as the attribute ``source`` (PDEBench has none and reads
-        none).
+        none); for programs, see `chonn_ops.problems.origin`.
     force : bool
         Replace an existing file.
 

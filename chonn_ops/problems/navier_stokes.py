@@ -25,7 +25,8 @@ Cost       46 s a sample on 256 x 256 and one core, 0.5 s on 64 x 64 with steps 
            for all 1,200 samples; 1.0 GB
 Layout     that of ``ns_V1e-3_N5000_T50.mat``: MATLAB 7.3, which is HDF5 with the axes reversed.
            ``a`` (N, R, R) at t = 0, ``u`` (N, R, R, T), ``t`` (1, T), float32. Ours also has the
-           attribute ``source``. `read` takes the published files too, MATLAB 5 ones included
+           attributes of `chonn_ops.problems.origin`. `read` takes the published files too, MATLAB 5
+           ones included
 Official   FNO's ``ns_V1e-3_N5000_T50.mat``, in a Google Drive folder without a stable address: to
            be downloaded by hand. We know no checksum
 ========== =====================================================================================
@@ -66,6 +67,7 @@ from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
 from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.origin import stamp
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
@@ -75,6 +77,9 @@ COVARIANCES = {"paper": 7**1.5, "fno-code": 2 * 7**3}
 NOISE_RESOLUTION = 256
 # Numbers, as far as memory allows: HDF5 makes a write of its own for every point and frame.
 WRITTEN_TOGETHER = 1 << 24
+OFFICIAL_NAME = "ns_V1e-3_N5000_T50.mat"
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 MAT_HEADER = b"MATLAB 7.3 MAT-file, written by chonn-ops"
 
 
@@ -207,6 +212,20 @@ def generate(
     ):
         with data.writing() as file:
             file.attrs["source"] = source
+            stamp(
+                file,
+                "navier_stokes",
+                GENERATOR_VERSION,
+                seed,
+                n_samples=n_samples,
+                n_frames=n_frames,
+                resolution=resolution,
+                solver_resolution=solver_resolution,
+                step=step,
+                field=field,
+                batch_size=batch_size,
+                device=device.type,
+            )
             shape = (resolution, resolution, n_samples)
             _create(file, "a", shape)
             _create(file, "u", (n_frames, *shape))

@@ -27,7 +27,7 @@ Generator  discrete Fourier transform in float64, stored as float32. All parts a
 Cost       1 s for all splits on one core, 82 MB
 Layout     HDF5: ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with
            ``x`` (N, R) and ``y`` (N, 4, R), float32, ``y[:, n - 1]`` the target Tn; attribute
-           ``seed`` of each group, attributes ``tau`` and ``source`` of the file
+           ``seed`` of each group, attributes ``tau`` and those of `chonn_ops.problems.origin`
 Official   none: introduced by the CHONN paper, without data
 ========== =====================================================================================
 """
@@ -42,8 +42,11 @@ import numpy as np
 from chonn_ops import __version__
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.origin import stamp
 
 DEFAULT_NAME = "order1d.hdf5"
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 TAU = 0.08
 ORDERS = (1, 2, 3, 4)
 RESOLUTION = 256
@@ -164,6 +167,15 @@ def generate(
         with data.writing() as file:
             file.attrs["tau"] = TAU
             file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
+            stamp(
+                file,
+                "order1d",
+                GENERATOR_VERSION,
+                seed,
+                sizes=dict(sizes),
+                resolution=resolution,
+                tau=TAU,
+            )
             file["s"] = (np.arange(resolution) / resolution).astype("f4")
         for offset, (split, n_signals) in enumerate(sizes.items()):
             x = draw_signals(n_signals, seed + offset, resolution)

@@ -21,9 +21,9 @@ Generator  the two sums in float64, stored as float32
 Cost       1 s for both files on one core, 60 MB; 4 s on other domains
 Layout     that of CNO: HDF5, groups ``Sample_{i}`` with ``input`` and ``output`` (R, R). IN also
            has the scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the
-           training samples; every split is normalised with them. Ours also have the attribute
-           ``source``, domains other than the square ``mask`` (R, R) bool and the attribute
-           ``domain``
+           training samples; every split is normalised with them. Ours also have the attributes of
+           `chonn_ops.problems.origin`, domains other than the square ``mask`` (R, R) bool and the
+           attribute ``domain``
 Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
            Zenodo record 10406879; `fetch` gets them. We know no published checksum: `fetch` asks
            the record itself for the archive's md5, and the zip has a CRC of each file
@@ -62,6 +62,7 @@ from chonn_ops.problems.hdf5 import (
     open_hdf5,
     write_mask,
 )
+from chonn_ops.problems.origin import stamp
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
@@ -74,6 +75,8 @@ SPLITS = MappingProxyType(
         "out_of_distribution": ("OUT", range(256)),
     }
 )
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 ARCHIVE_DOI, ARCHIVE_NAME = "10.5281/zenodo.10406879", "data.zip"
 
 
@@ -372,6 +375,17 @@ def _write(
     """Write source, mask and samples; the ranges of the training samples among them."""
     with output.writing() as file:
         file.attrs["source"] = _source(seed)
+        stamp(
+            file,
+            "poisson",
+            GENERATOR_VERSION,
+            seed,
+            kind=kind,
+            n_samples=len(samples),
+            first=samples.start,
+            resolution=compute.resolution,
+            domain=compute.domain,
+        )
         if compute.mask is not None:
             write_mask(file, compute.domain, compute.mask)
     child, k = _CHILDREN[kind]

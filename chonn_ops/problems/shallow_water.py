@@ -19,8 +19,8 @@ Generator  PyClaw: finite volumes, Roe's solver with entropy fix, monotonised ce
 Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples
 Layout     that of PDEBench: HDF5, groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
            (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), float32, axis 1 of the
-           data is x; attribute ``config`` of each group, YAML. Our files also have the attribute
-           ``source``
+           data is x; attribute ``config`` of each group, YAML. Our files also have the attributes
+           of `chonn_ops.problems.origin`
 Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021,
            md5 75d838c47aa410694bdc912ea7f22282; `fetch` gets it
 ========== =====================================================================================
@@ -36,6 +36,7 @@ References
 """
 
 import contextlib
+import importlib.metadata
 import os
 from functools import partial
 from pathlib import Path
@@ -50,10 +51,13 @@ from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.origin import stamp
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
 OFFICIAL_HASH = "md5:75d838c47aa410694bdc912ea7f22282"
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
 
 HALF_WIDTH = 2.5
 GRAVITY = 1.0
@@ -171,6 +175,15 @@ def generate(
     ):
         with data.writing() as file:
             file.attrs["source"] = f"chonn-ops {__version__} shallow-water generator, seed {seed}"
+            stamp(
+                file,
+                "shallow_water",
+                GENERATOR_VERSION,
+                seed,
+                n_samples=n_samples,
+                resolution=resolution,
+                clawpack=_clawpack_version(),
+            )
         for sample_seed, radius, (h, x, y) in zip(seeds, radii, solutions, strict=True):
             with data.writing() as file:
                 group = file.create_group(f"{sample_seed:04d}")
@@ -230,6 +243,12 @@ def _pyclaw() -> Any:
             "`make setup-pyclaw`, or a Fortran compiler and `pip install --no-deps clawpack`"
         ) from error
     return pyclaw, riemann
+
+
+def _clawpack_version() -> "str | None":
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("clawpack")
+    return None
 
 
 def _config(seed: int, radius: float, resolution: int) -> str:

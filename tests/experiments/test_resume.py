@@ -12,7 +12,7 @@ import torch
 from running import job, numbers, prepared, read, start
 
 pytest.importorskip("lightning")
-from chonn_ops.experiments import runs
+from chonn_ops.experiments import provenance, runs
 from chonn_ops.experiments.training import Training
 from chonn_ops.problems import _files
 
@@ -200,7 +200,8 @@ def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
 
 def _parts(work):
     run = work.resolve()
-    return run.experiment, run.config, run.variant.build(run.config), 0, run.settings
+    model = run.variant.build(run.config)
+    return run.experiment, run.config, model, 0, run.settings, provenance.here(run)
 
 
 @pytest.mark.parametrize("lost", ["chonn_ops", "optimizer_states"])

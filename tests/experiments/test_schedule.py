@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+import result_files
 from running import NAME, job, numbers, prepared
 from tiny import EXPERIMENT
 
@@ -107,7 +108,8 @@ def prepared_folder(folder):
 def test_table():
     def record(variant, seed, error):
         metrics = {} if error is None else {"test": {"l2": error}, "far": {"l2": 10 * error}}
-        return {"variant": variant, "seed": seed, "parameters": 12345, "metrics": metrics}
+        made = result_files.record("mine", variant, {"family": "x"}, 1.0, seed)
+        return {**made, "parameters": 12345, "metrics": metrics}
 
     records = [record("a", 0, 1.0), record("a", 1, 3.0), record("b", 0, 0.5), record("b", 1, None)]
     header, *rows = (re.split(r" {2,}", line) for line in table(records).splitlines())

@@ -3,19 +3,32 @@
 import functools
 import math
 
+import numpy as np
 import pytest
 import result_files
 
 from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
 from chonn_ops.experiments.claims import (
     CLAIMS,
-    NOT_SUPPORTED,
+    CONTRADICTED,
+    INCONCLUSIVE,
     NOT_TESTED,
     OBSERVATIONS,
     SUPPORTED,
     VERDICTS,
 )
-from chonn_ops.experiments.comparison import Estimate, lower, reduction, sign
+from chonn_ops.experiments.claims._claim import Pair, all_lower, judged
+from chonn_ops.experiments.comparison import (
+    Estimate,
+    against,
+    average,
+    difference,
+    gap,
+    lower,
+    reduction,
+    share,
+    sign,
+)
 from chonn_ops.experiments.results import Run, Study
 from chonn_ops.experiments.statistic import Statistic
 
@@ -36,15 +49,94 @@ def verdicts(studied, setting=""):
     }
 
 
-def test_a_difference_counts_beyond_twice_its_standard_error():
-    # Both have s^2 = 0.01 and n = 3: twice the standard error is 0.1633.
-    def shifted(by):
-        return Statistic(tuple(value + by for value in LOW.values))
+def shifted(by, *values):
+    return Statistic(tuple(value + by for value in values or LOW.values))
 
-    assert lower(LOW, shifted(0.164)) is True
-    assert lower(LOW, shifted(0.163)) is False
-    assert sign(LOW, shifted(0.163)) == "≈"
+
+def test_a_difference_counts_by_a_one_sided_test():
+    # Both have s^2 = 0.01 and n = 3: four degrees of freedom, t = 2.132, standard error 0.0816.
+    assert lower(LOW, shifted(0.175)) is True
+    assert lower(LOW, shifted(0.173)) is False
+    assert sign(LOW, shifted(0.173)) == "≈"
     assert (sign(LOW, HIGH), sign(HIGH, LOW)) == ("<", ">")
+    # One side without spread leaves two degrees: t = 2.920, standard error 0.0577.
+    assert lower(LOW, Statistic((1.17,) * 3)) is True
+    assert lower(LOW, Statistic((1.168,) * 3)) is False
+
+
+def test_it_is_welchs_test():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        ours = rng.normal(0, rng.uniform(0.1, 3), rng.integers(2, 7))
+        other = rng.normal(rng.uniform(-1, 3), 1, rng.integers(2, 7))
+        expected = stats.ttest_ind(ours, other, equal_var=False, alternative="less")
+        found = gap(Statistic(tuple(ours)), Statistic(tuple(other)))
+        assert found.freedom == pytest.approx(expected.df)
+        for tests in (1, 12):
+            assert found.above(tests) == (expected.pvalue < 0.05 / tests)
+
+
+def test_what_is_detectable_is_found_four_times_in_five():
+    seeds, trials = 5, 40_000
+    rng = np.random.default_rng(1)
+    # Of the true spread: both sides have a deviation of 1.
+    size = Estimate(0.0, math.sqrt(2 / seeds), 2 * seeds - 2).detectable
+    for shift, low, high in ((size, 0.78, 0.82), (0.0, 0.045, 0.055)):
+        ours, other = rng.normal(size=(2, trials, seeds))
+        means = (other + shift).mean(1) - ours.mean(1)
+        errors = np.sqrt((ours.var(1, ddof=1) + other.var(1, ddof=1)) / seeds)
+        found = np.mean(means > 1.8595 * errors)  # Quantile of eight degrees of freedom.
+        assert low < found < high
+    assert against(LOW, shifted(0.1)).endswith(f"(detectable {0.0816497 * (2.1318 + 0.9410):.3f})")
+
+
+def test_errors_of_combinations():
+    first, second = Estimate(3.0, 3.0, 4), Estimate(1.0, 4.0, 2)
+    combined = difference(first, second)
+    assert combined[:2] == (2.0, 5.0)
+    assert combined.freedom == pytest.approx(5**4 / (3**4 / 4 + 4**4 / 2))
+    assert average([first, second])[:2] == (2.0, 2.5)
+    assert average([first, second]).freedom == pytest.approx(combined.freedom)
+    assert share(0, 9).error > 0
+    assert difference(share(9, 9), share(0, 9)).above()
+    assert not difference(share(5, 9), share(4, 9)).above()
+
+
+def pair(difference, spread=0.1):
+    """The first number lower by `difference`."""
+    other = Statistic((1 - spread, 1.0, 1 + spread))
+    return Pair("n", shifted(-difference, *other.values), other)
+
+
+def test_four_verdicts():
+    assert all_lower([pair(0.5), pair(0.4)], ()).verdict == SUPPORTED
+    assert all_lower([pair(0.5), pair(-0.5)], ()).verdict == CONTRADICTED
+    found = all_lower([pair(0.5), pair(0.05), pair(-0.05)], ())
+    assert found.verdict == INCONCLUSIVE
+    # Relative to the other number, 1.
+    assert found.detectable == pytest.approx(0.0816497 * (2.13185 + 0.94096), rel=1e-4)
+    assert str(found) == "inconclusive (25%)"
+    assert all_lower([Pair("n", Statistic((0.5,)), LOW)], ()).verdict == NOT_TESTED
+    assert all_lower([], ()).verdict == NOT_TESTED
+    assert all_lower([Pair("n", Statistic((), 3), LOW)], ()).verdict == CONTRADICTED
+    assert all_lower([Pair("n", Statistic((0.1, 0.11), 1), LOW)], ()).verdict == INCONCLUSIVE
+
+
+def test_many_comparisons_contradict_at_a_level_of_all_of_them():
+    # t = 2.45: beyond the level of one test, not beyond that of twelve.
+    reverse = pair(-0.2)
+    assert all_lower([reverse], ()).verdict == CONTRADICTED
+    assert all_lower([reverse, *[pair(0.5)] * 11], ()).verdict == INCONCLUSIVE
+    rng = np.random.default_rng(2)
+    verdicts = [
+        judged(
+            [gap(*map(Statistic, map(tuple, rng.normal(1, 0.1, (2, 3))))) for _ in range(12)], ""
+        ).verdict
+        for _ in range(200)
+    ]
+    assert verdicts.count(CONTRADICTED) < 0.1 * 200
+    assert SUPPORTED not in verdicts
 
 
 def test_one_seed_decides_nothing():
@@ -64,7 +156,8 @@ def test_reduction_has_the_error_of_the_ratio():
     assert gain.mean == pytest.approx(0.5)
     relative = math.hypot(0.1 / math.sqrt(3) / 1.0, 0.1 / math.sqrt(3) / 2.0)
     assert gain.error == pytest.approx(0.5 * relative)
-    assert (Estimate(1.0, 0.49).positive, Estimate(1.0, 0.51).positive) == (True, False)
+    assert (Estimate(1.0, 0.60).above(), Estimate(1.0, 0.61).above()) == (True, False)
+    assert Estimate(-1.0, 0.60).below()
 
 
 def test_order1d_claims_follow_the_numbers():
@@ -77,10 +170,10 @@ def test_order1d_claims_follow_the_numbers():
         ("Larger reductions are ob", "Fig. 3b"),
         ("The gains are visible in", section),
     ):
-        assert (good[key], bad[key]) == (SUPPORTED, NOT_SUPPORTED), key
+        assert (good[key], bad[key]) == (SUPPORTED, CONTRADICTED), key
     # All metrics gain alike here, and first-order stacks get better with depth.
-    assert good["but are most pronounced ", section] == NOT_SUPPORTED
-    assert good["its derivative error oft", section] == NOT_SUPPORTED
+    assert good["but are most pronounced ", section] == INCONCLUSIVE
+    assert good["its derivative error oft", section] == CONTRADICTED
 
 
 def test_equal_parameters_and_periodic_ends_are_judged_on_their_own():
@@ -94,7 +187,7 @@ def test_equal_parameters_and_periodic_ends_are_judged_on_their_own():
     key = ("for higher-order targets", "Text on Fig. 3a, b")
     settings = ("", "equal parameters", "periodic ends", "periodic ends, equal parameters")
     found = [verdicts(judged, setting)[key] for setting in settings]
-    assert found == [SUPPORTED, SUPPORTED, SUPPORTED, NOT_SUPPORTED]
+    assert found == [SUPPORTED, SUPPORTED, SUPPORTED, CONTRADICTED]
 
 
 def test_derivative_error_that_rises_with_depth_is_seen():
@@ -108,14 +201,14 @@ def test_derivative_error_that_rises_with_depth_is_seen():
     assert found["but are most pronounced ", section] == SUPPORTED
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(0.02, SUPPORTED), (0.2, NOT_SUPPORTED)])
+@pytest.mark.parametrize(("ours", "verdict"), [(0.02, SUPPORTED), (0.2, CONTRADICTED)])
 def test_darcy_claims_follow_the_numbers(ours, verdict):
     judged = study(result_files.steady("darcy", ours=ours))
     for setting in ("", "CHONN beyond the paper"):
         found = verdicts(judged, setting)
         # The gains are the same in all metrics.
         gains = found.pop(("The largest improvements", "Fig. 4d"))
-        assert gains == NOT_SUPPORTED
+        assert gains == (INCONCLUSIVE if verdict == SUPPORTED else CONTRADICTED)
         assert set(found.values()) == {verdict}
 
 
@@ -135,7 +228,7 @@ def test_poisson_claims_follow_the_orders():
         if run["variant"] == "cno4":
             run["metrics"]["test"] = dict.fromkeys(run["metrics"]["test"], 1.0)
             run["parameters"] *= 3
-    assert set(verdicts(study(runs)).values()) == {NOT_SUPPORTED}
+    assert set(verdicts(study(runs)).values()) == {CONTRADICTED}
 
 
 def test_shallow_water_is_judged_against_the_stronger_baseline():
@@ -146,21 +239,23 @@ def test_shallow_water_is_judged_against_the_stronger_baseline():
             run["metrics"]["test"]["csv"] /= 100
     found = verdicts(study(runs))
     assert found["CHONN consistently achie", "Fig. 5b"] == SUPPORTED
-    assert found["CHONN improves over the ", "Fig. 5c"] == NOT_SUPPORTED
+    assert found["CHONN improves over the ", "Fig. 5c"] == CONTRADICTED
 
 
 def test_navier_stokes_claims_follow_the_rollouts():
     runs = list(result_files.navier_stokes())
     found = verdicts(study(runs))
     # Both degrade alike when the history is shortened.
-    assert found.pop(("When fewer historical fr", "Text on Fig. 5e, f")) == NOT_SUPPORTED
+    assert found.pop(("When fewer historical fr", "Text on Fig. 5e, f")) == INCONCLUSIVE
     assert set(found.values()) == {SUPPORTED}
     names = {"fno": "chonn", "chonn": "fno"}
     for run in runs:
         if run["tags"]["recipe"] == "paper":
             family = names[run["tags"]["family"]]
             run["tags"] |= {"family": family, "role": "paper" if family == "chonn" else "baseline"}
-    assert set(verdicts(study(runs)).values()) == {NOT_SUPPORTED}
+    found = verdicts(study(runs))
+    assert found.pop(("When fewer historical fr", "Text on Fig. 5e, f")) == INCONCLUSIVE
+    assert set(found.values()) == {CONTRADICTED}
     ours = verdicts(study(runs), "CHONN beyond the paper")
     assert ours["CHONN consistently yield", "Fig. 5e, 3 to 1"] == SUPPORTED
 
@@ -208,10 +303,10 @@ def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
     studies = [study(source()) for source in SOURCES.values()]
     entries = scoreboard.entries(studies)
     page = scoreboard.page(studies)
-    for claim, judged, judgement in entries:
+    for claim, studied, judgement in entries:
         assert judgement.verdict in VERDICTS
         assert claim.quote in page
-        if judged is not None:
+        if studied is not None:
             assert judgement.evidence in page
     counts = scoreboard.summary(entries)
     assert counts in page
@@ -262,7 +357,7 @@ def test_observations_are_of_models_that_there_are(name):
     higher = of_all_models(name, lambda tags: 1 / ours_lower(tags))
     found = [claim for claim in OBSERVATIONS if claim.experiment == name]
     assert {claim.verdict(lower).verdict for claim in found} == {SUPPORTED}
-    assert {claim.verdict(higher).verdict for claim in found} == {NOT_SUPPORTED}
+    assert {claim.verdict(higher).verdict for claim in found} == {CONTRADICTED}
 
 
 def test_every_observation_is_on_the_page_with_its_evidence():

@@ -72,7 +72,7 @@ def test_refuses_batches_that_do_not_split():
 def test_optimisers_and_schedules(changes, kind, rates):
     config = configured(learning_rate=1.0, weight_decay=0.25, **changes)
     (optimizer,), (schedule,) = training.Training(
-        EXPERIMENT, config, torch.nn.Linear(1, 1), 0, {}
+        EXPERIMENT, config, torch.nn.Linear(1, 1), 0, {}, {}
     ).configure_optimizers()
     assert type(optimizer).__name__ == kind
     assert optimizer.param_groups[0]["weight_decay"] == 0.25

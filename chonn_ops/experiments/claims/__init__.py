@@ -2,7 +2,8 @@
 
 from chonn_ops.experiments.claims import _fields, _navier_stokes, _order1d, _vision
 from chonn_ops.experiments.claims._claim import (
-    NOT_SUPPORTED,
+    CONTRADICTED,
+    INCONCLUSIVE,
     NOT_TESTED,
     SUPPORTED,
     VERDICTS,
@@ -20,7 +21,8 @@ CLAIMS: tuple[Claim, ...] = (
 
 __all__ = [
     "CLAIMS",
-    "NOT_SUPPORTED",
+    "CONTRADICTED",
+    "INCONCLUSIVE",
     "NOT_TESTED",
     "OBSERVATIONS",
     "SUPPORTED",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from chonn_ops.experiments.comparison import against, lower
+from chonn_ops.experiments.comparison import Estimate, against, gap
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import Statistic
 
 SUPPORTED = "supported"
-NOT_SUPPORTED = "not supported"
-NOT_TESTED = "not tested at this scale"
-VERDICTS = (SUPPORTED, NOT_SUPPORTED, NOT_TESTED)
+CONTRADICTED = "contradicted"
+INCONCLUSIVE = "inconclusive"
+NOT_TESTED = "not tested"
+VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +31,19 @@ class Judgement:
         The numbers, in words.
     compared : tuple of Group
         The models they are of.
+    detectable : float, optional
+        If inconclusive: the smallest relative difference that the seeds would have shown, in every
+        comparison that is open, with a probability of `chonn_ops.experiments.comparison.POWER`.
     """
 
     verdict: str
     evidence: str
     compared: tuple[Group, ...] = ()
+    detectable: float | None = None
+
+    def __str__(self) -> str:
+        """The verdict, with what could have been shown."""
+        return self.verdict + (f" ({self.detectable:.0%})" if self.detectable is not None else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +85,15 @@ class Pair(NamedTuple):
     ours: Statistic
     other: Statistic
 
+    @property
+    def gap(self) -> Estimate:
+        return gap(self.ours, self.other)
+
+    @property
+    def detectable(self) -> float:
+        """Relative to the other number."""
+        return self.gap.detectable / abs(self.other.mean) if self.other.mean else math.inf
+
     def __str__(self) -> str:
         return f"{self.name} {against(self.ours, self.other)}"
 
@@ -88,20 +108,74 @@ def untested(reason: str) -> Judgement:
 
 
 def all_lower(pairs: Iterable[Pair], compared: tuple[Group, ...]) -> Judgement:
-    """Supported if every first number is lower beyond the spread."""
+    """Whether every first number is lower."""
     listed = list(pairs)
     if not listed:
         return untested("no results for it")
-    outcomes = [lower(pair.ours, pair.other) for pair in listed]
     evidence = "; ".join(map(str, listed))
-    if None in outcomes:
-        return Judgement(NOT_TESTED, f"one seed has no spread: {evidence}", compared)
     if len(listed) > 1:
-        evidence = f"{sum(map(bool, outcomes))} of {len(listed)}: {evidence}"
-    return Judgement(SUPPORTED if all(outcomes) else NOT_SUPPORTED, evidence, compared)
+        evidence = f"{sum(bool(pair.gap.above()) for pair in listed)} of {len(listed)}: {evidence}"
+    details = [pair.detectable for pair in listed]
+    return judged([pair.gap for pair in listed], evidence, compared, details)
 
 
-def decided(holds: bool | None, evidence: str, compared: tuple[Group, ...] = ()) -> Judgement:
-    if holds is None:
+def judged(
+    gaps: Sequence[Estimate],
+    evidence: str,
+    compared: tuple[Group, ...] = (),
+    detectable: Sequence[float] | None = None,
+) -> Judgement:
+    """Whether all of some numbers are above zero.
+
+    Supported if each passes its one-sided test, since all of them must; contradicted if any is
+    below zero by a one-sided test at the level divided by how many could be (Bonferroni).
+
+    Parameters
+    ----------
+    gaps : sequence of Estimate
+    evidence, compared
+        Of the judgement.
+    detectable : sequence of float, optional
+        What each could have shown, relative to something; by default those of the numbers.
+    """
+    if any(math.isnan(one.error) for one in gaps):
         return Judgement(NOT_TESTED, f"one seed has no spread: {evidence}", compared)
-    return Judgement(SUPPORTED if holds else NOT_SUPPORTED, evidence, compared)
+    if all(one.above() for one in gaps):
+        return Judgement(SUPPORTED, evidence, compared)
+    if any(one.below(len(gaps)) for one in gaps):
+        return Judgement(CONTRADICTED, evidence, compared)
+    sizes = detectable or [one.detectable for one in gaps]
+    still_open = [
+        size for one, size in zip(gaps, sizes, strict=True) if not one.above() and size < math.inf
+    ]
+    return Judgement(INCONCLUSIVE, evidence, compared, max(still_open, default=None))
+
+
+def mostly(
+    parts: Sequence[Sequence[Pair]], evidence: str, compared: tuple[Group, ...]
+) -> Judgement:
+    """Whether in every part more than half of the first numbers are lower.
+
+    Contradicted if in any part more than half are higher, both by one-sided tests.
+    """
+    gaps = [[pair.gap for pair in part] for part in parts]
+    if any(math.isnan(one.error) for part in gaps for one in part):
+        return Judgement(NOT_TESTED, f"one seed has no spread: {evidence}", compared)
+    if all(sum(bool(one.above()) for one in part) > len(part) / 2 for part in gaps):
+        return Judgement(SUPPORTED, evidence, compared)
+    if any(sum(bool(one.below()) for one in part) > len(part) / 2 for part in gaps):
+        return Judgement(CONTRADICTED, evidence, compared)
+    # What is found in half of a part's comparisons.
+    sizes = [statistics.median(pair.detectable for pair in part) for part in parts]
+    return Judgement(
+        INCONCLUSIVE, evidence, compared, max(filter(math.isfinite, sizes), default=None)
+    )
+
+
+def decided(holds: bool, evidence: str, compared: tuple[Group, ...] = ()) -> Judgement:
+    """What has no spread, such as numbers of parameters."""
+    return Judgement(SUPPORTED if holds else CONTRADICTED, evidence, compared)
+
+
+def diverged(compared: tuple[Group, ...]) -> Judgement:
+    return Judgement(INCONCLUSIVE, "a run diverged", compared)

@@ -13,6 +13,8 @@ from chonn_ops.experiments.claims._claim import (
     Pair,
     all_lower,
     decided,
+    diverged,
+    judged,
     untested,
 )
 from chonn_ops.experiments.comparison import Estimate, average, difference, reduction
@@ -61,7 +63,7 @@ def largest_gains(study: Study, choose: Choose) -> Judgement:
     if ours is None or len(others) < 2:
         return untested("no results for it")
     if any(ours.metric(name).diverged for name in study.metrics()):
-        return decided(False, "a run diverged", (ours, *others))
+        return diverged((ours, *others))
     gains: dict[str, Estimate] = {}
     for name in study.metrics():
         other = stronger(study, name)
@@ -73,9 +75,9 @@ def largest_gains(study: Study, choose: Choose) -> Judgement:
     if not special or not rest:
         return untested("no boundary or frequency metrics")
     gap = difference(average(special), average(rest))
-    holds = gap.positive and average(special).positive
     evidence = "; ".join(f"{metric_label(name)} {gain}" for name, gain in gains.items())
-    return decided(holds, f"below the stronger baseline by {evidence}", (ours, *others))
+    evidence = f"below the stronger baseline by {evidence}; those two less the others {gap}"
+    return judged([gap, average(special)], evidence, (ours, *others))
 
 
 def _learning(group: Group) -> Statistic:

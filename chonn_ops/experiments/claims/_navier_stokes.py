@@ -10,10 +10,10 @@ from chonn_ops.experiments.claims._claim import (
     Judgement,
     Pair,
     all_lower,
-    decided,
+    mostly,
     untested,
 )
-from chonn_ops.experiments.comparison import lower
+from chonn_ops.experiments.comparison import Estimate
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.statistic import Statistic
 
@@ -71,37 +71,33 @@ def _ratio(short: Group, long: Group) -> Statistic:
 def below_mostly(study: Study, ours: bool) -> Judgement:
     """Steps of the rollout at which the error is lower."""
     pairs = _pairs(study, ours)
-    parts, outcomes = [], []
+    parts, texts = [], []
     for history, (first, second) in pairs.items():
-        steps = [
-            lower(a, b) for a, b in zip(first.curve(ROLLOUT), second.curve(ROLLOUT), strict=False)
-        ]
-        if steps:
-            below = sum(map(bool, steps))
-            parts.append(f"{history} to 1: {below} of {len(steps)} steps")
-            outcomes.append(None if None in steps else below > len(steps) / 2)
-    if not outcomes:
+        curves = zip(first.curve(ROLLOUT), second.curve(ROLLOUT), strict=False)
+        if steps := [Pair("", a, b) for a, b in curves]:
+            below, above = (
+                sum(bool(test(step.gap)) for step in steps)
+                for test in (Estimate.above, Estimate.below)
+            )
+            texts.append(
+                f"{history} to 1: below at {below}, above at {above} of {len(steps)} steps"
+            )
+            parts.append(steps)
+    if not parts:
         return untested("no rollout curves")
-    holds = None if None in outcomes else all(outcomes)
-    return decided(holds, "; ".join(parts), _flat(pairs))
+    return mostly(parts, "; ".join(texts), _flat(pairs))
 
 
 def gap_widens(study: Study, ours: bool) -> Judgement:
     """Distance to FNO in the last quarter of the rollout against that in the first."""
     pairs = _pairs(study, ours)
-    parts, outcomes = [], []
+    parts = []
     for history, (first, second) in pairs.items():
         growths = [_growth(group) for group in (first, second)]
-        if not all(growth.values for growth in growths):
-            continue
-        outcomes.append(lower(*growths))
-        pair = Pair(f"{history} to 1:", *growths)
-        parts.append(str(pair))
-    if not outcomes:
-        return untested("no rollout curves")
-    holds = None if None in outcomes else all(outcomes)
-    evidence = "error of the last quarter less that of the first, " + "; ".join(parts)
-    return decided(holds, evidence, _flat(pairs))
+        if all(growth.values for growth in growths):
+            name = f"error of the last quarter less that of the first, {history} to 1:"
+            parts.append(Pair(name, *growths))
+    return all_lower(parts, _flat(pairs)) if parts else untested("no rollout curves")
 
 
 def _growth(group: Group) -> Statistic:

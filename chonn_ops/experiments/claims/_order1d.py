@@ -10,11 +10,20 @@ from chonn_ops.experiments.claims._claim import (
     Judgement,
     Pair,
     all_lower,
-    decided,
+    diverged,
+    judged,
+    mostly,
     unique,
     untested,
 )
-from chonn_ops.experiments.comparison import Estimate, average, difference, lower, reduction
+from chonn_ops.experiments.comparison import (
+    Estimate,
+    average,
+    difference,
+    lower,
+    reduction,
+    share,
+)
 from chonn_ops.experiments.results import Group, Study
 
 DERIVATIVE = "derivative"
@@ -88,10 +97,11 @@ def steadier(study: Study, end: str) -> Judgement:
             return untested("needs every order and every depth from 1 to 4")
         if None in steps:
             return untested("one seed has no spread")
-        shares.append(sum(map(bool, steps)) / len(steps))
+        shares.append(share(sum(map(bool, steps)), len(steps)))
         counts.append(f"{sum(map(bool, steps))} of {len(steps)}")
     evidence = f"steps to the next n that lower the error: order {counts[0]}, depth {counts[1]}"
-    return decided(shares[0] > shares[1], evidence, unique(compared))
+    more = difference(*shares)
+    return judged([more], f"{evidence}; shares differ by {more}", unique(compared))
 
 
 def derivative_lower(study: Study, end: str, equal: bool) -> Judgement:
@@ -118,7 +128,7 @@ def coarse_lower(study: Study, end: str, equal: bool) -> Judgement:
 def gap_grows(study: Study, end: str, equal: bool) -> Judgement:
     pairs = _matched_pairs(study, end, equal)
     if any(a.metric(DERIVATIVE).diverged for a, _ in pairs.values()):
-        return decided(False, "a run diverged", _flat(pairs.values()))
+        return diverged(_flat(pairs.values()))
     gains = {
         n: gain
         for n, (a, b) in pairs.items()
@@ -129,7 +139,7 @@ def gap_grows(study: Study, end: str, equal: bool) -> Judgement:
     growth = difference(gains[4], gains[2])
     evidence = ", ".join(f"T{n} {gain}" for n, gain in gains.items())
     evidence = f"derivative error below depth stacking's: {evidence}; T4 less T2 {growth}"
-    return decided(growth.positive, evidence, _flat(pairs.values()))
+    return judged([growth], evidence, _flat(pairs.values()))
 
 
 def most_in_derivative(study: Study, end: str, equal: bool) -> Judgement:
@@ -138,7 +148,7 @@ def most_in_derivative(study: Study, end: str, equal: bool) -> Judgement:
 
 def _most_in_derivative(study: Study, pairs: list[tuple[Group, Group]]) -> Judgement:
     if any(a.metric(DERIVATIVE).diverged for a, _ in pairs):
-        return decided(False, "a run diverged", _flat(pairs))
+        return diverged(_flat(pairs))
     means: dict[str, Estimate] = {}
     for name in study.metrics():
         gains = [reduction(a.metric(name), b.metric(name)) for a, b in pairs]
@@ -149,13 +159,13 @@ def _most_in_derivative(study: Study, pairs: list[tuple[Group, Group]]) -> Judge
     if DERIVATIVE not in means or not others:
         return untested("no results for it")
     gap = difference(means[DERIVATIVE], average(others))
-    holds = gap.positive and means[DERIVATIVE].positive
     evidence = ", ".join(f"{name} {gain}" for name, gain in means.items())
-    return decided(holds, f"error below depth stacking's: {evidence}", _flat(pairs))
+    evidence = f"error below depth stacking's: {evidence}; derivative less the others {gap}"
+    return judged([gap, means[DERIVATIVE]], evidence, _flat(pairs))
 
 
 def depth_degrades(study: Study, end: str) -> Judgement:
-    found, outcomes, compared = [], [], []
+    pairs, compared = [], []
     for target in (1, *HIGHER):
         groups = _depths(study, target, end)
         if len(groups) < 3:
@@ -164,15 +174,14 @@ def depth_degrades(study: Study, end: str) -> Judgement:
         if not all(error.values for error in errors.values()):
             continue
         deepest = max(errors)
-        best = min(errors, key=lambda n: errors[n].mean)
-        outcomes.append(lower(errors[best], errors[deepest]))
-        found.append(f"T{target} best D{best} {errors[best]}, D{deepest} {errors[deepest]}")
+        best = min((n for n in errors if n != deepest), key=lambda n: errors[n].mean)
+        pairs.append(Pair(f"T{target} D{best}, D{deepest}:", errors[best], errors[deepest]))
         compared += [groups[best], groups[deepest]]
-    if not found:
+    if not pairs:
         return untested("needs at least three depths")
-    holds = None if None in outcomes else sum(map(bool, outcomes)) > len(outcomes) / 2
-    evidence = f"{sum(map(bool, outcomes))} of {len(outcomes)} targets: {'; '.join(found)}"
-    return decided(holds, evidence, unique(compared))
+    lower_ones = sum(bool(pair.gap.above()) for pair in pairs)
+    evidence = f"{lower_ones} of {len(pairs)} targets: {'; '.join(map(str, pairs))}"
+    return mostly([pairs], evidence, unique(compared))
 
 
 def _stacks(study: Study, end: str, blocks: int, depth: int) -> list[tuple[Group, Group]]:
@@ -255,7 +264,7 @@ _DEPTH = (
         "as depth continues to increase",
         SECTION,
         "on more than half of the targets with three depths or more, the deepest stack is above "
-        "the best one",
+        "the best of the others",
         depth_degrades,
     ),
     (

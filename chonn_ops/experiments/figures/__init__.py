@@ -149,7 +149,7 @@ def refuse_foreign(experiment: str, output: Path) -> None:
     _ours.refuse_foreign(output / panel.name for panel in panels(experiment))
 
 
-def draw(experiment: str, results: Path, output: Path) -> list[Path]:
+def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> list[Path]:
     """Draw an experiment's panels.
 
     Parameters
@@ -160,6 +160,8 @@ def draw(experiment: str, results: Path, output: Path) -> list[Path]:
         A scale's folder with result files, or a file written by `summaries.collect`.
     output : Path
         Folder of the pictures, made if needed.
+    mixed : bool
+        As for `read_study`.
 
     Returns
     -------
@@ -169,11 +171,11 @@ def draw(experiment: str, results: Path, output: Path) -> list[Path]:
     Raises
     ------
     FileNotFoundError, ValueError
-        If there are no results, they are damaged, or another experiment's.
+        If there are no results, they are damaged, mixed, or another experiment's.
     FileExistsError
         If a picture would replace another program's file.
     """
-    study = read_study(results)
+    study = read_study(results, mixed)
     if study.experiment != experiment:
         raise ValueError(f"{results}: expected runs of {experiment}, got {study.experiment}")
     return [path for _, path in draw_study(study, output)]

@@ -1,0 +1,380 @@
+"""Results say what they were made of; those of other data, settings or code are not mixed."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import subprocess
+
+import h5py
+import pytest
+import result_files
+import tiny
+import torch
+from running import NAME, job, prepared, read
+from torch import nn
+
+pytest.importorskip("lightning")
+from chonn_ops import cli
+from chonn_ops.experiments import (
+    _environment,
+    _sources,
+    get,
+    provenance,
+    report,
+    runs,
+    scoreboard,
+)
+from chonn_ops.experiments.outcome import table
+from chonn_ops.experiments.results import Run, read_study
+from chonn_ops.experiments.summaries import collect
+from chonn_ops.problems import darcy
+
+COMMIT = "a" * 40, False
+
+
+class Filed(tiny.Tiny):
+    """The tiny experiment with files by name, as the paper's experiments have them."""
+
+    def files(self, config, folder):
+        return (self.path(config, folder),)
+
+
+FILED = Filed()
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Experiments by name without a module, and a commit that does not depend on the checkout."""
+    monkeypatch.setattr(tiny, "EXPERIMENT", FILED)
+    monkeypatch.setattr(_environment, "commit", lambda: COMMIT)
+
+
+@pytest.fixture
+def changed_code(monkeypatch):
+    """Lets the file of the tiny model be another one from now on."""
+
+    def change():
+        monkeypatch.setattr(_sources, "_file_of", lambda _: "another one")
+        monkeypatch.setattr(provenance, "_models", {})
+
+    return change
+
+
+def spoil(path):
+    """Other data of the same shape."""
+    with h5py.File(path, "r+") as file:
+        file["targets"][0] += 1
+
+
+@pytest.mark.usefixtures("known")
+def test_result_says_what_it_was_made_of(tmp_path):
+    work = job(tmp_path)
+    record = runs.execute(work)
+    content = (tmp_path / "data" / "tiny" / "tiny32.hdf5").read_bytes()
+    expected = hashlib.sha256(content).hexdigest()
+    assert record["data"] == {"tiny32.hdf5": {"sha256": expected, "size": len(content)}}
+    assert (record["commit"], record["dirty"]) == COMMIT
+    assert record["model"] == _sources.digest(record["sources"])
+    parts = record["sources"].keys()
+    assert {"tiny.py", "chonn_ops/nn/block.py", "chonn_ops/scan/", "order2 as built"} <= parts
+    assert (record["changes"], record["notes"]) == (["learning_rate"], [])
+    assert provenance.flags([Run.parse(record)]) == {}
+
+
+def test_generated_data_of_a_result_name_their_generator(tmp_path):
+    experiment = get("darcy")
+    config = dataclasses.replace(experiment.scales["smoke"], resolution=16)
+    folder = tmp_path / "darcy"
+    folder.mkdir()
+    experiment.prepare(config, folder, progress=False)
+    (path,) = experiment.files(config, folder)
+
+    class Work:
+        data = folder
+
+    Work.experiment, Work.config = experiment, config
+    (record,) = provenance._files(Work).values()
+    assert record["official"] is False
+    assert (record["generator"], record["generator_version"]) == ("darcy", darcy.GENERATOR_VERSION)
+    assert (record["seed"], record["settings"]["n_samples"]) == (0, 16)
+    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_data_that_are_no_files_have_a_checksum_too(tmp_path):
+    first, other = (runs.execute(job(tmp_path / name, variant="order1")) for name in "ab")
+    assert first["data"].keys() == {"as loaded"}
+    assert first["data"] == other["data"]
+    work = job(tmp_path / "c", variant="order1")
+    spoil(tmp_path / "c" / "data" / "tiny" / "tiny32.hdf5")
+    assert runs.execute(work)["data"] != first["data"]
+
+
+def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
+    def git(*arguments):
+        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        command = ["git", *name, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    module = tmp_path / "chonn_ops" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text("")
+    monkeypatch.setattr(_environment.chonn_ops, "__file__", str(module))
+    asked = _environment.commit.__wrapped__
+    assert asked() == (None, None)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    assert asked() == (git("rev-parse", "HEAD"), False)
+    module.write_text("changed = True")
+    assert asked() == (git("rev-parse", "HEAD"), True)
+
+
+@pytest.mark.usefixtures("known")
+def test_finished_result_of_other_data_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path / "data")
+    command = ["run", NAME, "--scale", "smoke", "--jobs", "1", "--variants", "order2"]
+    assert cli.main(command) == 0
+    before = read(tmp_path / "runs/tiny/smoke/order2-seed0.json")
+    spoil(tmp_path / "data" / "tiny" / "tiny32.hdf5")
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    error = capsys.readouterr().err
+    old = before["data"]["tiny32.hdf5"]["sha256"][:12]
+    assert f"other data or model code (data tiny32.hdf5: SHA-256 {old} there, " in error
+    assert "order2-seed0.json" in error
+    assert error.rstrip().endswith("or take it as it is with --mixed")
+    assert cli.main([*command, "--mixed"]) == 0
+    assert f"finished before (data tiny32.hdf5: SHA-256 {old} there" in capsys.readouterr().out
+    assert read(tmp_path / "runs/tiny/smoke/order2-seed0.json") == before
+
+
+@pytest.mark.usefixtures("known")
+def test_finished_result_of_other_code_is_refused_of_another_commit_flagged(
+    tmp_path, capsys, monkeypatch, changed_code
+):
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path / "data")
+    command = ["run", NAME, "--scale", "smoke", "--jobs", "1"]
+    assert cli.main([*command, "--variants", "order1"]) == 0
+    monkeypatch.setattr(_environment, "commit", lambda: ("b" * 40, True))
+    assert cli.main([*command, "--variants", "order1"]) == 0
+    said = "order1 seed 0: finished before (commit aaaaaaaaaaaa there, bbbbbbbbbbbb-dirty here), "
+    assert said in capsys.readouterr().out
+    changed_code()
+    assert cli.main([*command, "--variants", "order1"]) == 1
+    assert "other data or model code (model code: tiny.py)" in capsys.readouterr().err
+    # The other model's result would be of the changed file: one table has both.
+    assert cli.main([*command, "--variants", "order2"]) == 0
+    error = capsys.readouterr().err
+    assert "no figures: " in error
+    assert "model code tiny.py: " in error
+    assert cli.main([*command, "--mixed"]) == 0
+    out = capsys.readouterr().out
+    assert "mixed: model code tiny.py: order1 seed 0 differ from order2 seed 0" in out
+
+
+def stopped(work, epochs=1):
+    """Leave the checkpoint of a run that was stopped after so many epochs."""
+
+    class Stop(Exception):
+        pass
+
+    done = []
+
+    def stop():
+        done.append(1)
+        if len(done) == epochs + 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        runs.execute(work, on_epoch=stop)
+    assert work.resolve().checkpoint.exists()
+
+
+@pytest.mark.usefixtures("known")
+def test_resuming_at_another_commit_is_said_and_noted(tmp_path, monkeypatch, capsys):
+    work = job(tmp_path, "epochs=3")
+    stopped(work)
+    monkeypatch.setattr(_environment, "commit", lambda: ("b" * 40, False))
+    record = runs.execute(work)
+    (note,) = record["notes"]
+    assert "commit aaaaaaaaaaaa there, bbbbbbbbbbbb here" in note
+    assert note.startswith("resumed after epoch ")
+    assert f"order2 seed 0: {note}" in capsys.readouterr().out
+    assert f"order2: {note}" in table([record])
+
+
+@pytest.mark.usefixtures("known")
+def test_resuming_with_other_code_or_data_is_refused(tmp_path, changed_code):
+    work = job(tmp_path, "epochs=3")
+    stopped(work)
+    checkpoint = work.resolve().checkpoint
+    kept = checkpoint.read_bytes()
+    changed_code()
+    with pytest.raises(ValueError, match=r"model code: tiny\.py\); remove .*last\.ckpt .*--mixed"):
+        runs.execute(work)
+    assert checkpoint.read_bytes() == kept
+    assert not work.resolve().result.exists()
+    spoil(tmp_path / "data" / "tiny" / "tiny32.hdf5")
+    with pytest.raises(ValueError, match=r"data tiny32\.hdf5: SHA-256 \w+ there, \w+ here, model"):
+        runs.execute(work)
+    record = runs.execute(dataclasses.replace(work, mixed=True))
+    assert "model code: tiny.py" in record["notes"][0]
+    assert len(record["curve"]["epoch"]) == 3
+
+
+@pytest.mark.usefixtures("known")
+def test_checkpoint_without_record_is_noted(tmp_path):
+    work = job(tmp_path, "epochs=3")
+    stopped(work)
+    path = work.resolve().checkpoint
+    content = torch.load(path, weights_only=True)
+    for name in ("origin", "notes"):
+        del content["chonn_ops"][name]
+    torch.save(content, path)
+    (note,) = runs.execute(work)["notes"]
+    assert "without a record of data and model code" in note
+
+
+def study(folder, change=None, seeds=3):
+    """Two baselines and a CHONN of some seeds, one result changed by `change`."""
+    made = [
+        result_files.record("darcy", family, {"family": family, "role": role}, 0.1, seed)
+        for family, role in (("unet", "baseline"), ("fno", "baseline"), ("chonn", "paper"))
+        for seed in range(seeds)
+    ]
+    if change:
+        change(made[1])
+    result_files.write(folder, made)
+    return folder / "darcy" / "small"
+
+
+def nested(*path, value):
+    def change(record):
+        for name in path[:-1]:
+            record = record[name]
+        record[path[-1]] = value
+
+    return change
+
+
+CHANGES = {
+    "data": (nested("data", "data.hdf5", "sha256", value="0" * 64), r"data data\.hdf5 \(0000"),
+    "setting": (nested("config", "epochs", value=3), r"setting epochs \(3 / 40\)"),
+    "own setting": (nested("config", "batch_size", value=3), r"setting batch_size of unet \(3 / 8"),
+    "precision": (nested("precision", value="bf16-mixed"), "setting precision"),
+    "code": (nested("sources", "chonn_ops/models/unet.py", value="x"), r"code .*models/unet\.py"),
+    "built": (nested("sources", "unet as built", value="x"), "model code unet as built"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_study_of_different_origin_is_refused(tmp_path, name):
+    change, what = CHANGES[name]
+    folder = study(tmp_path, change)
+    with pytest.raises(ValueError, match=f"small: results of different .*{what}") as caught:
+        read_study(folder)
+    assert ": unet seed 1 differ from " in str(caught.value)
+    assert "--mixed" in str(caught.value)
+    for refused in (
+        lambda: report.write(tmp_path, tmp_path / "r"),
+        lambda: collect(folder, folder),
+    ):
+        with pytest.raises(ValueError, match="results of different data, settings or model code"):
+            refused()
+    assert not (tmp_path / "r").exists()
+    (line,) = read_study(folder, mixed=True).mixed
+    assert "unet seed 1" in line
+
+
+def test_models_may_differ_in_what_they_change_and_are(tmp_path):
+    """Own settings and files of its own belong to a model."""
+    folder = study(tmp_path)
+    sizes = {run.variant: run.config["batch_size"] for run in read_study(folder).runs}
+    assert sizes == {"unet": 8, "fno": 8, "chonn": 4}
+    assert read_study(folder).mixed == ()
+
+
+def test_mixed_report_says_so(tmp_path):
+    study(tmp_path, CHANGES["data"][0])
+    page = report.write(tmp_path, tmp_path / "report", mixed=True)
+    for path in (page, page.with_name("results.md")):
+        assert "Mixed, of different origin: data data.hdf5 (" in path.read_text()
+
+
+def test_result_of_another_commit_is_flagged(tmp_path):
+    folder = study(tmp_path, nested("commit", value="f" * 40))
+    text = scoreboard.results([read_study(folder)])
+    assert "- commit: 0123456789ab (8 runs) / ffffffffffff (1 runs)" in text
+    dirty = study(tmp_path / "dirty", nested("dirty", value=True))
+    text = scoreboard.results([read_study(dirty)])
+    assert "- commit: 0123456789ab (8 runs) / 0123456789ab-dirty (1 runs)" in text
+
+
+def test_old_results_are_marked(tmp_path):
+    def forget(record):
+        for name in ("data", "model", "sources", "dirty", "changes", "notes"):
+            del record[name]
+        record["commit"] += "-dirty"
+
+    folder = study(tmp_path, forget)
+    old = next(run for run in read_study(folder).runs if not run.model)
+    assert (old.commit, old.dirty) == ("0123456789abcdef", True)
+    text = scoreboard.results([read_study(folder)])
+    assert "| unet † |" in text
+    assert "| fno |" in text
+    assert "† no record of data and model code: unet\n" in text
+
+
+def test_compact_file_keeps_the_origin(tmp_path):
+    folder = study(tmp_path)
+    kept = read_study(collect(folder, tmp_path))
+    for before, after in zip(read_study(folder).groups, kept.groups, strict=True):
+        for one, other in zip(before.runs, after.runs, strict=True):
+            for name in ("data", "model", "sources", "dirty", "changes", "notes", "commit"):
+                assert getattr(other, name) == getattr(one, name), name
+    path = tmp_path / "darcy-small.json"
+    content = json.loads(path.read_text())
+    spoilt = copy.deepcopy(content)
+    spoilt["runs"][0]["data"] = {"data.hdf5": {"sha256": "0" * 64}}
+    path.write_text(json.dumps(spoilt))
+    with pytest.raises(ValueError, match=r"data data\.hdf5"):
+        read_study(path)
+
+
+def test_digest_follows_imports_and_the_way_it_is_built():
+    experiment = get("darcy")
+    config = experiment.scales["smoke"]
+    unet, fno = (
+        next(v for v in experiment.variants(config) if v.name == name) for name in ("unet", "fno")
+    )
+    found = _sources.sources(unet.build(config), "unet")
+    assert found == _sources.sources(unet.build(config), "unet")
+    assert {"chonn_ops/models/unet.py", "chonn_ops/nn/block.py", "chonn_ops/network/"} <= set(found)
+    # Not what is beside them: other models, the training, the tables.
+    assert not {"chonn_ops/models/cno.py", "chonn_ops/experiments/training.py"} & set(found)
+    assert "chonn_ops/models/unet.py" not in _sources.sources(fno.build(config), "fno")
+    wider = dataclasses.replace(config, unet_features=3)
+    other = _sources.sources(unet.build(wider), "unet")
+    assert {name for name in found if found[name] != other[name]} == {"unet as built"}
+
+
+def test_digest_of_kernels_and_of_other_packages(monkeypatch):
+    tree = dict(_sources._tree())
+    before = _sources._imported_from("chonn_ops.nn.block")
+    kernel = next(name for name in tree if name.startswith("chonn_ops/scan/csrc/"))
+    for function in (_sources._imported_from, _sources._imports):
+        function.cache_clear()
+    monkeypatch.setattr(_sources, "_tree", lambda: {**tree, kernel: tree[kernel] + b"//"})
+    after = _sources._imported_from("chonn_ops.nn.block")
+    _sources._imported_from.cache_clear()
+    assert {name for name in before if before[name] != after[name]} == {"chonn_ops/scan/"}
+
+    kind = type("Foreign", (nn.Linear,), {"__module__": "numpy.models"})
+    found = _sources.sources(kind(2, 2), "mine")
+    assert found["numpy"] == __import__("numpy").__version__
+    assert found["torch"] == torch.__version__
+    assert "torch" not in _sources.sources(nn.Linear(2, 2), "plain")
