@@ -71,6 +71,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     name = "darcy"
     title = "Darcy flow"
     coordinates = staticmethod(darcy.cell_centres)
+    input: ClassVar[str] = "coefficient"
     nodes: ClassVar[str] = "centres"
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType(
@@ -115,6 +116,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,
+                sizes="smoke",
             ),
             "small": DarcyConfig(
                 n_train=256,
@@ -145,7 +147,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 fno_modes=12,
                 fno_width=8,
             ),
-            "paper": DarcyConfig(),
+            "paper": DarcyConfig(sizes="paper"),
         }
     )
     sources: ClassVar[Mapping[str, str]] = MappingProxyType(

@@ -92,6 +92,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
     name = "poisson"
     title = "Poisson equation"
     coordinates = staticmethod(poisson.nodes)
+    input: ClassVar[str] = "source"
     nodes: ClassVar[str] = "corners"
     units: ClassVar[Units] = Units(0.5, 0.1, 0.5, 0.1)
     metrics: ClassVar[tuple[str, ...]] = (
@@ -128,6 +129,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,
+                sizes="smoke",
             ),
             "small": PoissonConfig(
                 n_train=256,
@@ -159,7 +161,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 fno_modes=12,
                 fno_width=8,
             ),
-            "paper": PoissonConfig(),
+            "paper": PoissonConfig(sizes="paper"),
         }
     )
     sources: ClassVar[Mapping[str, str]] = MappingProxyType(

@@ -49,12 +49,7 @@ class GalerkinAttention(nn.Module):
         if channels % heads:
             raise ValueError(f"channels: expected a multiple of heads={heads}, got {channels}")
         self.heads, d = heads, channels // heads
-        self.projections = nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
-        for projection in self.projections:
-            nn.init.xavier_uniform_(projection.weight, gain=_GAIN)
-            nn.init.zeros_(projection.bias)
-            with torch.no_grad():
-                projection.weight.diagonal().add_(_DIAGONAL)
+        self.projections = nn.ModuleList(_projection(channels) for _ in range(3))
         # Of keys and values, each head its own.
         self.scales = nn.Parameter(torch.ones(2, heads, 1, d))
         self.shifts = nn.Parameter(torch.zeros(2, heads, 1, d))
@@ -75,6 +70,15 @@ class GalerkinAttention(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         """(B, N, C) to (B, heads, N, C / heads)."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+def _projection(channels: int) -> nn.Linear:
+    linear = nn.Linear(channels, channels)
+    nn.init.xavier_uniform_(linear.weight, gain=_GAIN)
+    nn.init.zeros_(linear.bias)
+    with torch.no_grad():
+        linear.weight.diagonal().add_(_DIAGONAL)
+    return linear
 
 
 class _Layer(nn.Module):

@@ -5,6 +5,8 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
+import itertools
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,6 +18,32 @@ from chonn_ops.models._fields import (
     with_coordinates,
 )
 from chonn_ops.nn._checks import check_least
+
+
+class _Level(nn.Module):
+    """What one grid does on the way down: smoothed u and, but on the coarsest, what it leaves."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, smoothings: int, coarsest: bool, axes: int
+    ) -> None:
+        super().__init__()
+
+        def convs(channels: int, features: int, count: int) -> nn.ModuleList:
+            return nn.ModuleList(
+                CONV[axes](channels, features, 3, padding=1, bias=False) for _ in range(count)
+            )
+
+        count = smoothings + coarsest
+        self.smoothers = convs(in_channels, out_channels, count)
+        self.systems = convs(out_channels, in_channels, count - coarsest)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        u, residual = self.smoothers[0](f), f
+        for place, system in enumerate(self.systems):
+            residual = f - system(u)
+            if place + 1 < len(self.smoothers):
+                u = u + self.smoothers[place + 1](residual)
+        return u, residual
 
 
 class VCycle(nn.Module):
@@ -55,19 +83,8 @@ class VCycle(nn.Module):
         conv, transposed = CONV[axes], CONV_TRANSPOSE[axes]
         options = {"kernel_size": 3, "padding": 1, "bias": False}
 
-        def counts(level: int) -> int:
-            return smoothings + (level == levels - 1)
-
-        self.smoothers = nn.ModuleList(
-            nn.ModuleList(conv(in_channels, out_channels, **options) for _ in range(counts(level)))
-            for level in range(levels)
-        )
-        # One before each smoothing but the first, and one before each restriction.
-        self.systems = nn.ModuleList(
-            nn.ModuleList(
-                conv(out_channels, in_channels, **options)
-                for _ in range(counts(level) - (level == levels - 1))
-            )
+        self.levels = nn.ModuleList(
+            _Level(in_channels, out_channels, smoothings, level == levels - 1, axes)
             for level in range(levels)
         )
         self.restrictions = nn.ModuleList(
@@ -82,17 +99,14 @@ class VCycle(nn.Module):
         if smallest < least:
             raise ValueError(
                 f"levels: expected a grid of at least {least} points an axis for "
-                f"{len(self.smoothers)} of them, got {smallest}"
+                f"{len(self.levels)} of them, got {smallest}"
             )
         solutions = []
-        for level, smoothers in enumerate(self.smoothers):
-            systems = self.systems[level]
-            u = smoothers[0](f)
-            for system, smoother in zip(systems, smoothers[1:], strict=False):
-                u = u + smoother(f - system(u))
+        for level, restriction in itertools.zip_longest(self.levels, self.restrictions):
+            u, residual = level(f)
             solutions.append(u)
-            if level < len(self.restrictions):
-                f = self.restrictions[level](f - systems[-1](u))
+            if restriction is not None:
+                f = restriction(residual)
         u = solutions.pop()
         for prolongation in reversed(self.prolongations):
             finer = solutions.pop()
