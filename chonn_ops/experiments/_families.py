@@ -164,7 +164,7 @@ BASELINES: Mapping[str, Family] = {
         0.5,
         {
             "smoke": {"width": 2, "modes": 4},
-            "small": {"width": 9, "modes": 8, "learning_rate": 1e-2},
+            "small": {"width": 8, "modes": 10, "learning_rate": 1e-2},
             "paper": {"width": 32, "modes": 16},
         },
     ),

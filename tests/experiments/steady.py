@@ -9,7 +9,6 @@ from torch import nn
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.runs import execute
 
-
 OWN = ("ffno", "transolver", "galerkin", "mgno")
 
 
