@@ -175,7 +175,7 @@ BASELINES: Mapping[str, Family] = {
         {
             "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
             "small": {
-                "width": 24,
+                "width": 25,
                 "depth": 4,
                 "modes": 12,
                 "padding": 0.125,
