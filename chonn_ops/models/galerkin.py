@@ -15,6 +15,7 @@ from chonn_ops.nn._checks import check_least
 
 # The paper's small initial projections, and the part of the identity in them.
 _GAIN, _DIAGONAL = 1e-2, 1e-2
+_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -113,8 +114,8 @@ class GalerkinTransformer(nn.Module):
 
     Pointwise lifting of field and coordinates, 0 to 1; an encoder of attention layers, on a
     coarser grid if asked; a decoder of spectral convolutions on the field's own grid, the paper's
-    spectral regressor; a pointwise readout. Changes of grid interpolate. Without the paper's
-    dropout and without its boundary values set to zero.
+    spectral regressor; a pointwise readout. The coarser grid has means, and its result is
+    interpolated. Without the paper's dropout and without its boundary values set to zero.
 
     Parameters
     ----------
@@ -175,16 +176,12 @@ class GalerkinTransformer(nn.Module):
         grid = x.shape[2:]
         h = self.lift(with_coordinates(x))
         if self.coarsening > 1:
-            h = self._resize(h, [-(-n // self.coarsening) for n in grid])
+            h = _POOL[self.axes](h, self.coarsening, ceil_mode=True)
         places = coordinates(h).flatten(2).transpose(1, 2)
         points = h.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             points = layer(points, places)
         h = points.transpose(1, 2).reshape(h.shape)
         if self.coarsening > 1:
-            h = self._resize(h, list(grid))
+            h = F.interpolate(h, size=grid, mode=_INTERPOLATION[self.axes])
         return self.head(self.decoder(self.join(with_coordinates(h))))
-
-    def _resize(self, h: Tensor, grid: list[int]) -> Tensor:
-        mode = _INTERPOLATION[self.axes]
-        return F.interpolate(h, size=grid, mode=mode, align_corners=True)

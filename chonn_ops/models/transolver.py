@@ -128,8 +128,8 @@ class Transolver(nn.Module):
         axes: int = 2,
     ) -> None:
         super().__init__()
-        check_least(1, in_channels=in_channels, out_channels=out_channels, depth=depth)
-        check_least(1, expansion=expansion)
+        check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
+        check_least(1, depth=depth, expansion=expansion)
         check_least(0, reference=reference)
         check_axes(axes)
         self.in_channels, self.reference, self.axes = in_channels, reference, axes
