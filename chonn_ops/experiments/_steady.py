@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._families import BUDGETS, BY_HAND
+from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments._steady_variants import ORDERS, RATES, variants
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
@@ -200,20 +201,17 @@ class SteadyExperiment(Experiment[ConfigT]):
         Of the domains whose fields differ much from the square's.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
-    input : str
-        What the input is, see `chonn_ops.experiments._steady_controls.Physics`.
     coordinates : callable
         Of the nodes along an axis, by their number.
-    nodes : str
-        Which these are, see `chonn_ops.NetworkCell`.
+    physics : Physics
+        What a solver knows of the problem, and which nodes these are.
     """
 
     units: ClassVar[Units]
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
     metrics: ClassVar[tuple[str, ...]]
-    input: ClassVar[str]
     coordinates: Callable[[int], np.ndarray]
-    nodes: ClassVar[str]
+    physics: ClassVar[Physics]
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         return variants(self, config)

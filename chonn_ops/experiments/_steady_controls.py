@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _TOLERANCE = 1e-6
 # Relative to the side of the square; what a fitted wall starts from.
 _WALL = 0.01
-# Lowest eigenvalue of the Laplacian on the unit square: makes solutions of about unit size.
-_LAPLACE = 2 * math.pi**2
 
 
 class Physics(NamedTuple):
@@ -41,10 +39,14 @@ class Physics(NamedTuple):
         output is one of u, too.
     nodes : str
         Where points lie, see `chonn_ops.NetworkCell`.
+    strength : float
+        Of an affine function of f, about the f that changes u by a unit of the output over the
+        change of a unit of the input that stands for it: what training starts from.
     """
 
     input: str
     nodes: str
+    strength: float = 1.0
 
 
 class DirectSolve(nn.Module):
@@ -81,7 +83,9 @@ class DirectSolve(nn.Module):
             return self.numbers[0] * self.solve(x, torch.ones_like(x))
         source = (x - units.input_centre) / units.input_spread
         fields = torch.cat((source, torch.ones_like(x)), dim=1)
-        forced, constant = self.solve(torch.ones_like(fields), _LAPLACE * fields).split(1, dim=1)
+        forced, constant = self.solve(
+            torch.ones_like(fields), self.physics.strength * fields
+        ).split(1, dim=1)
         scale, shift, level = self.numbers
         return units.output_centre + units.output_spread * (
             scale * forced + shift * constant + level

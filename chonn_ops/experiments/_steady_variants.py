@@ -68,7 +68,7 @@ class _Variants:
             )
 
     def network(self) -> Variant[Any]:
-        nodes = self.experiment.nodes
+        nodes = self.experiment.physics.nodes
         return self._variant(
             "network",
             "CHONN network",
@@ -157,7 +157,7 @@ class _Variants:
     def _changed_network(
         self, name: str, label: str, build: Callable[[Any, str], nn.Module]
     ) -> Variant[Any]:
-        nodes = self.experiment.nodes
+        nodes = self.experiment.physics.nodes
         return self._variant(
             f"network-{name}",
             f"CHONN network {label}",
@@ -180,10 +180,12 @@ class _Variants:
     ) -> Variant[Any]:
         """A model around the direct solve, which is in the data's own units."""
         experiment = self.experiment
-        physics = controls.Physics(experiment.input, experiment.nodes)
 
         def build(config: SteadyConfig) -> nn.Module:
-            return use(controls.DirectSolve(physics, experiment.units_of(config), fitted), config)
+            return use(
+                controls.DirectSolve(experiment.physics, experiment.units_of(config), fitted),
+                config,
+            )
 
         batch = {"batch_size": self.config.baseline_batch_size, "learning_rate": rate}
         changes = {**batch, **(sizes or {})}

@@ -19,7 +19,7 @@ from chonn_ops.problems._darcy_solver import solve_steady
 CONTROLS = ("network-no-cell", "network-constant", "direct", "direct-fitted", "solve-cnn")
 UNITS = darcy.EXPERIMENT.units
 MEDIUM = controls.Physics("coefficient", "centres")
-SOURCE = controls.Physics("source", "corners")
+SOURCE = controls.Physics("source", "corners", strength=2 * math.pi**2)
 
 
 def medium(n=24, seed=0):
