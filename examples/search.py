@@ -18,15 +18,16 @@ from pathlib import Path
 import torch
 
 from chonn_ops.experiments._families import BUDGETS, CHOSEN
+from chonn_ops.experiments._search_space import LIMITS, SPACE
 from chonn_ops.experiments.schedule import default_workers
-from chonn_ops.experiments.search import LIMITS, SPACE, Search, choose
+from chonn_ops.experiments.search import Search, choose
 
 
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(1)  # as the workers have
     for budget in args.budgets:
-        limit = getattr(args, budget, LIMITS.get(budget, 0)) if budget in LIMITS else 0
+        limit = getattr(args, budget) if budget in LIMITS else 0
         search = Search(
             experiment=args.experiment,
             budget=budget,

@@ -2,9 +2,10 @@
 
 Each family gets the same number of trials, and each trial the same wall-clock seconds of training
 on one thread, as many whole epochs as fit: cheap models train for longer. Trials are random draws
-from `SPACE`, the first one the settings by hand, with rates dealt out evenly. They are scored by the
-validation error after the last epoch at `SEEDS`, which no result has: all at the first seed, the
-best few at the second one, too, and the lowest mean is chosen. Test scores are not looked at.
+from `SPACE`, the first one the settings by hand where these fit, with rates dealt out evenly. They
+are scored by the validation error after the last epoch at `SEEDS`, which no result has: all at the
+first seed, the best few at the second one, too, and the lowest mean is chosen. Test scores are not
+looked at.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ import torch
 from chonn_ops.experiments import cost, get, schedule
 from chonn_ops.experiments._families import BUDGETS
 from chonn_ops.experiments._ours import MARK
+from chonn_ops.experiments._search_space import BATCHES, RATES, SPACE
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.problems._files import whole_file
@@ -35,60 +36,6 @@ LEAST_EPOCHS = 5
 # A baseline has at least so much of a budget of parameters or multiply-adds, or trials would be
 # lost on models that are too small; others may have less.
 LEAST_PART = 1 / 3
-LIMITS = MappingProxyType({"parameters": 75_000, "multiply_adds": 65_000_000})
-RATES = (1e-3, 2.5e-3, 5e-3, 1e-2, 2e-2, 5e-2)
-_BATCHES = (4, 8, 16)
-_WIDTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 48)
-_PADDINGS = (0.0, 0.125, 0.25)
-_NETWORK = MappingProxyType(
-    {"network_width": (16, 20, 24, 32), "network_depth": (1, 2, 3), "networks": (4, 8, 16)}
-)
-SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
-    {
-        "unet": {"unet_features": (2, 3, 4, 5, 6, 8, 10, 12, 16)},
-        "fno": {"fno_modes": (6, 8, 12, 16), "fno_width": _WIDTHS},
-        "cno": {
-            "channel_multiplier": (4, 6, 8, 10, 12, 16, 24),
-            "cno_layers": (2, 3, 4),
-            "n_res": (1, 2),
-            "cno_res_neck": (1, 2, 4),
-            "latent": (4, 8, 16, 32),
-        },
-        "fno-neuralop": {
-            "width": _WIDTHS,
-            "depth": (3, 4, 6),
-            "modes": (8, 12, 16, 24, 32),
-            "padding": _PADDINGS,
-        },
-        "uno": {"width": _WIDTHS, "modes": (6, 8, 10, 12, 16), "padding": _PADDINGS},
-        "ffno": {
-            "width": (8, 12, 16, 20, 24, 32, 48),
-            "depth": (2, 4, 6, 8),
-            "modes": (8, 12, 16, 24),
-            "padding": _PADDINGS,
-            "shared_weights": (False, True),
-        },
-        "transolver": {
-            "width": (16, 24, 32, 48),
-            "depth": (1, 2, 3, 4, 6),
-            "heads": (2, 4, 8),
-            "slices": (8, 16, 32, 64),
-        },
-        "galerkin": {
-            "width": (8, 12, 16, 20, 24, 32, 48),
-            "depth": (1, 2, 3, 4, 6),
-            "heads": (1, 2, 4),
-            "modes": (4, 6, 8, 12),
-            "coarsening": (1, 2, 4),
-        },
-        "mgno": {"width": _WIDTHS, "depth": (2, 3, 4, 5), "levels": (4, 5, 6)},
-        "network": _NETWORK,
-        "network-no-cell": _NETWORK,
-        "network-constant": _NETWORK,
-        "solve-cnn": {"width": (8, 12, 16, 21, 32, 48), "depth": (2, 3, 4, 6)},
-    }
-)
-
 Settings = dict[str, Any]
 
 
@@ -222,7 +169,7 @@ class Search:
         """The settings by hand, then draws, of the sizes that the budget allows."""
         variant = self._variant(family)
         config = dataclasses.replace(self._base(), **variant.changes)
-        fields = {**SPACE[family], "batch_size": _BATCHES}
+        fields = {**SPACE[family], "batch_size": BATCHES}
         by_hand = {name: getattr(config, name) for name in fields}
         if self._fits(family, by_hand):
             yield {"learning_rate": config.learning_rate, **by_hand}
@@ -243,8 +190,12 @@ class Search:
     def _fits(self, family: str, settings: Settings) -> bool:
         """Whether a model can be built and run, and its size is within the budget."""
         config, variant = self._config(family, settings), self._variant(family)
+        if config.batch_size > config.n_train:
+            return False
         try:
-            size = cost.measure(variant.build(config), get(self.experiment).example(config))
+            with torch.device("meta"):  # shapes alone, since most draws do not fit
+                model, example = variant.build(config), get(self.experiment).example(config)
+                size = cost.measure(model, example)
         except ValueError:
             return False
         if self.budget == "seconds":
