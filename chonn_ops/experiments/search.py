@@ -193,9 +193,10 @@ class Search:
         if config.batch_size > config.n_train:
             return False
         try:
-            with torch.device("meta"):  # shapes alone, since most draws do not fit
-                model, example = variant.build(config), get(self.experiment).example(config)
-                size = cost.measure(model, example)
+            # Shapes alone, since most draws do not fit.
+            model = variant.build(config).to("meta")
+            example = get(self.experiment).example(config)
+            size = cost.measure(model, [field.to("meta") for field in example])
         except ValueError:
             return False
         if self.budget == "seconds":

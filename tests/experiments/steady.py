@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -25,6 +26,7 @@ class One(nn.Module):
 
 def check_smoke(experiment, folder):
     """Train every variant at scale smoke; the last record."""
+    pytest.importorskip("neuralop")
     config = experiment.scales["smoke"]
     data = folder / "data"
     experiment.prepare(config, data / experiment.name, progress=False)
@@ -98,6 +100,7 @@ def check_units(experiment, data):
 
 def check_equal_budget(experiment):
     """At the small scale CHONN has no more parameters than any baseline, which are alike."""
+    pytest.importorskip("neuralop")
     config = experiment.scales["small"]
     variants = {variant.name: variant for variant in experiment.variants(config)}
 
