@@ -15,6 +15,8 @@ from chonn_ops.nn._checks import check_least
 
 # The paper's small initial projections, and the part of the identity in them.
 _GAIN, _DIAGONAL = 1e-2, 1e-2
+# Of the norms: keys and values start small.
+_EPSILON = 1e-7
 _POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -60,7 +62,7 @@ class GalerkinAttention(nn.Module):
         """Mix the points of x, (B, N, C), at the coordinates `places`, (B, N, axes)."""
         q, k, v = (self._heads(projection(x)) for projection in self.projections)
         k, v = (
-            F.layer_norm(field, field.shape[-1:]) * scale + shift
+            F.layer_norm(field, field.shape[-1:], eps=_EPSILON) * scale + shift
             for field, scale, shift in zip((k, v), self.scales, self.shifts, strict=True)
         )
         where = places[:, None].expand(-1, self.heads, -1, -1)

@@ -253,7 +253,7 @@ def test_galerkin_attention_is_the_explicit_matrix():
         normed = []
         for which, y in enumerate((k, v)):
             y = (y - y.mean(-1, keepdim=True)) / (
-                y.var(-1, keepdim=True, unbiased=False) + 1e-5
+                y.var(-1, keepdim=True, unbiased=False) + 1e-7
             ).sqrt()
             normed.append(y * attention.scales[which, head] + attention.shifts[which, head])
         q, k, v = (torch.cat((places, y), -1) for y in (q, *normed))
