@@ -143,12 +143,13 @@ class Search:
 
         They depend on the search alone, but for the epochs, which are measured once and kept.
         """
-        rng = np.random.default_rng(
-            zlib.crc32(f"{self.experiment} {self.scale} {self.budget} {family}".encode())
-        )
+        text = f"{self.experiment} {self.scale} {self.budget} {family}"
+        # More trials go on with the same draws.
+        streams = np.random.SeedSequence(zlib.crc32(text.encode())).spawn(2)
+        rng, dealer = (np.random.default_rng(stream) for stream in streams)
         rates: list[float] = []
         while len(rates) < self.trials:
-            rates += [RATES[i] for i in rng.permutation(len(RATES))]
+            rates += [RATES[i] for i in dealer.permutation(len(RATES))]
         found: list[Settings] = []
         for settings in self._candidates(family, rng):
             if len(found) == self.trials:
