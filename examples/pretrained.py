@@ -52,7 +52,7 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value for key, value in state.items()}
     units = get(run["experiment"]).units
-    config, nodes = run["config"], get(run["experiment"]).nodes
+    config, nodes = run["config"], get(run["experiment"]).physics.nodes
     if config["standardize"]:
         weights["lift.weight"][:, 0] /= units.input_spread
         weights["lift.bias"] -= weights["lift.weight"][:, 0] * units.input_centre

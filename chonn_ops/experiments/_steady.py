@@ -5,29 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments import _steady_models as models
-from chonn_ops.experiments._steady_models import OnDomain, Standardized, Units
+from chonn_ops.experiments._families import BUDGETS, BY_HAND
+from chonn_ops.experiments._steady_controls import Physics
+from chonn_ops.experiments._steady_models import Units
+from chonn_ops.experiments._steady_variants import ORDERS, RATES, variants
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
 
-ORDERS = range(5)
-ONE_LAYER = "CHONN mixer of one layer"
-# What the one layer does without its axial lines, silent outside, and its missing norm.
-PROBES = (
-    ("short", "odd walls", {"termination": "short"}),
-    ("open", "even walls", {"termination": "open"}),
-    ("cross", "lines through all rows", {"directions": "cross"}),
-    ("group", "norm", {"norm": "group"}),
-)
-PROBED_ORDERS = (1, 2, 4)
 SCORED_AT_ONCE = 32
 PICTURES = 2
 # Halved four times by the U-Net.
@@ -35,10 +27,15 @@ MULTIPLE = 16
 # Metrics that need whole grids.
 GRID_METRICS = ("boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
 _MIXER = "Ours: the paper has no such model."
+_SIZE = "Ours: each model that has such a size has its own, see `sizes`."
 _RATE = (
     "Not given; CHONN's. At the small scale, as for CHONN, the one of 1e-3 times 1, 2.5, 5, 10, 20 "
     "and 50 with about the lowest validation error at seed 100 (CHONN on Poisson: 100 and 101), "
     "which no result has."
+)
+_FAMILY_SIZES = (
+    *("width", "depth", "heads", "slices", "modes", "levels"),
+    *("coarsening", "padding", "shared_weights"),
 )
 SOURCES = MappingProxyType(
     {
@@ -61,15 +58,14 @@ SOURCES = MappingProxyType(
         "mixer_learning_rate": _RATE,
         "unet_learning_rate": _RATE,
         "fno_learning_rate": _RATE,
+        "sizes": "Ours: the sizes of models that the paper has not, see `SteadyConfig`.",
+        **dict.fromkeys(_FAMILY_SIZES, _SIZE),
         "cno_res_neck": "Not given; the backbone's.",
         "unet_features": "Not given; PDEBench's default.",
         "fno_modes": "Not given; PDEBench's default.",
         "fno_width": "Not given; PDEBench's default.",
     }
 )
-
-
-_RATES = ("network", "cno", "mixer", "unet", "fno")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +107,13 @@ class SteadyConfig(Config):
         Samples of one optimiser step of the baselines.
     cno_layers, cno_res_neck, unet_features, fno_modes, fno_width : int
         Sizes of the baselines; a CNO has the backbone's other sizes.
+    sizes : {"smoke", "small", "paper", "parameters", "multiply_adds", "seconds"}
+        Where the sizes and learning rates of the other baselines and of the controls come from: by
+        hand, or for all models as a search at equal cost chose them within a budget, see
+        `chonn_ops.experiments._families`.
+    width, depth, heads, slices, modes, levels, coarsening, padding, shared_weights
+        Sizes of these, see `chonn_ops.models.ffno.FFNO`, `Transolver`, `GalerkinTransformer` and
+        `MgNO` there; the models set those that they have, and the others are 0.
     """
 
     resolution: int
@@ -144,12 +147,24 @@ class SteadyConfig(Config):
     unet_features: int = 32
     fno_modes: int = 12
     fno_width: int = 20
+    sizes: str = "small"
+    width: int = 0
+    depth: int = 0
+    heads: int = 0
+    slices: int = 0
+    modes: int = 0
+    levels: int = 0
+    coarsening: int = 0
+    padding: float = 0.0
+    shared_weights: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         # The models check their own sizes.
         self._check_least(1, "resolution", "baseline_batch_size", "network_batch_size")
-        self._check_least(0, *(f"{name}_learning_rate" for name in _RATES))
+        self._check_least(0, *(f"{name}_learning_rate" for name in RATES))
+        if self.sizes not in BY_HAND + BUDGETS:
+            raise ValueError(f"sizes: expected one of {BY_HAND + BUDGETS}, got {self.sizes!r}")
         if self.best_order not in ORDERS[1:]:
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
         check_domain(self.domain, self.resolution)
@@ -188,94 +203,18 @@ class SteadyExperiment(Experiment[ConfigT]):
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     coordinates : callable
         Of the nodes along an axis, by their number.
-    nodes : str
-        Which these are, see `chonn_ops.NetworkCell`.
+    physics : Physics
+        What a solver knows of the problem, and which nodes these are.
     """
 
     units: ClassVar[Units]
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
     metrics: ClassVar[tuple[str, ...]]
     coordinates: Callable[[int], np.ndarray]
-    nodes: ClassVar[str]
+    physics: ClassVar[Physics]
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
-        def variant(
-            name: str,
-            label: str,
-            build: Callable[[ConfigT], nn.Module],
-            cost: float,
-            learning_rate: float,
-            **tags: Any,
-        ) -> Variant[ConfigT]:
-            changes: dict[str, Any] = {"learning_rate": learning_rate}
-            if tags["role"] in ("baseline", "network"):
-                changes["batch_size"] = getattr(config, f"{tags['role']}_batch_size")
-
-            def scaled(config: ConfigT) -> nn.Module:
-                model = build(config)
-                if config.domain != SQUARE:
-                    model = OnDomain(model, lambda n: self.mask(config, n))
-                units = self.units_of_domains.get(config.domain, self.units)
-                return Standardized(model, units) if config.standardize else model
-
-            return Variant(name, label, scaled, tags, changes, cost)
-
-        def backbone(order: int) -> Variant[ConfigT]:
-            return variant(
-                f"chonn{order}",
-                f"CHONN, order {order}",
-                lambda c: models.backbone(c, c.n_layers, c.n_res_neck, order),
-                0.9 + 0.06 * order,
-                config.learning_rate if order else config.cno_learning_rate,
-                family="chonn",
-                role="ablation",
-                backbone="cno",
-                order=order,
-            )
-
-        def mixer(kind: str, label: str, depth: int, order: int, **block: Any) -> Variant[ConfigT]:
-            best = (kind, order) == ("mixer", config.best_order)
-            return variant(
-                f"{kind}{order}",
-                f"{label}, order {order}",
-                lambda c: models.mixer(c, depth, order, **block),
-                depth * (0.05 + 0.03 * order),
-                config.mixer_learning_rate,
-                family="chonn",
-                role="best" if best else kind.partition("-")[0],
-                backbone="mixer",
-                order=order,
-                depth=depth,
-                **block,
-            )
-
-        baselines = (
-            ("unet", "U-Net", models.unet, 0.2, config.unet_learning_rate),
-            ("fno", "FNO", models.fno, 0.45, config.fno_learning_rate),
-            ("cno", "CNO", models.cno, 0.95, config.cno_learning_rate),
-        )
-        return (
-            *(variant(*row, family=row[0], role="baseline") for row in baselines),
-            variant(
-                "network",
-                "CHONN network",
-                lambda c: models.network(c, self.nodes),
-                0.9,
-                config.network_learning_rate,
-                family="chonn",
-                role="network",
-                order=1,
-                depth=config.network_depth,
-            ),
-            *(backbone(order) for order in ORDERS),
-            *(mixer("mixer", "CHONN mixer", config.mixer_depth, order) for order in ORDERS[1:]),
-            *(mixer("layer", ONE_LAYER, 1, order) for order in ORDERS[1:]),
-            *(
-                mixer(f"probe-{kind}-", f"{ONE_LAYER}, {label}", 1, order, **block)
-                for kind, label, block in PROBES
-                for order in PROBED_ORDERS
-            ),
-        )
+        return variants(self, config)
 
     def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return self.errors(config, model, batch).mean()
@@ -283,6 +222,10 @@ class SteadyExperiment(Experiment[ConfigT]):
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
         return relative_l1(*self._existing(config, model(source), target))
+
+    def units_of(self, config: ConfigT) -> Units:
+        """Of the fields of a config's domain."""
+        return self.units_of_domains.get(config.domain, self.units)
 
     def mask(self, config: ConfigT, resolution: int) -> Tensor:
         """Which nodes of a grid exist, (R, R) bool."""
@@ -305,7 +248,8 @@ class SteadyExperiment(Experiment[ConfigT]):
         return Evaluation(scores, fields=fields)
 
     def example(self, config: ConfigT) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, 1, config.resolution, config.resolution),)
+        # Not of zeros, which are no medium.
+        return (torch.ones(1, 1, config.resolution, config.resolution),)
 
     def _scores(
         self, config: ConfigT, model: nn.Module, test: TensorDataset, device: torch.device

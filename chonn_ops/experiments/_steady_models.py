@@ -41,12 +41,14 @@ def cno(config: SteadyConfig) -> nn.Module:
     return backbone(config, config.cno_layers, config.cno_res_neck, 0)
 
 
-def network(config: SteadyConfig, nodes: str) -> nn.Module:
+def network(
+    config: SteadyConfig, nodes: str, *, width: int | None = None, selective: bool = True
+) -> nn.Module:
     """Networks as the only coupling between points, on every point of the grid."""
     return CHONNNetwork2d(
-        width=config.network_width,
+        width=config.network_width if width is None else width,
         depth=config.network_depth,
-        ckb=CKBOptions(cell="network", networks=config.networks, nodes=nodes),
+        ckb=CKBOptions(cell="network", networks=config.networks, nodes=nodes, selective=selective),
     )
 
 

@@ -16,6 +16,7 @@ from chonn_ops.experiments._steady import (
     SteadyExperiment,
     pairs,
 )
+from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import darcy
@@ -71,7 +72,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     name = "darcy"
     title = "Darcy flow"
     coordinates = staticmethod(darcy.cell_centres)
-    nodes: ClassVar[str] = "centres"
+    physics: ClassVar[Physics] = Physics("coefficient", "centres")
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType(
         {"l-shape": Units(0.5, 0.45, 0.08, 0.07), "holes": Units(0.5, 0.45, 0.035, 0.035)}
@@ -115,6 +116,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,
+                sizes="smoke",
             ),
             "small": DarcyConfig(
                 n_train=256,
@@ -145,7 +147,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
                 fno_modes=12,
                 fno_width=8,
             ),
-            "paper": DarcyConfig(),
+            "paper": DarcyConfig(sizes="paper"),
         }
     )
     sources: ClassVar[Mapping[str, str]] = MappingProxyType(

@@ -21,6 +21,7 @@ from chonn_ops.experiments._steady import (
     SteadyExperiment,
     pairs,
 )
+from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import poisson
@@ -92,7 +93,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
     name = "poisson"
     title = "Poisson equation"
     coordinates = staticmethod(poisson.nodes)
-    nodes: ClassVar[str] = "corners"
+    physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     units: ClassVar[Units] = Units(0.5, 0.1, 0.5, 0.1)
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
@@ -128,6 +129,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 unet_features=2,
                 fno_modes=4,
                 fno_width=4,
+                sizes="smoke",
             ),
             "small": PoissonConfig(
                 n_train=256,
@@ -159,7 +161,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
                 fno_modes=12,
                 fno_width=8,
             ),
-            "paper": PoissonConfig(),
+            "paper": PoissonConfig(sizes="paper"),
         }
     )
     sources: ClassVar[Mapping[str, str]] = MappingProxyType(

@@ -3,11 +3,14 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.runs import execute
+
+OWN = ("ffno", "transolver", "galerkin", "mgno")
 
 
 class One(nn.Module):
@@ -23,6 +26,7 @@ class One(nn.Module):
 
 def check_smoke(experiment, folder):
     """Train every variant at scale smoke; the last record."""
+    pytest.importorskip("neuralop")
     config = experiment.scales["smoke"]
     data = folder / "data"
     experiment.prepare(config, data / experiment.name, progress=False)
@@ -96,23 +100,29 @@ def check_units(experiment, data):
 
 def check_equal_budget(experiment):
     """At the small scale CHONN has no more parameters than any baseline, which are alike."""
+    pytest.importorskip("neuralop")
     config = experiment.scales["small"]
     variants = {variant.name: variant for variant in experiment.variants(config)}
 
     def size(name):
-        return sum(p.numel() for p in variants[name].build(config).parameters())
+        changed = dataclasses.replace(config, **variants[name].changes)
+        return sum(p.numel() for p in variants[name].build(changed).parameters())
 
-    baselines = [size(name) for name in ("unet", "fno", "cno")]
-    assert max(baselines) < 1.1 * min(baselines)
+    baselines = {v.name: size(v.name) for v in variants.values() if v.tags["role"] == "baseline"}
+    assert {"unet", "fno", "cno", "fno-neuralop", "uno", *OWN} == set(baselines)
+    assert max(baselines.values()) < 1.15 * min(baselines.values())
     for name in ("chonn2", "mixer2"):
-        assert 0.85 * min(baselines) < size(name) <= min(baselines)
-    network = variants.pop("network")
-    samples = {
-        (config.n_train, config.epochs, v.changes.get("batch_size", config.batch_size))
-        for v in variants.values()
-    }
-    assert len(samples) == 1
+        assert 0.85 * min(baselines.values()) < size(name) <= min(baselines.values())
     # The network has smaller batches of the same samples and epochs, and an eighth of the size.
-    assert not {"n_train", "epochs"} & network.changes.keys()
-    variants["network"] = network
-    assert size("network") < min(baselines) / 5
+    networks = [name for name in variants if name.startswith("network")]
+    assert networks == ["network", "network-no-cell", "network-constant"]
+    sizes = [size(name) for name in networks]
+    assert max(sizes) < min(baselines.values()) / 5
+    assert max(sizes) < 1.05 * min(sizes)
+    assert 0.9 * sizes[0] < size("solve-cnn") < 1.05 * sizes[0]
+    batches = {v.changes.get("batch_size", config.batch_size): v.name for v in variants.values()}
+    assert set(batches) == {8, 4}
+    for name, variant in variants.items():
+        assert not {"n_train", "epochs"} & variant.changes.keys()
+        small = variant.changes.get("batch_size", config.batch_size) == 4
+        assert small == (name in networks)

@@ -1,0 +1,211 @@
+"""Controls of the steady problems: what is due to the solver, and what to the cells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops.experiments import _steady_models as models
+from chonn_ops.models import CHONNNetwork2d
+from chonn_ops.models._fields import with_coordinates
+from chonn_ops.models.cascade import count_parameters
+from chonn_ops.network import edge_conductance, kirchhoff_network
+from chonn_ops.network._conductance import end_walls
+from chonn_ops.nn import CKB
+from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._linear import PositionLinear
+from chonn_ops.nn.network_cell import NODES
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments._steady import SteadyConfig
+
+_TOLERANCE = 1e-6
+# Relative to the side of the square; what a fitted wall starts from.
+_WALL = 0.01
+
+
+class Physics(NamedTuple):
+    """Which equation maps inputs to outputs on the unit square, u = 0 at its walls.
+
+    Attributes
+    ----------
+    input : {"coefficient", "source"}
+        Of ``-div(k grad u) = 1`` the k, or of ``-laplace u = f`` an affine function of f; then the
+        output is one of u, too.
+    nodes : str
+        Where points lie, see `chonn_ops.NetworkCell`.
+    strength : float
+        Of an affine function of f, about the f that changes u by a unit of the output over the
+        change of a unit of the input that stands for it: what training starts from.
+    """
+
+    input: str
+    nodes: str
+    strength: float = 1.0
+
+
+class DirectSolve(nn.Module):
+    """Finite volumes on the input's own grid, (B, 1, H, W), in the data's own units.
+
+    What is known is the equation; its few unknown numbers are trained: for a coefficient the size
+    of the source, for a source the three numbers of both affine functions.
+
+    Parameters
+    ----------
+    physics : Physics
+    units : Units
+        Of the fields.
+    fitted : bool
+        Whether what discretisations differ in is trained, too: the distance of the walls behind the
+        ends, and for a coefficient where its mean at a face lies from the harmonic (0, the textbook
+        scheme and where it starts) to the arithmetic one (1).
+    """
+
+    def __init__(self, physics: Physics, units: models.Units, fitted: bool = False) -> None:
+        super().__init__()
+        if physics.input not in ("coefficient", "source"):
+            raise ValueError(f"input: expected 'coefficient' or 'source', got {physics.input!r}")
+        self.physics, self.units = physics, units
+        numbers = (1.0,) if physics.input == "coefficient" else (1.0, 0.0, 0.0)
+        self.numbers = nn.Parameter(torch.tensor(numbers))
+        self.wall = nn.Parameter(torch.tensor(math.log(_WALL))) if fitted else None
+        mean = fitted and physics.input == "coefficient"
+        self.mean = nn.Parameter(torch.tensor(0.1)) if mean else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self.units
+        if self.physics.input == "coefficient":
+            return self.numbers[0] * self.solve(x, torch.ones_like(x))
+        source = (x - units.input_centre) / units.input_spread
+        fields = torch.cat((source, torch.ones_like(x)), dim=1)
+        forced, constant = self.solve(
+            torch.ones_like(fields), self.physics.strength * fields
+        ).split(1, dim=1)
+        scale, shift, level = self.numbers
+        return units.output_centre + units.output_spread * (
+            scale * forced + shift * constant + level
+        )
+
+    def solve(self, k: Tensor, source: Tensor) -> Tensor:
+        """``-div(k grad u) = source``, all (B, C, H, W)."""
+        k, source = k.movedim(1, -1), source.movedim(1, -1)
+        shared = 1 if self.physics.nodes == "corners" else 0
+        steps = [1 / (n - shared) for n in k.shape[1:3]]
+        g = edge_conductance(k, steps)
+        if self.mean is not None:
+            g = tuple(
+                harmonic + self.mean.abs() * (_arithmetic(k, axis, steps) - harmonic)
+                for axis, harmonic in enumerate(g)
+            )
+        margin = None
+        if self.wall is not None:
+            margin = self.wall.exp().expand(2, k.shape[-1])
+        leak = end_walls(k, steps, [True, True], margin, NODES[self.physics.nodes])
+        v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
+        return v.movedim(-1, 1)
+
+
+def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
+    """Edges along one of two axes with the arithmetic mean at the faces; 0 behind the last."""
+    dim, n = axis + 1, k.shape[axis + 1]
+    faces = (k.narrow(dim, 0, n - 1) + k.narrow(dim, 1, n - 1)) / 2
+    padding = [0, 0] * (k.dim() - dim - 1) + [0, 1]
+    return nn.functional.pad(faces, padding) * (steps[1 - axis] / steps[axis])
+
+
+class SolveThenConvolve(nn.Module):
+    """The textbook's `DirectSolve`, corrected by a small convolution network.
+
+    Parameters
+    ----------
+    solve : DirectSolve
+    units : Units
+        In which the network sees input and solution and makes its correction.
+    width, depth : int
+        Channels and layers of 3 x 3 convolutions; at least two layers.
+    """
+
+    def __init__(
+        self, solve: DirectSolve, units: models.Units, width: int = 21, depth: int = 4
+    ) -> None:
+        super().__init__()
+        check_least(1, width=width)
+        check_least(2, depth=depth)
+        self.direct, self.units = solve, units
+        # Input, solution, coordinates.
+        widths = [4, *[width] * (depth - 1), 1]
+        layers: list[nn.Module] = []
+        for channels, features in itertools.pairwise(widths):
+            layers += [nn.Conv2d(channels, features, 3, padding=1), nn.GELU()]
+        self.network = nn.Sequential(*layers[:-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        units, u = self.units, self.direct(x)
+        fields = torch.cat(
+            (
+                (x - units.input_centre) / units.input_spread,
+                (u - units.output_centre) / units.output_spread,
+            ),
+            dim=1,
+        )
+        return u + units.output_spread * self.network(with_coordinates(fields))
+
+
+class NoCell(nn.Module):
+    """In the place of a network cell the map of its source: each point by itself."""
+
+    def __init__(self, dim: int, networks: int) -> None:
+        super().__init__()
+        self.source_proj = PositionLinear(dim, networks)
+        nn.init.normal_(self.source_proj.weight, std=dim**-0.5)
+        nn.init.zeros_(self.source_proj.bias)
+
+    def forward(
+        self,
+        u: Tensor,
+        spacing: list[float] | None = None,  # noqa: ARG002
+        mask: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        return self.source_proj(nn.functional.silu(u))
+
+
+def without_cells(config: SteadyConfig, nodes: str) -> nn.Module:
+    """The network model with its norms, convolutions, gates and residuals, and nothing solved; as
+    wide as gives it the network's parameters."""
+
+    def build(width: int) -> nn.Module:
+        model = models.network(config, nodes, width=width)
+        for block in cast("CHONNNetwork2d", model).blocks:
+            cells = cast("CKB", block).cells
+            for place, cell in enumerate(cells):
+                cells[place] = NoCell(cast("int", cell.dim), cast("int", cell.networks))
+        return model
+
+    return _of_equal_size(build, config, nodes)
+
+
+def constant_conductances(config: SteadyConfig, nodes: str) -> nn.Module:
+    """The network model with conductances and leaks that do not depend on the input; as wide as
+    gives it the network's parameters."""
+    return _of_equal_size(
+        lambda width: models.network(config, nodes, width=width, selective=False), config, nodes
+    )
+
+
+def _of_equal_size(
+    build: Callable[[int], nn.Module], config: SteadyConfig, nodes: str
+) -> nn.Module:
+    """The model of the width from the network's upwards whose parameters are nearest to its."""
+    first = config.network_width
+    with torch.device("meta"):
+        wanted = count_parameters(models.network(config, nodes))
+        sizes = {
+            width: abs(count_parameters(build(width)) - wanted)
+            for width in range(first, first + 2 + first // 4)
+        }
+    return build(min(sizes, key=lambda width: sizes[width]))

@@ -1,0 +1,213 @@
+"""The models of a steady problem as variants: baselines, networks, ladders of orders, controls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from chonn_ops.experiments import _steady_controls as controls
+from chonn_ops.experiments import _steady_models as models
+from chonn_ops.experiments._families import BASELINES, BY_HAND, chosen
+from chonn_ops.experiments._steady_models import OnDomain, Standardized
+from chonn_ops.experiments.base import Variant
+from chonn_ops.problems.domains import SQUARE
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments._steady import SteadyConfig, SteadyExperiment
+
+ORDERS = range(5)
+# Whose learning rate is a field of the config.
+RATES = ("network", "cno", "mixer", "unet", "fno")
+ONE_LAYER = "CHONN mixer of one layer"
+# What the one layer does without its axial lines, silent outside, and its missing norm.
+PROBES = (
+    ("short", "odd walls", {"termination": "short"}),
+    ("open", "even walls", {"termination": "open"}),
+    ("cross", "lines through all rows", {"directions": "cross"}),
+    ("group", "norm", {"norm": "group"}),
+)
+PROBED_ORDERS = (1, 2, 4)
+_SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
+
+
+def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
+    """All models; at a budget of the search, those that it has searched."""
+    made = _Variants(experiment, config)
+    everything = (*made.baselines(), made.network(), *made.ladders(), *made.controls())
+    if config.sizes in BY_HAND:
+        return everything
+    settings = chosen(experiment.name, config)
+    return tuple(
+        dataclasses.replace(variant, changes={**variant.changes, **settings[variant.name]})
+        for variant in everything
+        if variant.name in settings
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variants:
+    experiment: SteadyExperiment[Any]
+    config: SteadyConfig
+
+    def baselines(self) -> Iterator[Variant[Any]]:
+        for name, family in BASELINES.items():
+            settings = family.settings.get(self.config.sizes, {})
+            if name in RATES:
+                settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
+            yield self._variant(
+                name,
+                family.label,
+                family.build,
+                family.cost,
+                {"batch_size": self.config.baseline_batch_size, **settings},
+                family=name,
+                role="baseline",
+            )
+
+    def network(self) -> Variant[Any]:
+        nodes = self.experiment.physics.nodes
+        return self._variant(
+            "network",
+            "CHONN network",
+            lambda c: models.network(c, nodes),
+            0.9,
+            self._of_network(),
+            family="chonn",
+            role="network",
+            order=1,
+            depth=self.config.network_depth,
+        )
+
+    def ladders(self) -> Iterator[Variant[Any]]:
+        """Blocks that differ in their order only, and probes of a single layer."""
+        yield from (self._backbone(order) for order in ORDERS)
+        for order in ORDERS[1:]:
+            yield self._mixer("mixer", "CHONN mixer", self.config.mixer_depth, order)
+        yield from (self._mixer("layer", ONE_LAYER, 1, order) for order in ORDERS[1:])
+        for kind, label, block in PROBES:
+            for order in PROBED_ORDERS:
+                yield self._mixer(f"probe-{kind}-", f"{ONE_LAYER}, {label}", 1, order, **block)
+
+    def controls(self) -> Iterator[Variant[Any]]:
+        """What is due to a solver that knows the equation, and what to the cells."""
+        yield self._changed_network("no-cell", "without cells", controls.without_cells)
+        yield self._changed_network(
+            "constant", "of constant conductances", controls.constant_conductances
+        )
+        if self.config.domain != SQUARE:  # where a solver would have to be told the walls
+            return
+        yield self._solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
+        yield self._solver(
+            "direct-fitted",
+            "Direct solve, walls and faces fitted",
+            0.4,
+            _SOLVER_RATE,
+            lambda solve, _: solve,
+            fitted=True,
+        )
+        yield self._solver(
+            "solve-cnn",
+            "Direct solve and convolutions",
+            0.5,
+            _CORRECTION_RATE,
+            lambda solve, c: controls.SolveThenConvolve(solve, solve.units, c.width, c.depth),
+            {"width": 4 if self.config.sizes == "smoke" else 21, "depth": 4},
+        )
+
+    def _backbone(self, order: int) -> Variant[Any]:
+        config = self.config
+        rate = config.learning_rate if order else config.cno_learning_rate
+        return self._variant(
+            f"chonn{order}",
+            f"CHONN, order {order}",
+            lambda c: models.backbone(c, c.n_layers, c.n_res_neck, order),
+            0.9 + 0.06 * order,
+            {"learning_rate": rate},
+            family="chonn",
+            role="ablation",
+            backbone="cno",
+            order=order,
+        )
+
+    def _mixer(self, kind: str, label: str, depth: int, order: int, **block: Any) -> Variant[Any]:
+        best = (kind, order) == ("mixer", self.config.best_order)
+        return self._variant(
+            f"{kind}{order}",
+            f"{label}, order {order}",
+            lambda c: models.mixer(c, depth, order, **block),
+            depth * (0.05 + 0.03 * order),
+            {"learning_rate": self.config.mixer_learning_rate},
+            family="chonn",
+            role="best" if best else kind.partition("-")[0],
+            backbone="mixer",
+            order=order,
+            depth=depth,
+            **block,
+        )
+
+    def _of_network(self) -> dict[str, Any]:
+        return {
+            "learning_rate": self.config.network_learning_rate,
+            "batch_size": self.config.network_batch_size,
+        }
+
+    def _changed_network(
+        self, name: str, label: str, build: Callable[[Any, str], nn.Module]
+    ) -> Variant[Any]:
+        nodes = self.experiment.physics.nodes
+        return self._variant(
+            f"network-{name}",
+            f"CHONN network {label}",
+            lambda c: build(c, nodes),
+            0.6,
+            self._of_network(),
+            family="chonn",
+            role="control",
+        )
+
+    def _solver(
+        self,
+        name: str,
+        label: str,
+        cost: float,
+        rate: float,
+        use: Callable[[controls.DirectSolve, Any], nn.Module],
+        sizes: Mapping[str, Any] | None = None,
+        fitted: bool = False,
+    ) -> Variant[Any]:
+        """A model around the direct solve, which is in the data's own units."""
+        experiment = self.experiment
+
+        def build(config: SteadyConfig) -> nn.Module:
+            return use(
+                controls.DirectSolve(experiment.physics, experiment.units_of(config), fitted),
+                config,
+            )
+
+        batch = {"batch_size": self.config.baseline_batch_size, "learning_rate": rate}
+        changes = {**batch, **(sizes or {})}
+        return Variant(name, label, build, {"family": "direct", "role": "control"}, changes, cost)
+
+    def _variant(
+        self,
+        name: str,
+        label: str,
+        build: Callable[[Any], nn.Module],
+        cost: float,
+        changes: Mapping[str, Any],
+        **tags: Any,
+    ) -> Variant[Any]:
+        """A network, which is told the domain and sees fields of about unit size."""
+        experiment = self.experiment
+
+        def scaled(config: SteadyConfig) -> nn.Module:
+            model = build(config)
+            if config.domain != SQUARE:
+                model = OnDomain(model, lambda n: experiment.mask(config, n))
+            units = experiment.units_of(config)
+            return Standardized(model, units) if config.standardize else model
+
+        return Variant(name, label, scaled, tags, changes, cost)
