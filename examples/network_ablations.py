@@ -16,6 +16,7 @@ from chonn_ops import (
     NetworkCell,
     kirchhoff_network,
 )
+from chonn_ops.experiments._steady_controls import NoCell
 from chonn_ops.network._conductance import end_walls
 
 UNIT_GATE = 1.2784645427610738  # SiLU of it is 1
@@ -83,30 +84,13 @@ class FewSteps(_Changed):
         return v
 
 
-class NoCell(NetworkCell):
-    """What drives the cell, in its place: pointwise maps, gate and residual stay."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for unused in ("coefficient_proj", "coefficient_bias", "mean_param", "wall_param"):
-            delattr(self, unused)
-
-    def forward(
-        self,
-        u: Tensor,
-        spacing: list[float] | None = None,  # noqa: ARG002
-        mask: Tensor | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        return self.source_proj(torch.nn.functional.silu(u))
-
-
 def network(width: int = 24, depth: int = 2, coordinates: bool = True, **ckb: Any) -> nn.Module:
     """For neuralop's files, whose points lie at i / n."""
     options = CKBOptions(cell="network", nodes="left", **ckb)
     return CHONNNetwork2d(width=width, depth=depth, coordinates=coordinates, ckb=options)
 
 
-def _with_cells(kind: type[NetworkCell], width: int = 24) -> nn.Module:
+def _with_cells(kind: Callable[..., nn.Module], width: int = 24) -> nn.Module:
     model = network(width)
     for block in model.blocks:
         block.cells = nn.ModuleList(
@@ -132,7 +116,7 @@ ABLATIONS: dict[str, Callable[[], nn.Module]] = {
     "lines, not planes": lambda: _with_cells(Lines),
     "12 CG steps": lambda: _with_cells(FewSteps),
     "no gate": _without_gate,
-    "no cell": lambda: _with_cells(NoCell, width=25),
+    "no cell": lambda: _with_cells(lambda dim, networks, **_: NoCell(dim, networks), width=25),
     "no coordinates": lambda: network(coordinates=False),
     "no walls": lambda: network(termination="open"),
     "short walls": lambda: network(termination="short"),

@@ -56,6 +56,6 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
         "network": _NETWORK,
         "network-no-cell": _NETWORK,
         "network-constant": _NETWORK,
-        "solve-cnn": {"width": (8, 12, 16, 21, 32, 48), "depth": (2, 3, 4, 6)},
+        "solve-cnn": {"width": (8, 12, 16, 20, 32, 48), "depth": (2, 3, 4, 6)},
     }
 )

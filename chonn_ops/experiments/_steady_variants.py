@@ -114,7 +114,7 @@ class _Variants:
             0.5,
             _CORRECTION_RATE,
             lambda solve, c: controls.SolveThenConvolve(solve, solve.units, c.width, c.depth),
-            {"width": 4 if self.config.sizes == "smoke" else 21, "depth": 4},
+            {"width": 4 if self.config.sizes == "smoke" else 20, "depth": 4},
         )
 
     def _backbone(self, order: int) -> Variant[Any]:
