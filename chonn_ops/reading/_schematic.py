@@ -27,7 +27,8 @@ def schematic(circuit: Cascade | ResistorNetwork) -> Any:
     Raises
     ------
     ValueError
-        For a circuit that is too large, or a network in space.
+        For a circuit that is too large, a network in space, or edges between nodes that are no
+        neighbours.
     ModuleNotFoundError
         Without schemdraw (``pip install "chonn-ops[circuit]"``).
     """
@@ -81,6 +82,8 @@ def _draw_network(drawing: Any, network: ResistorNetwork) -> None:
     for (p, q), g in zip(network.edges, network.conductance, strict=True):
         if not g:
             continue
+        if np.linalg.norm(np.subtract(places[p], places[q])) > 4:
+            raise ValueError(f"circuit: expected edges between neighbours, got {p} to {q}")
         edge = elm.Resistor().at(places[p]).to(places[q]).label(f"{g:.3g} S")
         drawing.add(edge)
     for (x, y), leak in zip(places, network.leak, strict=True):

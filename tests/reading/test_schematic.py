@@ -38,3 +38,5 @@ def test_too_large():
         schematic(Cascade([RCCell(1.0, 1.0)] * 7))
     with pytest.raises(ValueError, match=r"at most 36 nodes .* got shape \(37,\)"):
         schematic(ladder(1.0, 0.1, 37))
+    with pytest.raises(ValueError, match="edges between neighbours, got 4 to 0"):
+        schematic(ladder(1.0, 0.1, 5, ring=True))
