@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,8 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
     Returns
     -------
     dict
-        Of numbers, words, lists and dicts: `json.dumps` takes it. ``networks`` and ``scans`` have
+        Of numbers, words, lists and dicts: `json.dumps` takes it; null where a number is infinite
+        or NaN. ``networks`` and ``scans`` have
         one dict a call of a cell, in their order, ``blocks`` one a call of a `CKB`:
 
         - Network: name, grid, ends; for each of the m networks quantiles (0, 1/4, 1/2, 3/4, 1) of
@@ -41,8 +43,9 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
           sqrt(k / l) in units of the domain; ``dissipated_power``, of which ``leak_share`` goes to
           ground (walls included), mean over the batch; ``effective_rank`` of the m potential
           fields, 1 (all alike) to m.
-        - Scan: name, positions; quantiles over channels, states and positions of ``time_constant``
-          (in positions, Infinity as null) and ``pole`` (the retention exp(-Delta decay));
+        - Scan: name, positions; quantiles over channels, states and up to 32 positions spread over
+          the batch of ``time_constant`` (in positions) and ``pole``, the retention
+          exp(-Delta decay);
           ``effective_order``: quantiles over channels of the states whose Hankel singular value
           exceeds a thousandth of the largest, coefficients frozen; null where one is unstable.
         - Block: name; ``stage_share``, each stage's part of the sum of their mean squares;
@@ -111,11 +114,15 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
 
 
 def _quantiles(values: Tensor) -> list[float | None]:
-    """Least, quartiles and largest; null where infinite."""
+    """Least, quartiles and largest."""
     ordered = values.detach().double().flatten().sort().values
     last = len(ordered) - 1
     found = [ordered[round(part * last / 4)].item() for part in range(5)]
-    return [value if abs(value) < float("inf") else None for value in found]
+    return [_finite(value) for value in found]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _network(cell: NetworkCell, name: str, u: Tensor, solved: SolvedNetworks) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def _network(cell: NetworkCell, name: str, u: Tensor, solved: SolvedNetworks) ->
                 "source": _quantiles(source[..., c]),
                 "potential": _quantiles(v[..., c]),
                 "length_scale": _quantiles(length[..., c]),
-                "dissipated_power": power[c].item(),
+                "dissipated_power": _finite(power[c].item()),
                 "leak_share": (to_ground[c] / power[c]).item() if power[c] > 0 else None,
             }
         )
@@ -153,9 +160,11 @@ def _network(cell: NetworkCell, name: str, u: Tensor, solved: SolvedNetworks) ->
     }
 
 
-def _effective_rank(fields: Tensor) -> float:
+def _effective_rank(fields: Tensor) -> float | None:
     """exp of the entropy of the normalised singular values of (positions, m), each field scaled to
     its norm. O. Roy, M. Vetterli, "The effective rank", EUSIPCO (2007)."""
+    if not fields.isfinite().all():
+        return None
     norms = fields.norm(dim=0)
     singular = torch.linalg.svdvals((fields / norms)[:, norms > 0])
     part = singular / singular.sum()

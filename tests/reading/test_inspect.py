@@ -54,6 +54,15 @@ def test_power_is_what_the_sources_put_in():
     assert powers == pytest.approx((v * source).sum((0, 1, 2)).tolist())
 
 
+def test_a_diverged_network_is_null():
+    cell = NetworkCell(2, 1)
+    with torch.no_grad():
+        cell.source_proj.bias.fill_(float("nan"))
+    entry = read(cell, torch.randn(1, 4, 4, 2))["networks"][0]
+    json.dumps(entry, allow_nan=False)
+    assert entry["effective_rank"] is entry["networks"][0]["dissipated_power"] is None
+
+
 def test_scan_of_known_rates():
     cell = KirchhoffCell(2, 3).double()
     with torch.no_grad():
