@@ -25,7 +25,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
-from chonn_ops.reading import to_netlist
+from chonn_ops.reading import inspect, to_netlist
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
 
@@ -51,6 +51,7 @@ __all__ = [
     "edge_conductance",
     "grid_nodes",
     "grid_spacing",
+    "inspect",
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",

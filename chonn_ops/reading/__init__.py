@@ -1,5 +1,7 @@
-"""Reading trained circuits: their netlists, schematics and numbers."""
+"""Reading trained circuits: their numbers, their netlists and schematics."""
 
+from chonn_ops.reading._inspect import inspect
 from chonn_ops.reading._netlist import to_netlist
+from chonn_ops.reading._schematic import schematic
 
-__all__ = ["to_netlist"]
+__all__ = ["inspect", "schematic", "to_netlist"]

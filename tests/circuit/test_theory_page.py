@@ -39,10 +39,10 @@ def test_function_and_test_exist(row):
     assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("index", range(2))
+@pytest.mark.parametrize("index", range(3))
 def test_code_runs(index):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {}
     exec(blocks[index], names)
     if index == 0:
@@ -50,5 +50,7 @@ def test_code_runs(index):
         assert names["h"].is_stable
         assert not names["h"].is_passive
         assert (names["cell"].decay, names["cell"].time_constant) == (0.5, 2.0)
-    else:
+    elif index == 1:
         assert names["text"].endswith(".op\n.end\n")
+    else:
+        assert len(names["read"]["networks"]) == 2

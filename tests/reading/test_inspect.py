@@ -1,0 +1,114 @@
+"""The numbers of a model's circuits."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from chonn_ops import CKB, CHONNNetwork2d, CHONNUNet1d, CKBOptions, KirchhoffCell, NetworkCell
+from chonn_ops import inspect as read
+
+
+def test_a_trained_network_model():
+    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    torch.manual_seed(0)
+    x = torch.where(torch.rand(2, 1, 16, 16) > 0.5, 1.0, 0.1)
+    found = json.loads(json.dumps(read(model, x)))
+    assert [entry["grid"] for entry in found["networks"]] == [[16, 16]] * 2
+    assert [len(entry["networks"]) for entry in found["networks"]] == [8, 8]
+    assert all(1 <= entry["effective_rank"] <= 8 for entry in found["networks"])
+    names = [name for name, m in model.named_modules() if isinstance(m, NetworkCell)]
+    assert [entry["name"] for entry in found["networks"]] == names
+    assert found["scans"] == []
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_uniform_network_in_closed_form():
+    """Constant source and open ends: v = s / l everywhere, all power leaks."""
+    cell = NetworkCell(2, 1, ends="open", selective=False, tol=1e-9).double()
+    with torch.no_grad():
+        cell.source_proj.weight.zero_()
+        cell.source_proj.bias.fill_(3.0)
+        k, leak, _ = cell.coefficients(torch.zeros(1, 4, 4, 2, dtype=torch.float64))
+    entry = read(cell, torch.randn(2, 4, 4, 2, dtype=torch.float64))["networks"][0]
+    network = entry["networks"][0]
+    leak, k = leak.flatten()[0].item(), k.flatten()[0].item()
+    assert network["source"] == [3.0] * 5
+    assert network["potential"] == pytest.approx([0.3 / leak] * 5)
+    assert network["length_scale"] == pytest.approx([math.sqrt(k / leak) / 16] * 5)
+    assert network["leak_share"] == pytest.approx(1)
+    # The area is 16 x 16.
+    assert network["dissipated_power"] == pytest.approx(256 * leak * (0.3 / leak) ** 2)
+    assert entry["effective_rank"] == pytest.approx(1)
+
+
+def test_power_is_what_the_sources_put_in():
+    torch.manual_seed(0)
+    cell = NetworkCell(3, 2, ends=("ring", "wall"), tol=1e-10).double()
+    u = torch.randn(1, 6, 5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        v = cell(u)
+        source = cell.coefficients(u)[2] * 0.1 * (16 / 6) * (16 / 5)
+    powers = [n["dissipated_power"] for n in read(cell, u)["networks"][0]["networks"]]
+    assert powers == pytest.approx((v * source).sum((0, 1, 2)).tolist())
+
+
+def test_a_diverged_network_is_null():
+    cell = NetworkCell(2, 1)
+    with torch.no_grad():
+        cell.source_proj.bias.fill_(float("nan"))
+    entry = read(cell, torch.randn(1, 4, 4, 2))["networks"][0]
+    json.dumps(entry, allow_nan=False)
+    assert entry["effective_rank"] is entry["networks"][0]["dissipated_power"] is None
+
+
+def test_scan_of_known_rates():
+    cell = KirchhoffCell(2, 3).double()
+    with torch.no_grad():
+        cell.dt_proj.weight.zero_()
+        cell.dt_proj.bias.fill_(math.log(math.expm1(0.1)))
+        cell.decay_param.copy_(torch.log(torch.tensor([0.5, 1.0, 2.0])))
+    entry = read(cell, torch.randn(1, 20, 2, dtype=torch.float64))["scans"][0]
+    assert entry["positions"] == [20]
+    assert [entry["time_constant"][i] for i in (0, 2, 4)] == pytest.approx([5, 10, 20])
+    assert [entry["pole"][i] for i in (0, 4)] == pytest.approx([math.exp(-0.2), math.exp(-0.05)])
+    assert 2 < entry["effective_order"][0] <= 3
+    with torch.no_grad():
+        cell.decay_param.zero_()  # three equal states are one
+    assert read(cell, torch.randn(1, 20, 2).double())["scans"][0]["effective_order"] == [1.0] * 5
+
+
+def test_unstable_scan_has_no_order():
+    cell = KirchhoffCell(2, 3, constrained=False)
+    with torch.no_grad():
+        cell.decay_param[0, 0] = -0.1
+    entry = read(cell, torch.randn(1, 5, 2))["scans"][0]
+    assert entry["effective_order"] is None
+    assert entry["time_constant"][-1] is None
+    assert entry["pole"][-1] > 1
+
+
+def test_stages_and_gates_of_a_block():
+    torch.manual_seed(0)
+    block = CKB(8, 2, order=3)
+    outputs = []
+    for cell in block.cells:
+        cell.register_forward_hook(lambda _m, _i, out: outputs.append(out.square().mean().item()))
+    found = read(block, torch.randn(2, 8, 6, 6))
+    share = found["blocks"][0]["stage_share"]
+    assert share == pytest.approx([value / sum(outputs) for value in outputs])
+    assert len(found["scans"]) == 3
+    assert 0 <= found["blocks"][0]["gate_closed"] < 1
+    with torch.no_grad():
+        block.in_proj.weight[8:] = 0
+    assert read(block, torch.randn(2, 8, 6, 6))["blocks"][0]["gate_rms"] == 0
+
+
+def test_a_host_model_and_one_without_cells():
+    model = CHONNUNet1d(1, 1, init_features=4, ckb=CKBOptions(order=2)).eval()
+    found = read(model, torch.randn(1, 1, 32))
+    assert len(found["scans"]) == 2 * len(found["blocks"]) > 0
+    json.dumps(found)
+    with pytest.raises(ValueError, match=r"model: expected KirchhoffCells .* got Linear"):
+        read(torch.nn.Linear(2, 2), torch.zeros(1, 2))
