@@ -87,9 +87,9 @@ def test_solves_of_networks_count_their_iterations():
     from chonn_ops import NetworkCell
 
     cell = NetworkCell(6, networks=3)
-    products = 2 * 16 * 16 * 6 * (3 + 6)  # sources; conductivities and leaks
-    field = torch.randn(2, 16, 16, 6, generator=torch.Generator().manual_seed(0))
-    nodes = 2 * 3 * 16 * 16
+    products = 2 * 48 * 48 * 6 * (3 + 6)  # sources; conductivities and leaks
+    field = torch.randn(2, 48, 48, 6, generator=torch.Generator().manual_seed(0))
+    nodes = 2 * 3 * 48 * 48
     solves = []
     for tolerance in (1e-1, 1e-6):
         cell.tol = tolerance
