@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-LIMITS = MappingProxyType({"parameters": 75_000, "multiply_adds": 65_000_000})
+LIMITS = MappingProxyType({"parameters": 75_000, "multiply_adds": 66_000_000})
 RATES = (1e-3, 2.5e-3, 5e-3, 1e-2, 2e-2, 5e-2)
 BATCHES = (4, 8, 16)
 _WIDTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 48)

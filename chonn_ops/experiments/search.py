@@ -154,8 +154,6 @@ class Search:
         for settings in self._candidates(family, rng):
             if len(found) == self.trials:
                 return found
-            if _without_rate(settings) in [_without_rate(other) for other in found]:
-                continue
             epochs = self._epochs(family, settings)
             if epochs >= LEAST_EPOCHS:
                 settings = {"learning_rate": rates[len(found)], **settings, "epochs": epochs}
@@ -174,8 +172,12 @@ class Search:
         by_hand = {name: getattr(config, name) for name in fields}
         if self._fits(family, by_hand):
             yield {"learning_rate": config.learning_rate, **by_hand}
+        seen = [by_hand]
         for _ in range(1000):
             drawn = {name: values[rng.integers(len(values))] for name, values in fields.items()}
+            if drawn in seen:
+                continue
+            seen.append(drawn)
             if self._fits(family, drawn):
                 yield drawn
 

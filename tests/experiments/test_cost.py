@@ -81,3 +81,27 @@ def test_meta_device():
             inputs = [torch.zeros(1, 16, 16, 1), torch.zeros(1, 16, 16, 2)]
         sizes.append(cost.measure(model, inputs))
     assert sizes[0] == sizes[1]
+
+
+def test_solves_of_networks_count_their_iterations():
+    from chonn_ops import NetworkCell
+
+    cell = NetworkCell(6, networks=3)
+    products = 2 * 48 * 48 * 6 * (3 + 6)  # sources; conductivities and leaks
+    field = torch.randn(2, 48, 48, 6, generator=torch.Generator().manual_seed(0))
+    nodes = 2 * 3 * 48 * 48
+    solves = []
+    for tolerance in (1e-1, 1e-6):
+        cell.tol = tolerance
+        solves.append(cost.measure(cell, [field]).multiply_adds - products)
+    # 64 a node to make the grids, then 75 an iteration.
+    iterations = [(solve / nodes - 64) / 75 for solve in solves]
+    assert 1 <= iterations[0] < iterations[1] < 12
+    assert iterations[0] * 6 == pytest.approx(round(iterations[0] * 6))
+    # Without values, as many as is usual.
+    nominal = cost.measure(cell.to("meta"), [field.to("meta")]).multiply_adds - products
+    assert nominal == nodes * (64 + 5 * 75)
+
+
+def test_a_model_that_multiplies_nothing():
+    assert cost.measure(nn.Flatten(), [torch.zeros(2, 3, 4)]) == (0, 0, 0)
