@@ -65,7 +65,7 @@ from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
@@ -75,7 +75,6 @@ COVARIANCES = {"paper": 7**1.5, "fno-code": 2 * 7**3}
 NOISE_RESOLUTION = 256
 # Numbers, as far as memory allows: HDF5 makes a write of its own for every point and frame.
 WRITTEN_TOGETHER = 1 << 24
-MAT_HEADER = b"MATLAB 7.3 MAT-file, written by chonn-ops"
 
 
 def default_name(n_samples: int = N_SAMPLES, n_frames: int = N_FRAMES) -> str:
@@ -202,7 +201,7 @@ def generate(
     together = max(1, WRITTEN_TOGETHER // (n_frames * resolution**2 * batch_size)) * batch_size
 
     with (
-        create_hdf5(path, force, MAT_HEADER.ljust(116) + bytes(8) + b"\x00\x02IM") as data,
+        create_hdf5(path, force, MAT_BLOCK) as data,
         ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
     ):
         with data.writing() as file:

@@ -1,0 +1,221 @@
+"""Where a data file comes from: what the generators here write into theirs, and what any file is.
+
+A generated file has the layout of a published one, and may have its name. What tells them apart
+are attributes of its root:
+
+===================== ==============================================================================
+``generator``         module of `chonn_ops.problems` with the card: "darcy", "poisson", ...
+``generator_version`` int; another one makes other data of the same settings
+``chonn_ops_version`` of the package
+``seed``              int; none in conversions of somebody's data
+``settings``          JSON object of everything else that the data depend on
+``official``          False
+``source``            the same in short, for people
+===================== ==============================================================================
+
+`read` gives them; `identify` reads the whole file, too, for its checksums.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from chonn_ops import __version__
+
+BLOCK = 1 << 20
+# How `source` begins in files from before the other attributes.
+_EARLIER = ("chonn-ops ", "converted from ")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What is known of a data file; None where it is not.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    official : bool or None
+        Whether it is a published file: False for every generated one, True if its checksum is a
+        published one.
+    generator : str or None
+        Of a generated file; "unknown" if an earlier version made it.
+    generator_version, chonn_ops_version, seed, settings, source
+        As in the file.
+    size : int or None
+        Bytes.
+    sha256 : str or None
+        Of the whole file, in hexadecimal; size and this are from `identify` only.
+    """
+
+    name: str
+    official: bool | None = None
+    generator: str | None = None
+    generator_version: int | None = None
+    chonn_ops_version: str | None = None
+    seed: int | None = None
+    settings: "dict[str, Any] | None" = None
+    source: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """What is known, but for the name, as JSON has it."""
+        known = dataclasses.asdict(self)
+        del known["name"]
+        return {name: value for name, value in known.items() if value is not None}
+
+    def __str__(self) -> str:
+        """A line a fact."""
+        lines = [self.name, f"  official: {self._official()}"]
+        if self.generator:
+            version = f", version {self.generator_version}" if self.generator_version else ""
+            package = f", chonn-ops {self.chonn_ops_version}" if self.chonn_ops_version else ""
+            lines.append(f"  generator: {self.generator}{version}{package}")
+        for name in ("seed", "source", "size", "sha256"):
+            if (value := getattr(self, name)) is not None:
+                lines.append(f"  {name}: {f'{value:,} bytes' if name == 'size' else value}")
+        if self.settings is not None:
+            texts = (f"{name} {value}" for name, value in self.settings.items())
+            lines.append(f"  settings: {', '.join(texts)}")
+        return "\n".join(lines)
+
+    def _official(self) -> str:
+        named = self.name in _published()
+        if self.official:
+            return "yes, it has the published checksum"
+        if self.generator:
+            return "no, made by chonn-ops" + (" under an official file's name" if named else "")
+        if self.official is False:
+            return "no, another checksum than the published file of this name"
+        return "unknown, no record in it" + (
+            " and no published checksum of this name known" if named else ""
+        )
+
+
+def stamp(
+    file: h5py.File, generator: str, version: int, seed: "int | None", **settings: Any
+) -> None:
+    """Write into a generated file what made it.
+
+    Parameters
+    ----------
+    file : h5py.File
+        Open for writing.
+    generator, version, seed
+        See the module's table.
+    settings
+        JSON values.
+    """
+    file.attrs["generator"] = generator
+    file.attrs["generator_version"] = version
+    file.attrs["chonn_ops_version"] = __version__
+    if seed is not None:
+        file.attrs["seed"] = seed
+    file.attrs["settings"] = json.dumps(settings)
+    file.attrs["official"] = False
+
+
+def read(path: "str | os.PathLike[str]") -> Origin:
+    """What a file says of itself; quick for files of any size.
+
+    Parameters
+    ----------
+    path : path
+        Data file of any kind.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is a damaged HDF5 file, or its record is.
+    """
+    name = Path(path).name
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    # `is_hdf5` is True for a truncated file, too.
+    if not h5py.is_hdf5(path):
+        return Origin(name)
+    try:
+        with h5py.File(path, "r") as file:
+            found = {key: _plain(value) for key, value in file.attrs.items()}
+        if "generator" not in found:
+            source = found.get("source")
+            if isinstance(source, str) and source.startswith(_EARLIER):
+                return Origin(name, False, "unknown", source=source)
+            return Origin(name)
+        return Origin(
+            name,
+            False,
+            found["generator"],
+            found["generator_version"],
+            found["chonn_ops_version"],
+            found.get("seed"),
+            json.loads(found["settings"]),
+            found.get("source"),
+        )
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(f"{path}: damaged, or its record of origin is ({error})") from error
+
+
+def identify(path: "str | os.PathLike[str]") -> Origin:
+    """`read`, with size and checksums of the whole file: which data these are, surely.
+
+    A file is read once in a process, as long as it stays as it is.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As `read`.
+    """
+    origin = read(path)
+    state = os.stat(path)
+    version = state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+    checksum = functools.partial(_checksum, os.path.abspath(path), version)
+    origin = dataclasses.replace(origin, size=state.st_size, sha256=checksum("sha256"))
+    if origin.generator:
+        return origin
+    published = _published()
+    if checksum("md5") in published.values():
+        return dataclasses.replace(origin, official=True)
+    # Of a published file without a known checksum nobody can tell.
+    known = published.get(origin.name) is not None
+    return dataclasses.replace(origin, official=False if known else None)
+
+
+@functools.lru_cache
+def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _published() -> "dict[str, str | None]":
+    """MD5 of the published files by name, None where none is known."""
+    from chonn_ops.problems import darcy, navier_stokes, poisson, shallow_water
+
+    unknown = (poisson.file_name("IN"), poisson.file_name("OUT"), navier_stokes.OFFICIAL_NAME)
+    return {
+        **dict.fromkeys(unknown),
+        **{
+            problem.OFFICIAL_NAME: problem.OFFICIAL_HASH.removeprefix("md5:")
+            for problem in (darcy, shallow_water)
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number or text of an attribute."""
+    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+        return value.item()
+    return value
