@@ -84,7 +84,7 @@ def whole_file(path: Path, force: bool) -> Iterator[Path]:
     staged = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with open(staged, "xb") as mark:
-            lock(mark.fileno())
+            _lock(mark.fileno())
             if fcntl is None:
                 # Windows does not rename an open file.
                 mark.close()
@@ -110,7 +110,7 @@ def clear_remains(path: Path) -> None:
                 _remove_unlocked(found)
 
 
-def lock(descriptor: int) -> bool:
+def _lock(descriptor: int) -> bool:
     """Whether this process could take the file's lock; it goes with the process."""
     if fcntl is None:
         return False
@@ -138,7 +138,7 @@ def _remove_unlocked(path: Path) -> None:
     # Its process may run where its number says nothing here: in another container.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and lock(descriptor):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
             path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)

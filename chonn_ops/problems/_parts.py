@@ -13,8 +13,9 @@ from chonn_ops.problems import _files
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 
-Arrays = dict[str, np.ndarray]
-RECORD, PARTS = "settings.json", "*.npz"
+# By name, (M, ...) for M samples.
+Arrays = dict[str, Any]
+RECORD, PARTS, REMAINS = "settings.json", "*.npz", ".*.npz.*.tmp"
 
 
 def parts_folder(path: Path) -> Path:
@@ -105,8 +106,7 @@ def _claimed(folder: Path, record: dict[str, Any], force: bool) -> Iterator[None
     emptied = False
     try:
         with open(mark, "r+") as file:
-            if _files.fcntl is not None and not _files.lock(file.fileno()):
-                raise FileExistsError(f"another process computes the samples in {folder}")
+            _lock(file.fileno(), folder)
             earlier = file.read()
             if earlier != text:
                 if any(folder.glob(PARTS)) and not force:
@@ -129,6 +129,21 @@ def _claimed(folder: Path, record: dict[str, Any], force: bool) -> Iterator[None
             # What is somebody else's stays.
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Keep other processes out of a folder, and clear what killed ones have left in it."""
+    if _files.fcntl is None:
+        return
+    try:
+        _files.fcntl.flock(descriptor, _files.fcntl.LOCK_EX | _files.fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileExistsError(f"another process computes the samples in {folder}") from None
+    except OSError:
+        # A file system without locks.
+        return
+    for remains in folder.glob(REMAINS):
+        remains.unlink()
 
 
 def _remove_parts(folder: Path) -> None:

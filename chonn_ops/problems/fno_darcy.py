@@ -60,7 +60,7 @@ from chonn_ops.problems.origin import stamp
 
 RESOLUTION, SUBSAMPLED = 421, 85
 N_TRAIN, N_TEST = 1000, 200
-SPLITS = ("train", "test")
+SPLITS: tuple[str, ...] = ("train", "test")
 A_LOW, A_HIGH = 3.0, 12.0
 N_MODES = 421
 SAMPLES_PER_PART = 4
@@ -161,12 +161,12 @@ def generate(
         ("seed", seed, 0),
         ("workers", workers, 1),
     )
-    sizes = dict(zip(SPLITS, (n_train, n_test), strict=True))
+    sizes: dict[str, int] = {"train": n_train, "test": n_test}
     paths = {split: Path(folder) / file_name(split, n, resolution) for split, n in sizes.items()}
-    missing = SPLITS
+    missing = list(SPLITS)
     if not force:
-        missing = [s for s in SPLITS if not is_written(paths[s], s, resolution, seed)] or SPLITS
-    for split in missing:
+        missing = [s for s in SPLITS if not is_written(paths[s], s, resolution, seed)]
+    for split in missing or SPLITS:
         refuse_existing(paths[split], force)
     for split in missing:
         _write(paths[split], split, sizes[split], resolution, seed, workers, force, progress)

@@ -37,6 +37,7 @@ import math
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -109,19 +110,18 @@ def solve(k: np.ndarray, f: "np.ndarray | float" = 1.0) -> tuple[np.ndarray, flo
         If the matrix is singular.
     """
     matrix = helmholtz_matrix(k)
+    # SciPy's annotations are narrower than what it takes.
+    linalg: Any = scipy.sparse.linalg
     try:
-        factors = scipy.sparse.linalg.splu(matrix)
+        factors = linalg.splu(matrix)
     except RuntimeError as error:
         raise ValueError(
-            f"expected a k away from resonance, got a matrix that is {error}"
+            f"expected k away from resonance, got a singular matrix: {error}"
         ) from error
-    size = k.size
-    inverse = scipy.sparse.linalg.LinearOperator((size, size), factors.solve, dtype=float)
-    # The eigenvalue of largest magnitude of the inverse, from a fixed vector: the same every time.
-    start = np.random.default_rng(0).standard_normal(size)
-    largest = scipy.sparse.linalg.eigsh(
-        inverse, k=1, which="LM", v0=start, tol=1e-6, return_eigenvectors=False
-    )
+    inverse = linalg.LinearOperator(matrix.shape, factors.solve, dtype=float)
+    # Of the inverse, the eigenvalue of largest magnitude, from a fixed vector: always the same.
+    start = np.random.default_rng(0).standard_normal(k.size)
+    largest = linalg.eigsh(inverse, 1, which="LM", v0=start, tol=1e-6, return_eigenvectors=False)
     u = factors.solve(np.broadcast_to(f, k.shape).ravel()).reshape(k.shape)
     return u, float(1 / abs(largest[0]))
 
