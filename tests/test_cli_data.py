@@ -82,6 +82,49 @@ def test_generate_navier_stokes(folder, capsys):
     assert "chonn: error: device 'nowhere' cannot compute" in capsys.readouterr().err
 
 
+def test_generate_fno_darcy(folder, capsys):
+    command = ["data", "generate", "fno_darcy", "--n", "2", "--n-test", "1", "--resolution", "9"]
+    assert cli.main([*command, "--workers", "1", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote piececonst_r9_N2_smooth1.mat: 2 samples",
+        "wrote piececonst_r9_N1_smooth2.mat: 1 samples",
+    ]
+    with h5py.File(folder / "piececonst_r9_N2_smooth1.mat") as file:
+        assert file["sol"].shape == (9, 9, 2)
+        assert file.attrs["seed"] == 3
+    (folder / "piececonst_r9_N1_smooth2.mat").unlink()
+    assert cli.main([*command, "--workers", "1", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.count("is there already") == 1
+
+
+def test_generate_darcy3d(folder, capsys):
+    command = ["data", "generate", "darcy3d", "--n", "2", "--resolution", "4", "--workers", "1"]
+    assert cli.main([*command, "--coefficient", "log-normal", "--contrast", "100"]) == 0
+    name = "3D_DarcyFlow_log-normal_contrast100_r4.hdf5"
+    assert capsys.readouterr().out == f"wrote {name}: 2 samples\n"
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert cli.main([*command, "--contrast", "0.5"]) == 1
+    assert "chonn: error: contrast must be 1 to 1e+06, got 0.5" in capsys.readouterr().err
+
+
+def test_generate_helmholtz(folder, capsys):
+    command = ["data", "generate", "helmholtz", "--n", "1", "--resolution", "20", "--workers", "1"]
+    assert cli.main([*command, "--wavenumber", "8", "--ratio", "1.25"]) == 0
+    assert capsys.readouterr().out == "wrote 2D_Helmholtz_k8_ratio1.25_r20.hdf5: 1 samples\n"
+    assert cli.main([*command, "--wavenumber", "4"]) == 1
+    assert "above sqrt(2) pi = 4.44288" in capsys.readouterr().err
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_generate_darcy_of_high_contrast(folder, capsys):
+    command = ["data", "generate", "darcy", "--n", "2", "--resolution", "8", "--workers", "1"]
+    assert cli.main([*command, "--contrast", "1000"]) == 0
+    name = "2D_DarcyFlow_beta1.0_Train_contrast1000.hdf5"
+    assert capsys.readouterr().out == f"wrote {name}: 2 samples\n"
+    with h5py.File(folder / name) as file:
+        assert file["nu"][...].min() == pytest.approx(1e-3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -90,6 +133,9 @@ def test_generate_navier_stokes(folder, capsys):
         (["navier_stokes", "--step", "0"], "must be positive and finite, got 0"),
         (["navier_stokes", "--field", "x"], "argument --field: invalid choice: 'x'"),
         (["shallow_water", "--workers", "0"], "must be at least 1, got 0"),
+        (["fno_darcy", "--resolution", "2"], "must be at least 3, got 2"),
+        (["darcy3d", "--coefficient", "x"], "argument --coefficient: invalid choice: 'x'"),
+        (["helmholtz", "--ratio", "0"], "must be positive and finite, got 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -146,7 +192,8 @@ def test_help_needs_no_extra(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     for name in [n for n in sys.modules if n.startswith("chonn_ops.problems")]:
         monkeypatch.delitem(sys.modules, name)
-    for problem in ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"):
+    problems = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
+    for problem in (*problems, "fno_darcy", "darcy3d", "helmholtz"):
         with pytest.raises(SystemExit) as stop:
             cli.main(["data", "generate", problem, "--help"])
         assert stop.value.code == 0

@@ -1,12 +1,11 @@
 """Steady Darcy flow on PDEBench's grid: 5-point finite volumes and a direct sparse solve."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
-
-NU_LOW, NU_HIGH = 0.1, 1.0
 
 
 def darcy_matrix(
@@ -62,6 +61,71 @@ def darcy_matrix(
     return scipy.sparse.csc_matrix(matrix[kept][:, kept])
 
 
+def conductance_matrix(faces: Sequence[np.ndarray]) -> scipy.sparse.csc_matrix:
+    """Kirchhoff's law on a box of nodes, with u = 0 beyond its outer faces.
+
+    Parameters
+    ----------
+    faces : sequence of ndarray
+        Conductances of the faces across every axis: those across axis d have one more along it than
+        there are nodes, the first and the last lead outside.
+
+    Returns
+    -------
+    csc_matrix
+        (M, M) for M nodes in the order of their memory, symmetric.
+    """
+    shape = tuple(length - (axis == 0) for axis, length in enumerate(faces[0].shape))
+    number = np.arange(np.prod(shape)).reshape(shape)
+    diagonal = np.zeros(shape)
+    rows, columns, entries = [number.ravel()], [number.ravel()], [diagonal.ravel()]
+    for axis, across in enumerate(faces):
+        across = np.moveaxis(across, axis, 0)
+        along = np.moveaxis(number, axis, 0)
+        np.moveaxis(diagonal, axis, 0)[...] += across[1:] + across[:-1]
+        low, high, inner = along[:-1].ravel(), along[1:].ravel(), -across[1:-1].ravel()
+        rows += [low, high]
+        columns += [high, low]
+        entries += [inner, inner]
+    entries = np.concatenate(entries)
+    matrix = scipy.sparse.coo_matrix((entries, (np.concatenate(rows), np.concatenate(columns))))
+    return scipy.sparse.csc_matrix(matrix)
+
+
+def cell_faces(nu: np.ndarray) -> list[np.ndarray]:
+    """Faces of the cells of the unit box for `conductance_matrix`, walls with u = 0 around it.
+
+    Parameters
+    ----------
+    nu : ndarray
+        (R,) * d, positive.
+
+    Returns
+    -------
+    list of ndarray
+        Arithmetic means of two cells, over the spacing squared; at the walls, half a cell from a
+        centre, twice the cell's own.
+    """
+    faces = []
+    for axis in range(nu.ndim):
+        across = np.moveaxis(nu, axis, 0)
+        inner = 0.5 * (across[1:] + across[:-1])
+        both = np.concatenate([2 * across[:1], inner, 2 * across[-1:]])
+        faces.append(np.moveaxis(both, 0, axis) * len(nu) ** 2)
+    return faces
+
+
+def factorise(matrix: scipy.sparse.csc_matrix) -> "scipy.sparse.linalg.SuperLU":
+    """LU factors of a symmetric positive definite matrix."""
+    # It needs no pivoting, which leaves less fill-in.
+    return scipy.sparse.linalg.splu(
+        matrix,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+
+
 def solve_steady(
     nu: np.ndarray,
     forcing: "np.ndarray | float",
@@ -82,13 +146,7 @@ def solve_steady(
     ndarray
         (R, R), float64; 0 where no cell exists.
     """
-    # A symmetric positive definite matrix needs no pivoting, which leaves less fill-in.
-    factors = scipy.sparse.linalg.splu(
-        darcy_matrix(nu, exists, margin),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
+    factors = factorise(darcy_matrix(nu, exists, margin))
     forcing = np.broadcast_to(forcing, nu.shape)
     if exists is None:
         return factors.solve(forcing.ravel()).reshape(nu.shape)
@@ -98,17 +156,17 @@ def solve_steady(
 
 
 def solve_samples(
-    is_high: np.ndarray,
+    nu: np.ndarray,
     beta: float,
     exists: "np.ndarray | None" = None,
     margin: "float | None" = None,
 ) -> np.ndarray:
-    """Solve several two-phase samples: the work of one task.
+    """Solve several samples: the work of one task.
 
     Parameters
     ----------
-    is_high : ndarray
-        (M, R, R) bool: nu is 1 where true and 0.1 elsewhere.
+    nu : ndarray
+        (M, R, R), positive where a cell exists.
     beta : float
         Constant forcing.
     exists, margin
@@ -119,7 +177,6 @@ def solve_samples(
     ndarray
         (M, R, R), float32; 0 where no cell exists.
     """
-    nu = np.where(is_high, NU_HIGH, NU_LOW)
     return np.stack([solve_steady(sample, beta, exists, margin) for sample in nu]).astype(
         np.float32
     )

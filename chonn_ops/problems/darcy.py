@@ -12,7 +12,10 @@ Boundary   ``u = 0`` in the ghost cells, that is at ``-1/(2R)`` and ``1 + 1/(2R)
            with the 1/128 of R = 64 its solutions and those of R = 256 differ by 1.5%
 Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its mean over all
            cells of a batch of 200 samples, else 0.1; centres ``c_j ~ U(0, 1)^2``, squared widths
-           ``s_j ~ U(0, 1/2]``
+           ``s_j ~ U(0, 1/2]``. Ours: with `contrast` c, 1 / c instead of 0.1; with the coefficient
+           "log-normal" ``nu = exp(s g)``, g a sample of ``N(0, (-laplace + 9)^-2)`` with zero
+           Neumann conditions and no mean, of 64 x 64 modes, s such that c = 10 by default lies
+           between the values two standard deviations above and below the median
 Parameters ``beta = 1``, R = 128. The official file has 10,000 samples; the CHONN paper uses 800
            to train, 100 to validate and 100 to test. ``u`` is proportional to ``beta``
 Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, direct sparse solve
@@ -20,7 +23,8 @@ Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, di
 Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSequence(seed)``. A whole
            batch is drawn even if fewer are asked for, so sample i is the same for every number of
            samples and of workers. Centres and widths do not depend on R: the same seed gives the
-           same samples on another grid
+           same samples on another grid; nor do the modes of log-normal fields. A seed's phases are
+           the same for every contrast, its log-normal fields each other's powers
 Cost       about 0.035 s a sample and core at 128 x 128
 Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
            float32, attribute ``beta``; ours also has the attributes of
@@ -52,9 +56,10 @@ import numpy as np
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._darcy_solver import NU_HIGH, NU_LOW, solve_samples
+from chonn_ops.problems._darcy_solver import solve_samples
 from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
 from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
 from chonn_ops.problems.hdf5 import create_darcy_file, dataset, write_mask
@@ -68,12 +73,22 @@ GENERATOR_VERSION = 1
 
 BATCH = 200
 N_GAUSSIANS = 5
+N_MODES = 64
 SAMPLES_PER_TASK = 8
+CONTRAST = 10.0
 
 
-def default_name(beta: float, domain: str = SQUARE) -> str:
-    """PDEBench's file name for a forcing, with the domain if that is not the square."""
-    return f"2D_DarcyFlow_beta{float(beta)}_Train{suffix(domain)}.hdf5"
+def default_name(
+    beta: float,
+    domain: str = SQUARE,
+    coefficient: str = TWO_PHASE,
+    contrast: float = CONTRAST,
+) -> str:
+    """PDEBench's file name for a forcing, with whatever is not PDEBench's."""
+    kind = "" if coefficient == TWO_PHASE else f"_{coefficient}"
+    if contrast != CONTRAST:
+        kind += f"_contrast{float(contrast):g}"
+    return f"2D_DarcyFlow_beta{float(beta)}_Train{suffix(domain)}{kind}.hdf5"
 
 
 def cell_centres(resolution: int) -> np.ndarray:
@@ -120,6 +135,8 @@ def generate(
     domain: str = SQUARE,
     margin: "float | None" = None,
     first: int = 0,
+    coefficient: str = TWO_PHASE,
+    contrast: float = CONTRAST,
 ) -> None:
     """Generate a Darcy data set in PDEBench's layout.
 
@@ -132,8 +149,8 @@ def generate(
     beta : float
         Forcing, positive.
     seed : int
-        The data depend on it, `resolution`, `beta`, `domain`, `margin` and `first`, not on
-        `workers`.
+        The data depend on it, `resolution`, `beta`, `domain`, `margin`, `first`, `coefficient` and
+        `contrast`, not on `workers`.
     workers : int
         Processes. With more than one, a script that calls this needs the usual
         ``if __name__ == "__main__"`` guard.
@@ -149,6 +166,11 @@ def generate(
         between conducts as the cell beside it, without forcing.
     first : int
         Number of the first sample, of those that the seed gives.
+    coefficient : {"two-phase", "log-normal"}
+        See the card.
+    contrast : float
+        1 to 10^6: of the phases, or of the values two standard deviations above and below the
+        median.
 
     Raises
     ------
@@ -165,6 +187,7 @@ def generate(
         ("first", first, 0),
     )
     check_domain(domain, resolution)
+    check_medium(coefficient, contrast)
     if not 0 < beta < float("inf"):
         raise ValueError(f"beta must be positive and finite, got {beta}")
     if margin is not None and not 0 <= margin < float("inf"):
@@ -184,7 +207,7 @@ def generate(
         contextlib.closing(
             ordered_map(
                 solve,
-                _tasks(samples, resolution, seed),
+                _tasks(samples, resolution, seed, coefficient, contrast),
                 min(workers, -(-n_samples // SAMPLES_PER_TASK)),
             )
         ) as solved,
@@ -201,15 +224,16 @@ def generate(
                 domain=domain,
                 margin=margin,
                 first=first,
+                coefficient=coefficient,
+                contrast=contrast,
             )
             if exists is not None:
                 write_mask(file, domain, exists)
             if margin is not None:
                 file.attrs["margin"] = float(margin)
         start = 0
-        for is_high, u in solved:
+        for nu, u in solved:
             rows = slice(start, start + len(u))
-            nu = np.where(is_high, NU_HIGH, NU_LOW)
             with data.writing() as file:
                 dataset(file, "nu")[rows] = nu if exists is None else np.where(exists, nu, 0)
                 dataset(file, "tensor")[rows, 0] = u
@@ -248,23 +272,30 @@ def fetch(
     return download(OFFICIAL_URL, OFFICIAL_HASH, Path(output), force, progress)
 
 
-def _tasks(samples: range, resolution: int, seed: int) -> Iterator[np.ndarray]:
+def _tasks(
+    samples: range, resolution: int, seed: int, coefficient: str, contrast: float
+) -> Iterator[np.ndarray]:
     n_batches = -(-samples.stop // BATCH)
     for index, child in enumerate(np.random.SeedSequence(seed).spawn(n_batches)):
         start = index * BATCH
         if start + BATCH <= samples.start:
             continue
-        drawn = draw_batch(child, resolution)
-        wanted = drawn[max(samples.start - start, 0) : samples.stop - start]
+        rows = slice(max(samples.start - start, 0), samples.stop - start)
+        if coefficient == TWO_PHASE:
+            wanted = np.where(draw_batch(child, resolution)[rows], 1.0, 1 / contrast)
+        else:
+            noise = np.random.default_rng(child).standard_normal((BATCH, N_MODES, N_MODES))
+            cells = cell_centres(resolution)
+            wanted = np.stack([medium(n, cells, coefficient, contrast) for n in noise[rows]])
         for place in range(0, len(wanted), SAMPLES_PER_TASK):
             yield wanted[place : place + SAMPLES_PER_TASK]
 
 
 def _solve_task(
-    is_high: np.ndarray,
+    nu: np.ndarray,
     beta: float,
     exists: "np.ndarray | None",
     margin: "float | None",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(M, R, R) phases and solutions."""
-    return is_high, solve_samples(is_high, beta, exists, margin)
+    """(M, R, R) coefficients and solutions."""
+    return nu, solve_samples(nu, beta, exists, margin)

@@ -21,6 +21,8 @@ from chonn_ops.problems.domains import SQUARE
 
 # The smallest that HDF5 allows before its own bytes.
 USER_BLOCK = 512
+# What makes it a MATLAB 7.3 file.
+MAT_BLOCK = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
 
 
 class HDF5Output:

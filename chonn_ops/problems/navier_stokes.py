@@ -66,7 +66,7 @@ from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
 from chonn_ops.problems.origin import stamp
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
@@ -80,7 +80,6 @@ WRITTEN_TOGETHER = 1 << 24
 OFFICIAL_NAME = "ns_V1e-3_N5000_T50.mat"
 # See `chonn_ops.problems.origin`.
 GENERATOR_VERSION = 1
-MAT_HEADER = b"MATLAB 7.3 MAT-file, written by chonn-ops"
 
 
 def default_name(n_samples: int = N_SAMPLES, n_frames: int = N_FRAMES) -> str:
@@ -207,7 +206,7 @@ def generate(
     together = max(1, WRITTEN_TOGETHER // (n_frames * resolution**2 * batch_size)) * batch_size
 
     with (
-        create_hdf5(path, force, MAT_HEADER.ljust(116) + bytes(8) + b"\x00\x02IM") as data,
+        create_hdf5(path, force, MAT_BLOCK) as data,
         ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
     ):
         with data.writing() as file:

@@ -146,11 +146,11 @@ def test_finished_file_has_its_name_only(tmp_path, monkeypatch, hard_links):
 def test_stopped_run_leaves_nothing(tmp_path, monkeypatch, stop):
     calls = []
 
-    def solve(is_high, *_):
-        calls.append(len(is_high))
+    def solve(nu, *_):
+        calls.append(len(nu))
         if len(calls) == 2:
             raise stop
-        return np.zeros(is_high.shape, np.float32)
+        return np.zeros(nu.shape, np.float32)
 
     monkeypatch.setattr(darcy, "solve_samples", solve)
     with pytest.raises(stop):

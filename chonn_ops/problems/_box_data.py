@@ -1,0 +1,97 @@
+"""Files of coefficients and solutions on the cells of the unit box, whatever the equation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from chonn_ops import __version__
+from chonn_ops.problems._checks import check_range
+from chonn_ops.problems._parts import Arrays, solved_parts
+from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.origin import stamp
+
+AXES = "xyz"
+
+
+def cell_centres(resolution: int) -> np.ndarray:
+    """(R,) cell centres of the unit interval."""
+    return (np.arange(resolution) + 0.5) / resolution
+
+
+def sample_noise(seed: int, sample: int, n_modes: int, n_axes: int) -> np.ndarray:
+    """(K,) * d standard normal numbers of one sample."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(sample,))
+    return np.random.default_rng(sequence).standard_normal((n_modes,) * n_axes)
+
+
+def write_box_data(
+    path: Path,
+    generator: str,
+    version: int,
+    seed: int,
+    settings: dict[str, Any],
+    solve: Callable[[range], Arrays],
+    names: "tuple[str, str]",
+    n_samples: int,
+    shape: tuple[int, ...],
+    workers: int,
+    force: bool,
+    progress: bool,
+    size: int = 8,
+) -> None:
+    """Solve and write all samples; what was interrupted or killed goes on with the next call.
+
+    Parameters
+    ----------
+    path : Path
+        HDF5 file; it appears when it is complete.
+    generator, version, seed
+        See `chonn_ops.problems.origin`.
+    settings : dict
+        Everything else that a sample depends on.
+    solve : callable
+        The arrays `names` of some samples, (M, R, ...) each.
+    names : tuple of str
+        Of the input and the solution; the solution's has a channel behind the samples.
+    n_samples, shape
+        N, and the cells along every axis.
+    workers, force, progress, size
+        As for `solved_parts`.
+    """
+    record = {"generator": generator, "generator_version": version, "seed": seed, **settings}
+    given, solution = names
+    with (
+        solved_parts(path, record, solve, n_samples, size, workers, force, progress) as solved,
+        create_hdf5(path, force) as output,
+    ):
+        with output.writing() as file:
+            file.attrs["source"] = f"chonn-ops {__version__} {generator} generator, seed {seed}"
+            stamp(file, generator, version, seed, n_samples=n_samples, **settings)
+            file.create_dataset(given, (n_samples, *shape), "f4")
+            file.create_dataset(solution, (n_samples, 1, *shape), "f4")
+            for axis, length in zip(AXES, shape, strict=False):
+                file[f"{axis}-coordinate"] = cell_centres(length).astype("f4")
+        for rows, part in solved:
+            with output.writing() as file:
+                dataset(file, given)[rows] = part[given]
+                dataset(file, solution)[rows, 0] = part[solution]
+
+
+def read_box_data(
+    path: "str | Path", names: "tuple[str, str]", start: int, stop: "int | None"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and solutions of some samples, (N, R, ...) float32 each.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged or of another problem, or lacks the samples.
+    """
+    with open_hdf5(path) as file:
+        given, solution = (dataset(file, name) for name in names)
+        check_range(path, len(given), start, stop)
+        x, u = given[start:stop], solution[start:stop, 0]
+    return torch.from_numpy(x), torch.from_numpy(u)

@@ -1,0 +1,159 @@
+"""Many samples, solved in parallel and kept in parts: what was interrupted or killed goes on."""
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chonn_ops.problems import _files
+from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems._workers import ordered_map
+
+# By name, (M, ...) for M samples.
+Arrays = dict[str, Any]
+RECORD, PARTS, REMAINS = "settings.json", "*.npz", ".*.npz.*.tmp"
+
+
+def parts_folder(path: Path) -> Path:
+    """Where the parts of a file are kept."""
+    return path.with_name(f".{path.name}.parts")
+
+
+@contextlib.contextmanager
+def solved_parts(
+    path: Path,
+    record: dict[str, Any],
+    solve: Callable[[range], Arrays],
+    n_samples: int,
+    size: int,
+    workers: int,
+    force: bool,
+    progress: bool,
+) -> Iterator[Iterator[tuple[slice, Arrays]]]:
+    """Solve all samples of a file; keep them until the ``with`` block has written them.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file. The parts lie beside it in a folder of their own, `parts_folder`, which goes
+        when the block has ended without an exception.
+    record : dict
+        Everything but the number of samples that they depend on, as JSON has it.
+    solve : callable
+        Arrays of some samples, (M, ...) each; with more than one worker as for `ordered_map`.
+    n_samples, size : int
+        Samples, and how many of them make a part.
+    workers : int
+        Processes.
+    force : bool
+        Replace an existing file, and parts of other settings.
+    progress : bool
+        Show a progress bar.
+
+    Yields
+    ------
+    iterator
+        Rows and arrays of one part after the other.
+
+    Raises
+    ------
+    FileExistsError
+        If `path` exists, or parts of other settings do, and `force` is not set; if another process
+        makes this file.
+    ValueError
+        If a part is damaged.
+    """
+    _files.refuse_existing(path, force)
+    folder = parts_folder(path)
+    ranges = [range(i, min(i + size, n_samples)) for i in range(0, n_samples, size)]
+    with _claimed(folder, record, force):
+        files = {samples: folder / f"{samples.start}-{samples.stop}.npz" for samples in ranges}
+        missing = [samples for samples in ranges if not files[samples].exists()]
+        there = n_samples - sum(map(len, missing))
+        with (
+            ProgressBar(total=n_samples, initial=there, unit="sample", disable=not progress) as bar,
+            contextlib.closing(
+                ordered_map(solve, iter(missing), max(1, min(workers, len(missing))))
+            ) as solved,
+        ):
+            for samples, arrays in zip(missing, solved, strict=True):
+                with (
+                    _files.whole_file(files[samples], force=False) as staged,
+                    open(staged, "wb") as file,
+                ):
+                    np.savez(file, **arrays)
+                bar.update(len(samples))
+        yield ((slice(samples.start, samples.stop), _load(file)) for samples, file in files.items())
+        _remove_parts(folder)
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, record: dict[str, Any], force: bool) -> Iterator[None]:
+    """The folder of these settings, for this process alone; it goes if no part is in it."""
+    mark = folder / RECORD
+    text = json.dumps(record, sort_keys=True)
+    folder.mkdir(exist_ok=True)
+    if not mark.exists():
+        _files.clear_remains(mark)
+        if any(folder.iterdir()):
+            raise FileExistsError(f"folder {folder} has files, but none of them is {RECORD}")
+        with _files.whole_file(mark, force=False) as staged:
+            staged.write_text(text)
+    emptied = False
+    try:
+        with open(mark, "r+") as file:
+            _lock(file.fileno(), folder)
+            earlier = file.read()
+            if earlier != text:
+                if any(folder.glob(PARTS)) and not force:
+                    raise FileExistsError(
+                        f"{folder} has samples of an interrupted call with other settings: "
+                        f"{earlier} (drop them with --force / force=True)"
+                    )
+                _remove_parts(folder)
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
+            try:
+                yield
+            finally:
+                emptied = not any(folder.glob(PARTS))
+    finally:
+        if emptied:
+            mark.unlink()
+            # What is somebody else's stays.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Keep other processes out of a folder, and clear what killed ones have left in it."""
+    if _files.fcntl is None:
+        return
+    try:
+        _files.fcntl.flock(descriptor, _files.fcntl.LOCK_EX | _files.fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileExistsError(f"another process computes the samples in {folder}") from None
+    except OSError:
+        # A file system without locks.
+        return
+    for remains in folder.glob(REMAINS):
+        remains.unlink()
+
+
+def _remove_parts(folder: Path) -> None:
+    for part in folder.glob(PARTS):
+        part.unlink()
+
+
+def _load(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: damaged ({error}); remove it and go on") from error

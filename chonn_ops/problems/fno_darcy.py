@@ -1,0 +1,325 @@
+"""Darcy flow of the FNO paper, 421 x 421: data set card, generator and reader.
+
+========== =====================================================================================
+Equation   ``-div(a grad u) = 1``; learn ``a -> u``
+Domain     unit square, R x R nodes ``x_p = p / (R - 1)`` with the walls among them, dimensionless.
+           Axis 0 is x, axis 1 is y
+Boundary   ``u = 0``; the stored u is 0 at all nodes of the walls
+Input      ``a``: 12 where a Gaussian field is at least 0, else 3. The field is a sample of
+           ``N(0, (-laplace + 9)^-2)`` with zero Neumann conditions and no mean: the cosine series
+           of 421 x 421 modes k of standard deviation ``1 / (pi^2 |k|^2 + 9)``
+Parameters R = 421, in the papers' tables every fifth node: 85
+Splits     1,000 samples to train, ``smooth1``, and 200 to test, ``smooth2``: a file each
+Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``, split 0 to
+           train and 1 to test: it is the same for every number of samples and of workers, and its
+           ``a`` the same at the common nodes of other grids
+Generator  second-order finite differences, a between two nodes their arithmetic mean, direct sparse
+           solve in float64, stored as float32
+Cost       1.2 s a sample and core at R = 421: 25 minutes for all 1,200 on one; 0.9 GB, twice that
+           while it runs. Solved samples are kept beside the file in parts of 4: the same call goes
+           on after an interruption
+Layout     that of ``piececonst_r421_N1024_smooth1.mat``, as MATLAB 7.3, which is HDF5 with the axes
+           reversed: ``coeff`` (N, R, R) and ``sol`` (N, R, R), float32, in h5py (R, R, N). The
+           published files' smoothed coefficients and derivatives are left out. Attributes of
+           `chonn_ops.problems.origin`. `read` takes the published files too, MATLAB 5 included
+Official   FNO's ``piececonst_r421_N1024_smooth1.mat`` and ``piececonst_r421_N1024_smooth2.mat``, in
+           a Google Drive folder without a stable address: to be downloaded by hand. We know no
+           checksum
+========== =====================================================================================
+
+What this follows is the paper. FNO's published script (MATLAB) differs from it, and thereby from
+these data, in details: the field lies at cell centres, a and u are taken from there to the nodes
+and back by splines, the field has three times the size (no difference to its sign), and its
+low value is 4.
+
+References
+----------
+.. [1] Z. Li et al., "Fourier Neural Operator for Parametric Partial Differential Equations",
+   ICLR 2021, appendix A.3.2. Data:
+   https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import scipy.io
+import torch
+
+from chonn_ops import __version__
+from chonn_ops.problems._checks import check_least, check_range
+from chonn_ops.problems._darcy_solver import conductance_matrix, factorise
+from chonn_ops.problems._files import refuse_existing
+from chonn_ops.problems._parts import solved_parts
+from chonn_ops.problems._random_fields import cosine_series
+from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.origin import read as read_origin
+from chonn_ops.problems.origin import stamp
+
+RESOLUTION, SUBSAMPLED = 421, 85
+N_TRAIN, N_TEST = 1000, 200
+SPLITS: tuple[str, ...] = ("train", "test")
+A_LOW, A_HIGH = 3.0, 12.0
+N_MODES = 421
+SAMPLES_PER_PART = 4
+# See `chonn_ops.problems.origin`.
+GENERATOR_VERSION = 1
+
+
+def file_name(split: str, n_samples: int, resolution: int = RESOLUTION) -> str:
+    """File name in the style of the published files, whose N is 1024."""
+    if split not in SPLITS:
+        raise ValueError(f"split: expected one of {', '.join(SPLITS)}, got {split!r}")
+    return f"piececonst_r{resolution}_N{n_samples}_smooth{1 + SPLITS.index(split)}.mat"
+
+
+def nodes(resolution: int = RESOLUTION) -> np.ndarray:
+    """(R,) nodes along an axis, 0 and 1 among them."""
+    return np.linspace(0, 1, resolution)
+
+
+def draw(seed: int, split: str, sample: int, resolution: int = RESOLUTION) -> np.ndarray:
+    """(R, R) bool, true where a is high: one sample of the card's law."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split), sample))
+    noise = np.random.default_rng(sequence).standard_normal((N_MODES, N_MODES))
+    return cosine_series(noise, nodes(resolution)) >= 0
+
+
+def solve(a: np.ndarray, f: "np.ndarray | float" = 1.0) -> np.ndarray:
+    """Solve ``-div(a grad u) = f`` with u = 0 on the walls.
+
+    Parameters
+    ----------
+    a : ndarray
+        (R, R) at the nodes, positive.
+    f : ndarray or float
+        (R, R) at the nodes, or one value; what it is on the walls does not matter.
+
+    Returns
+    -------
+    ndarray
+        (R, R), float64.
+    """
+    n = len(a)
+    faces_x = 0.5 * (a[1:, 1:-1] + a[:-1, 1:-1]) * (n - 1) ** 2
+    faces_y = 0.5 * (a[1:-1, 1:] + a[1:-1, :-1]) * (n - 1) ** 2
+    u = np.zeros((n, n))
+    inner = np.broadcast_to(f, (n, n))[1:-1, 1:-1]
+    factors = factorise(conductance_matrix([faces_x, faces_y]))
+    u[1:-1, 1:-1] = factors.solve(inner.ravel()).reshape(inner.shape)
+    return u
+
+
+def generate(
+    folder: "str | os.PathLike[str]" = ".",
+    n_train: int = N_TRAIN,
+    n_test: int = N_TEST,
+    resolution: int = RESOLUTION,
+    seed: int = 0,
+    workers: int = 1,
+    force: bool = False,
+    progress: bool = True,
+) -> tuple[Path, Path]:
+    """Generate both files; what was interrupted or killed goes on with the next call.
+
+    Parameters
+    ----------
+    folder : path
+        Existing folder for the files; each appears when it is complete. If one of them is there
+        already, from a call with the same arguments, only the other one is made.
+    n_train, n_test, resolution : int
+        Samples of the two files, and R.
+    seed : int
+        The data depend on it and `resolution`, not on `workers`.
+    workers : int
+        Processes. With more than one, a script that calls this needs the usual
+        ``if __name__ == "__main__"`` guard.
+    force : bool
+        Replace existing files, and samples of an interrupted call with other settings.
+    progress : bool
+        Show a progress bar for each file.
+
+    Returns
+    -------
+    tuple of Path
+        The files to train and to test.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    FileExistsError
+        If both files exist, or one that another call or somebody else made, or samples of an
+        interrupted call with other settings, and `force` is not set.
+    """
+    check_least(
+        ("n_train", n_train, 1),
+        ("n_test", n_test, 1),
+        ("resolution", resolution, 3),
+        ("seed", seed, 0),
+        ("workers", workers, 1),
+    )
+    sizes: dict[str, int] = {"train": n_train, "test": n_test}
+    paths = {split: Path(folder) / file_name(split, n, resolution) for split, n in sizes.items()}
+    missing = list(SPLITS)
+    if not force:
+        missing = [s for s in SPLITS if not is_written(paths[s], s, resolution, seed)]
+    for split in missing or SPLITS:
+        refuse_existing(paths[split], force)
+    for split in missing:
+        _write(paths[split], split, sizes[split], resolution, seed, workers, force, progress)
+    return paths["train"], paths["test"]
+
+
+def is_written(path: "str | os.PathLike[str]", split: str, resolution: int, seed: int) -> bool:
+    """Whether this is the file that `generate` writes of these settings and as many samples."""
+    try:
+        found = read_origin(path)
+        with open_hdf5(path) as file:
+            n_samples = dataset(file, "sol").shape[-1]
+    except (FileNotFoundError, ValueError):
+        return False
+    return (
+        Path(path).name == file_name(split, n_samples, resolution)
+        and (found.generator, found.generator_version) == ("fno_darcy", GENERATOR_VERSION)
+        and (found.seed, found.settings) == (seed, _settings(split, n_samples, resolution))
+    )
+
+
+def read(
+    path: "str | os.PathLike[str]",
+    resolution: int = SUBSAMPLED,
+    start: int = 0,
+    stop: "int | None" = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coefficients and solutions of some samples, of a generated or published file.
+
+    Parameters
+    ----------
+    path : path
+        MATLAB file of version 5 or 7.3 (HDF5).
+    resolution : int
+        Nodes along an axis, both walls among them: every fifth of 421 for 85.
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
+
+    Returns
+    -------
+    a, u : torch.Tensor
+        (N, resolution, resolution), float32.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, lacks the samples, or its nodes do not contain those of
+        this resolution.
+    """
+    if not h5py.is_hdf5(path) and Path(path).is_file():
+        try:
+            found = scipy.io.loadmat(path, variable_names=["coeff", "sol"])
+            fields = [found["coeff"], found["sol"]]
+        # SciPy's parser fails in many ways on other bytes.
+        except Exception as error:
+            raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error
+        return _subsampled(path, fields, resolution, start, stop)
+    with open_hdf5(path) as file:
+        # MATLAB's axes appear in reverse.
+        fields = [_Reversed(dataset(file, name)) for name in ("coeff", "sol")]
+        return _subsampled(path, fields, resolution, start, stop)
+
+
+class _Reversed:
+    """Samples of an (R, R, N) data set, read one by one as (R, R) of the axes in reverse."""
+
+    def __init__(self, stored: h5py.Dataset) -> None:
+        self.shape = stored.shape[::-1]
+        self._stored = stored
+
+    def __getitem__(self, sample: int) -> np.ndarray:
+        return self._stored[..., sample].T
+
+
+def _subsampled(
+    path: "str | os.PathLike[str]",
+    fields: "list[np.ndarray] | list[_Reversed]",
+    resolution: int,
+    start: int,
+    stop: "int | None",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = fields[0].shape
+    if len(shape) != 3 or shape[1] != shape[2] or fields[1].shape != shape:
+        raise ValueError(
+            f"{path}: expected coeff and sol of one shape (N, R, R), got {shape} and "
+            f"{fields[1].shape}"
+        )
+    check_range(path, shape[0], start, stop)
+    every, rest = divmod(shape[1] - 1, max(resolution - 1, 1))
+    if resolution < 2 or rest or not every:
+        raise ValueError(
+            f"{path}: expected a resolution of 1 + a divisor of {shape[1] - 1}, got {resolution}"
+        )
+    samples = range(start, shape[0] if stop is None else stop)
+    a, u = torch.empty(2, len(samples), resolution, resolution)
+    for place, sample in enumerate(samples):
+        for target, field in zip((a, u), fields, strict=True):
+            coarse = field[sample][::every, ::every]
+            target[place] = torch.from_numpy(np.ascontiguousarray(coarse, dtype=np.float32))
+    return a, u
+
+
+def _settings(split: str, n_samples: int, resolution: int) -> dict[str, "str | int"]:
+    return {"split": split, "n_samples": n_samples, "resolution": resolution}
+
+
+def _write(
+    path: Path,
+    split: str,
+    n_samples: int,
+    resolution: int,
+    seed: int,
+    workers: int,
+    force: bool,
+    progress: bool,
+) -> None:
+    record = {
+        "generator": "fno_darcy",
+        "generator_version": GENERATOR_VERSION,
+        "seed": seed,
+        "split": split,
+        "resolution": resolution,
+    }
+    work = partial(_solve_part, seed=seed, split=split, resolution=resolution)
+    with (
+        solved_parts(
+            path, record, work, n_samples, SAMPLES_PER_PART, workers, force, progress
+        ) as solved,
+        create_hdf5(path, force, MAT_BLOCK) as output,
+    ):
+        with output.writing() as file:
+            file.attrs["source"] = (
+                f"chonn-ops {__version__} generator of FNO's Darcy flow, seed {seed}, {split}"
+            )
+            settings = _settings(split, n_samples, resolution)
+            stamp(file, "fno_darcy", GENERATOR_VERSION, seed, **settings)
+            for name, compression in (("coeff", "gzip"), ("sol", None)):
+                created = file.create_dataset(
+                    name,
+                    (resolution, resolution, n_samples),
+                    "f4",
+                    chunks=(resolution, resolution, 1),
+                    compression=compression,
+                )
+                created.attrs["MATLAB_class"] = np.bytes_("single")
+        for rows, part in solved:
+            a = np.where(part["is_high"], A_HIGH, A_LOW)
+            with output.writing() as file:
+                dataset(file, "coeff")[..., rows] = a.T
+                dataset(file, "sol")[..., rows] = part["u"].T
+
+
+def _solve_part(samples: range, seed: int, split: str, resolution: int) -> dict[str, np.ndarray]:
+    is_high = np.stack([draw(seed, split, sample, resolution) for sample in samples])
+    u = [solve(np.where(high, A_HIGH, A_LOW)) for high in is_high]
+    return {"is_high": is_high, "u": np.stack(u).astype(np.float32)}
