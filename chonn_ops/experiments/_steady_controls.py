@@ -131,7 +131,7 @@ class SolveThenConvolve(nn.Module):
     """
 
     def __init__(
-        self, solve: DirectSolve, units: models.Units, width: int = 21, depth: int = 4
+        self, solve: DirectSolve, units: models.Units, width: int = 20, depth: int = 4
     ) -> None:
         super().__init__()
         check_least(1, width=width)
