@@ -15,7 +15,7 @@ Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(spli
            ``a`` the same at the common nodes of other grids
 Generator  second-order finite differences, a between two nodes their arithmetic mean, direct sparse
            solve in float64, stored as float32
-Cost       1.2 s a sample and core at R = 421: 25 minutes for all 1,200 on one; 0.9 GB, twice that
+Cost       1.3 s a sample and core at R = 421: 25 minutes for all 1,200 on one; 0.9 GB, twice that
            while it runs. Solved samples are kept beside the file in parts of 4: the same call goes
            on after an interruption
 Layout     that of ``piececonst_r421_N1024_smooth1.mat``, as MATLAB 7.3, which is HDF5 with the axes
@@ -73,6 +73,9 @@ def file_name(split: str, n_samples: int, resolution: int = RESOLUTION) -> str:
     if split not in SPLITS:
         raise ValueError(f"split: expected one of {', '.join(SPLITS)}, got {split!r}")
     return f"piececonst_r{resolution}_N{n_samples}_smooth{1 + SPLITS.index(split)}.mat"
+
+
+OFFICIAL_NAMES = tuple(file_name(split, 1024) for split in SPLITS)
 
 
 def nodes(resolution: int = RESOLUTION) -> np.ndarray:
