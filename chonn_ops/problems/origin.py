@@ -202,9 +202,10 @@ def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
 
 def _published() -> "dict[str, str | None]":
     """MD5 of the published files by name, None where none is known."""
-    from chonn_ops.problems import darcy, navier_stokes, poisson, shallow_water
+    from chonn_ops.problems import darcy, fno_darcy, navier_stokes, poisson, shallow_water
 
     unknown = (poisson.file_name("IN"), poisson.file_name("OUT"), navier_stokes.OFFICIAL_NAME)
+    unknown += fno_darcy.OFFICIAL_NAMES
     return {
         **dict.fromkeys(unknown),
         **{

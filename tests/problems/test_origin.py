@@ -15,7 +15,17 @@ pytest.importorskip("tqdm")
 
 import chonn_ops
 from chonn_ops import cli
-from chonn_ops.problems import darcy, navier_stokes, order1d, origin, poisson, shallow_water
+from chonn_ops.problems import (
+    darcy,
+    darcy3d,
+    fno_darcy,
+    helmholtz,
+    navier_stokes,
+    order1d,
+    origin,
+    poisson,
+    shallow_water,
+)
 from chonn_ops.problems.convert import convert
 
 
@@ -47,8 +57,23 @@ def make_shallow_water(folder):
     return path
 
 
+def make_fno_darcy(folder):
+    return fno_darcy.generate(folder, 2, 1, 11, seed=6, progress=False)[0]
+
+
+def make_helmholtz(folder):
+    return helmholtz.generate(folder / "h.hdf5", 2, 32, 12.0, seed=8, progress=False)
+
+
+def make_darcy3d(folder):
+    return darcy3d.generate(folder / "d.hdf5", 2, 6, seed=9, progress=False)
+
+
 GENERATORS = {
     "darcy": (make_darcy, 5, {"domain": "l-shape", "beta": 1.0, "margin": None, "first": 0}),
+    "fno_darcy": (make_fno_darcy, 6, {"n_samples": 2, "resolution": 11}),
+    "helmholtz": (make_helmholtz, 8, {"n_samples": 2, "wavenumber": 12.0}),
+    "darcy3d": (make_darcy3d, 9, {"coefficient": "two-phase", "resolution": 6}),
     "poisson": (make_poisson, 7, {"kind": "IN", "n_samples": 3, "domain": "square"}),
     "order1d": (make_order1d, 4, {"sizes": {"train": 3, "validation": 2, "test": 1}}),
     "navier_stokes": (make_navier_stokes, 2, {"field": "fno-code", "step": 0.1}),
