@@ -17,6 +17,7 @@ from chonn_ops import (
 )
 from chonn_ops.models import pretrained
 from chonn_ops.network import wall_leak
+from chonn_ops.nn import _recompute
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
@@ -149,8 +150,28 @@ def test_exported_for_any_batch_and_grid():
         torch.testing.assert_close(program.module()(x), model(x))
 
 
-def test_functional_parameters_are_those_of_the_backward():
+def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
+    model, x = CHONNNetwork2d(1, 1).double(), torch.randn(2, 1, 8, 9).double()
+    kept, gradients = [], []
+    for least in (0, 10**9):
+        monkeypatch.setattr(_recompute, "LEAST", least)
+        storages = {}
+
+        def pack(tensor, storages=storages):
+            storages[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = model(x).square().sum()
+        kept.append(sum(tensor.untyped_storage().nbytes() for tensor in storages.values()))
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    assert kept[0] < 0.7 * kept[1]
+    torch.testing.assert_close(*gradients)
+
+
+def test_functional_parameters_are_those_of_the_backward(monkeypatch):
     """What is computed again in the backward pass sees what the forward pass saw."""
+    monkeypatch.setattr(_recompute, "LEAST", 0)
     model, x = CHONNNetwork2d(1, 1, width=8).double(), torch.randn(2, 1, 6, 7).double()
     other = {name: (2 * p).detach() for name, p in model.named_parameters()}
     for value in other.values():
