@@ -96,22 +96,23 @@ def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
     )
     for axis in axes.flat:
         axis.axis("off")
+    titles = ["input", "truth", *(title for label in labels for title in (label, "error"))]
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=7)
     for ((problem, domain), runs), line in zip(rows.items(), axes, strict=True):
         fields = {label: _fields(output, run) for label, run in runs.items()}
         first = next(iter(fields.values()))
         missing = ~domain_mask(domain, NODES[problem](len(first["input"])))
         worst = max(np.abs(f["prediction"] - f["target"]).max() for f in fields.values())
-        pictures = [("input", first["input"], {}), ("truth", first["target"], {})]
-        for label in labels:
+        pictures = {0: (first["input"], {}), 1: (first["target"], {})}
+        for place, label in enumerate(labels):
             if label in fields:
                 found = fields[label]
                 error = np.abs(found["prediction"] - found["target"])
-                pictures.append((label, found["prediction"], _range(first["target"], missing)))
-                pictures.append(("error", error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}))
-        for axis, (title, field, options) in zip(line, pictures, strict=False):
-            axis.imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
-            if line is axes[0]:
-                axis.set_title(title, fontsize=7)
+                pictures[2 + 2 * place] = found["prediction"], _range(first["target"], missing)
+                pictures[3 + 2 * place] = error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}
+        for column, (field, options) in pictures.items():
+            line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
         line[0].text(
             -0.1,
             0.5,
