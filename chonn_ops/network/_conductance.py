@@ -187,7 +187,8 @@ def end_walls(
         dim, n = axis + 1, k.shape[axis + 1]
         for side, node in enumerate((0, n - 1)):
             face = k.narrow(dim, node, 1) * face_area(steps, axis)
-            length = distances[side] * step
+            # A wire has some length, even to a node on its wall.
+            length = max(distances[side], 1e-3) * step
             face = face / length if margin is None else face / (length + margin[axis])
             total = total + F.pad(face, [0, 0] * (k.dim() - dim - 1) + [node, n - 1 - node])
     return total

@@ -123,8 +123,9 @@ class NetworkCell(nn.Module):
         )
         self.coefficient_bias = nn.Parameter(torch.empty(2 * networks, **factory))
         # logit of the arithmetic mean's part in the conductivity of a face, over the gain: one
-        # number that the whole field wants elsewhere must travel further than a weight.
-        self.mean_param = nn.Parameter(torch.empty(networks, **factory))
+        # number that the whole field wants elsewhere must travel further than a weight. Where the
+        # conductivity is the same everywhere, so are all its means.
+        self.mean_param = nn.Parameter(torch.empty(networks, **factory)) if selective else None
         # log of the walls' distance behind the ends, the same for all of them.
         self.wall_param = (
             nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
@@ -136,8 +137,6 @@ class NetworkCell(nn.Module):
         if nodes not in NODES:
             raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
         self.nodes, self._distances = nodes, NODES[nodes]
-        # Ground conducts what it can even to a node on a wall: as at a thousandth of a step.
-        self._to_walls = (max(self._distances[0], 1e-3), max(self._distances[1], 1e-3))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -149,7 +148,8 @@ class NetworkCell(nn.Module):
             nn.init.normal_(self.coefficient_proj.weight, std=_COEFFICIENT_SCALE * self.dim**-0.5)
         self.coefficient_bias[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
         self.coefficient_bias[m:] = _LEAK
-        nn.init.zeros_(self.mean_param)
+        if self.mean_param is not None:
+            nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
             nn.init.constant_(self.wall_param, _WALL)
 
@@ -215,7 +215,7 @@ class NetworkCell(nn.Module):
         closed = [end in ("wall", "short") for end in self.ends]
         if any(closed):
             margins = self._margins(conductivity)
-            leak = leak + end_walls(conductivity, steps, closed, margins, self._to_walls)
+            leak = leak + end_walls(conductivity, steps, closed, margins, self._distances)
         if mask is not None:
             if torch.jit.is_scripting():
                 raise ValueError("mask: expected None in TorchScript")
@@ -241,7 +241,11 @@ class NetworkCell(nn.Module):
         list of Tensor, shape (B, \\*grid, m)
         """
         ring = [end == "ring" for end in self.ends]
-        arithmetic = torch.sigmoid(self._mean_gain * self.mean_param.to(conductivity.dtype))
+        arithmetic = torch.zeros(
+            self.networks, dtype=conductivity.dtype, device=conductivity.device
+        )
+        if self.mean_param is not None:
+            arithmetic = torch.sigmoid(self._mean_gain * self.mean_param.to(conductivity.dtype))
         if torch.jit.is_scripting():
             return blended_edges(conductivity, spacing, ring, arithmetic)
         else:
