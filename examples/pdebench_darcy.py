@@ -66,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--resolution", type=int, default=64, help="points an axis to generate")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=10, help="divides both splits (U-Net)")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--order", type=int, help="cells in series in every CKB")
