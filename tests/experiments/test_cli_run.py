@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_run(folder):
     process = start(folder, "--scale", "smoke", "--seeds", "2", "--jobs", "2", "--set", "epochs=3")
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     # Nothing but the progress bar, without Lightning's advice.
     bars = errors.replace("\r", "\n").splitlines()

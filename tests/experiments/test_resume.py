@@ -77,7 +77,7 @@ def test_killed_five_times_at_random(tmp_path):
 
 
 def _wait_for(folder, pattern, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not list(folder.glob(pattern)):
         assert process.poll() is None, process.communicate()
         if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ def test_interrupted(tmp_path, jobs, sent, code):
     (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
     sending = time.monotonic()
     _, errors = process.communicate(timeout=60)
-    assert time.monotonic() - sending < 10
+    assert time.monotonic() - sending < 30
     assert process.returncode == code, errors
     assert "chonn: stopped; the same command goes on from here" in errors
     assert "Traceback" not in errors
