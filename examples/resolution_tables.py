@@ -72,7 +72,9 @@ def domains(record: Record) -> str:
                     spread([run["errors"]["test"][str(trained)] for run in other]),
                     f"{mean(other, str(trained)) / mean(runs, str(trained)):.2f}",
                 ]
-        if len(line) > 4:
+            else:
+                line += ["-", "-"]
+        if set(line[4:]) - {"-"}:
             lines.append(line)
     header = ["problem", "model", "points", "square"]
     for domain in parts:
