@@ -43,6 +43,7 @@ def darcy_networks() -> str:
     lines = []
     for results, model in (
         (networks["results"], "network"),
+        (load("darcy_lift").get("results", []), "lift-network"),
         *((fnos["results"], name) for name in ("fno-stock", "fno")),
     ):
         runs = [run for run in results if run["model"] == model]

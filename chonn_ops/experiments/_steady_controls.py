@@ -18,8 +18,8 @@ from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.network._conductance import end_walls
 from chonn_ops.nn import CKB
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._geometry import NODES
 from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn.network_cell import NODES
 
 if TYPE_CHECKING:
     from chonn_ops.experiments._steady import SteadyConfig

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.nn import CKB, CKBOptions
-from chonn_ops.nn.network_cell import NODES
+from chonn_ops.nn._geometry import NODES
 
 
 def build_ckb(

@@ -14,14 +14,10 @@ from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear, position_linear
 from chonn_ops.nn._recompute import recomputed
-from chonn_ops.nn.network_cell import (
-    NODES,
-    check_geometry,
-    place_nodes,
-    steps_between_walls,
-)
+from chonn_ops.nn.network_cell import place_nodes
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._geometry import check_ends
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.cell import KirchhoffCell
-from chonn_ops.nn.network_cell import NetworkCell, check_ends
+from chonn_ops.nn.network_cell import NetworkCell
 from chonn_ops.nn.options import CKBOptions
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.network import ENDS
 from chonn_ops.network._conductance import blended_edges, end_walls, wall_leak
 from chonn_ops.network._network import solve_checked
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._geometry import NODES, check_ends, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn._recompute import recomputed
 
-CELL_ENDS = ("wall", *ENDS)
-# Steps from the low wall to the first node and from the last node to the high wall.
-NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
 # Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
 _CONDUCTIVITY_SPAN = (-1.0, 3.0)
 _LEAK = -3.0
@@ -307,43 +303,8 @@ class NetworkCell(nn.Module):
         )
 
 
-def steps_between_walls(nodes: int, distances: tuple[float, float]) -> float:
-    """Of an axis with so many nodes, see `NODES`; a node on both walls has a step, too."""
-    return max(nodes - 1 + distances[0] + distances[1], 1.0)
-
-
 def place_nodes(module: nn.Module, nodes: str) -> None:
     """`NetworkCell.place` of every network cell in a module."""
     for cell in module.modules():
         if isinstance(cell, NetworkCell):
             cell.place(nodes)
-
-
-def check_ends(name: str, ends: str | Sequence[str], axes: int | None = None) -> tuple[str, ...]:
-    """One known word an axis; for any number of axes by default."""
-    words = (ends,) * (axes or 1) if isinstance(ends, str) else tuple(ends or ())
-    count = len(words) if axes is None else axes
-    if not words or len(words) != count or not all(word in CELL_ENDS for word in words):
-        several = "" if axes is None else f" {axes}"
-        raise ValueError(
-            f"{name}: expected one of {CELL_ENDS}, or{several} of them (one an axis), got {ends!r}"
-        )
-    return words
-
-
-def check_geometry(
-    fields: Sequence[int], spacing: Sequence[float] | None, mask: Tensor | None
-) -> None:
-    """Spacing and mask for fields of shape (B, \\*grid)."""
-    grid = tuple(fields[1:])
-    if spacing is not None and (
-        len(spacing) != len(grid) or not all(0 < step < math.inf for step in spacing)
-    ):
-        raise ValueError(f"spacing: expected {len(grid)} numbers > 0, got {spacing!r}")
-    if mask is not None and (
-        mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(fields))
-    ):
-        raise ValueError(
-            f"mask: expected torch.bool of shape {grid} or {tuple(fields)}, "
-            f"got {mask.dtype} of {tuple(mask.shape)}"
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
-from chonn_ops.nn.network_cell import NODES, check_ends
+from chonn_ops.nn._geometry import NODES, check_ends
 from chonn_ops.scan import DIRECTIONS
 from chonn_ops.scan._checks import check_modes
 
