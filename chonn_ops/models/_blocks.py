@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.nn import CKB, CKBOptions
-from chonn_ops.nn._geometry import NODES
+from chonn_ops.nn._geometry import NODES, steps_between_walls
 
 
 def build_ckb(
@@ -131,8 +131,11 @@ def grid_spacing(grid: Tensor) -> list[float]:
         line = first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0]
         step = abs(float(line[1] - line[0])) if len(line) > 1 else 0.0
         steps.append(step if step > 0 else 1 / len(line))
-    shared = 1 if grid_nodes(grid) == "corners" else 0  # nodes on both walls: a step less
-    longest = max(max(n - shared, 1) * step for n, step in zip(first.shape, steps, strict=False))
+    distances = NODES[grid_nodes(grid) or "centres"]
+    longest = max(
+        steps_between_walls(n, distances) * step
+        for n, step in zip(first.shape, steps, strict=False)
+    )
     return [step / longest for step in steps]
 
 

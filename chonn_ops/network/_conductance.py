@@ -59,9 +59,9 @@ def face_area(steps: list[float], axis: int) -> float:
 
 
 def _index(field: Tensor, axis: int) -> Tensor:
-    """Places along a grid axis, to broadcast with the field."""
+    """Places along a grid axis, to broadcast with the field; TorchScript knows it."""
     n = field.shape[axis + 1]
-    return torch.arange(n, device=field.device).view(n, *[1] * (field.dim() - axis - 2))
+    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
 
 
 def edge_conductance(
@@ -153,8 +153,7 @@ def blended_edges(
         n, scale = k.shape[axis + 1], face_area(steps, axis) / step
         harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
         if not ring[axis] and n > 1:  # the last entry is no edge
-            place = torch.arange(n, device=k.device).reshape([n] + [1] * (k.dim() - axis - 2))
-            edge = (place < n - 1).to(k.dtype)
+            edge = (_index(k, axis) < n - 1).to(k.dtype)
             harmonic, mean = edge * harmonic, edge * mean
         parallel = mean * (k + k.roll(-1, axis + 1))
         in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
@@ -167,8 +166,7 @@ def _edges_alone(g: Tensor, axis: int, ring: bool) -> Tensor:
     n = g.shape[axis + 1]
     if ring or n == 1:
         return g
-    place = torch.arange(n, device=g.device).reshape([n] + [1] * (g.dim() - axis - 2))
-    return torch.where(place < n - 1, g, 0)
+    return torch.where(_index(g, axis) < n - 1, g, 0)
 
 
 def end_walls(
