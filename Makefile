@@ -32,7 +32,7 @@ demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # About three quarters of an hour on two cores, which should have nothing else to do.
 bench: setup
