@@ -51,7 +51,7 @@ FNOS: dict[str, dict[str, Any]] = {
         f"{mode}-{directions}": {
             "spectral_mixer": "ckb",
             "spectral_mixer_mode": mode,
-            "spectral_mixer_kwargs": {"directions": directions},
+            "spectral_mixer_kwargs": {"cell": "scan", "directions": directions},
         }
         for mode in MODES
         for directions in DIRECTIONS

@@ -91,8 +91,10 @@ def test_checkpoints_rebuild_the_mixers(fno, tmp_path, model):
 def test_checkpoints_record_every_option(fno, model):
     recorded = fno(model=model, spectral_mixer_kwargs={"order": 3})._init_kwargs
     assert recorded["spectral_mixer"] == "ckb"
-    assert recorded["spectral_mixer_layers"] == (0,)
-    assert recorded["spectral_mixer_mode"] == "replace"
+    assert recorded["spectral_mixer_layers"] is None
+    assert recorded["spectral_mixer_mode"] == "lift"
+    scan = fno(model=model, spectral_mixer_kwargs={"cell": "scan"})._init_kwargs
+    assert (scan["spectral_mixer_layers"], scan["spectral_mixer_mode"]) == ((0,), "replace")
     options = recorded["spectral_mixer_kwargs"]
     assert options["order"] == 3
     assert {"directions", "termination", "d_state"} < set(options)

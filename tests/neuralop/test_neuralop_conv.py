@@ -86,7 +86,7 @@ def test_options():
     [
         ({"odrer": 3}, "expected options out of .*, got 'odrer'"),
         ({"order": 0}, "order: expected at least 1"),
-        ({"directions": "diagonal"}, "directions: expected one of"),
+        ({"cell": "scan", "directions": "diagonal"}, "directions: expected one of"),
         ({"grid": "finest"}, "grid: expected 'training', 'input' or sizes, got 'finest'"),
         ({"grid": 16}, "grid: expected 'training', 'input' or sizes, got 16"),
     ],
@@ -106,7 +106,8 @@ class Named(CKBSpectralConv.with_options(order=1)):
 
 
 @pytest.mark.parametrize(
-    "conv", [CKBSpectralConv, CKBSpectralConv.with_options(order=3, grid=[8, 8]), Named]
+    "conv",
+    [CKBSpectralConv, CKBSpectralConv.with_options(cell="scan", order=3, grid=[8, 8]), Named],
 )
 def test_pickles_copies_and_checkpoints(fno, tmp_path, conv):
     model = fno(spectral_mixer=None, conv_module=conv)

@@ -50,7 +50,7 @@ not_callable = 3
         ({"spectral_mixer_mode": "add"}, r"one of \('replace', .*'lift'\), got 'add'"),
         (
             {"spectral_mixer_mode": "lift", "spectral_mixer_layers": (1,)},
-            r"spectral_mixer_layers: expected its default \(0,\) in mode 'lift'.*got \(1,\)",
+            r"spectral_mixer_layers: expected None in mode 'lift'.*got \(1,\)",
         ),
         ({"spectral_mixer_kwargs": 2}, "expected a mapping, got 2"),
         ({"spectral_mixer_kwargs": {"odrer": 2}}, r"options of 'ckb', out of .*, got 'odrer'"),
@@ -79,8 +79,8 @@ def test_settings_without_a_mixer(fno, setting):
 
 
 def test_defaults_may_be_written_out_without_a_mixer(fno):
-    defaults = {"spectral_mixer_layers": [0], "spectral_mixer_kwargs": {}}
-    model = fno(spectral_mixer=None, spectral_mixer_mode="replace", **defaults)
+    defaults = {"spectral_mixer_layers": None, "spectral_mixer_kwargs": {}}
+    model = fno(spectral_mixer=None, spectral_mixer_mode=None, **defaults)
     assert not [key for key in model._init_kwargs if key.startswith("spectral_mixer")]
 
 

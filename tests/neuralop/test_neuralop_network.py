@@ -98,7 +98,7 @@ def blocks(model):
 
 @pytest.mark.parametrize("n_dim", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("mode", "layers"), [("replace", [0, -1]), ("alongside", [0, -1]), ("lift", [0])]
+    ("mode", "layers"), [("replace", [0, -1]), ("alongside", [0, -1]), ("lift", None)]
 )
 def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
     keywords = {
@@ -107,7 +107,9 @@ def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
         "spectral_mixer_layers": layers,
     }
     model = fno(n_dim, **keywords)
-    assert [block.options.cell for block in blocks(model)] == ["network"] * len(layers)
+    assert [block.options.cell for block in blocks(model)] == ["network"] * (
+        1 if layers is None else 2
+    )
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
     x = torch.randn(2, 2, *(8,) * n_dim)
@@ -120,12 +122,14 @@ def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
 
 
 def test_defaults_are_those_of_the_cell(fno):
-    scan = blocks(fno())[0].options
-    assert (scan.cell, scan.directions, scan.order, scan.norm) == ("scan", "raster", 2, "group")
-    network = blocks(fno(spectral_mixer_kwargs={"cell": "network"}))[0].options
-    assert network == CKBOptions(cell="network", nodes="left")
+    (scan,) = blocks(fno(spectral_mixer_kwargs={"cell": "scan"}).fno_blocks)
+    options = scan.options
+    expected = ("scan", "raster", 2, "group")
+    assert (options.cell, options.directions, options.order, options.norm) == expected
+    (network,) = blocks(fno().lifting)
+    assert network.options == CKBOptions(cell="network", nodes="left")
     with pytest.raises(ValueError, match="d_state: expected its default 16 with cell='network'"):
-        fno(spectral_mixer_kwargs={"cell": "network", "d_state": 4})
+        fno(spectral_mixer_kwargs={"d_state": 4})
     conv = CKBSpectralConv.with_options(cell="network", networks=3)(4, 4, (4, 4))
     assert conv(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 8)
     assert conv.mixer.options == CKBOptions(cell="network", networks=3, nodes="left")
@@ -134,7 +138,8 @@ def test_defaults_are_those_of_the_cell(fno):
 
 def test_a_mixer_of_scans_keeps_its_names(fno):
     """Checkpoints of before networks load: no parameter came, went or changed its name."""
-    names = [n for n in fno(spectral_mixer_kwargs={"order": 1}).state_dict() if "fno_skips.0" in n]
+    scan = {"spectral_mixer_kwargs": {"cell": "scan", "order": 1}}
+    names = [n for n in fno(**scan).state_dict() if "fno_skips.0" in n]
     inside = "fno_blocks.fno_skips.0."
     cell = ("decay_param", "skip_param", "selective_proj.weight", "dt_proj.weight", "dt_proj.bias")
     assert {name.removeprefix(inside) for name in names} == {

@@ -56,9 +56,11 @@ def test_their_fno_tests_pass_with_a_mixer_in_every_model(tmp_path):
     runs = [
         Run(tmp_path / mode, "--mixer", json.dumps(keywords), *FNO_TESTS)
         for mode, keywords in {
-            "replace": {"spectral_mixer": "ckb"},
+            "lift": {"spectral_mixer": "ckb"},
+            "replace": {"spectral_mixer": "ckb", "spectral_mixer_kwargs": {"cell": "scan"}},
             "alongside": {
                 "spectral_mixer": "ckb",
+                "spectral_mixer_kwargs": {"cell": "scan"},
                 "spectral_mixer_mode": "alongside",
                 "spectral_mixer_layers": [0, -1],
             },

@@ -14,7 +14,7 @@ class SpectralMixer(Protocol):
     ``neuralop.spectral_mixers``; the entry point's name is what users pass as ``spectral_mixer``.
     The module must accept any grid: models are evaluated at other resolutions than trained at.
 
-    Four attributes are optional:
+    Five attributes are optional:
 
     ``defaults`` : mapping
         The known options and their defaults. Other options are then errors, and checkpoints
@@ -22,6 +22,8 @@ class SpectralMixer(Protocol):
     ``complete(options)`` : mapping
         All options, of those given: for defaults that depend on other options. May raise
         ValueError for bad ones. Default: those given before ``defaults``.
+    ``mode(options)`` : {"replace", "alongside", "lift"}
+        Where mixers with these options go unless users say it. Default: "replace".
     ``n_dims`` : tuple of int
         Numbers of grid axes that the mixer supports. Default: any.
     ``complex_data`` : bool

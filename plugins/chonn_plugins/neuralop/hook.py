@@ -91,10 +91,13 @@ _DOC = """
         spectral_mixer : str, optional
             Name of a mixer of the entry-point group ``neuralop.spectral_mixers``, such as "ckb".
         spectral_mixer_layers : sequence of int
-            Layers that get one; negative indices count from the end. Default: the first.
+            Layers that get one; negative indices count from the end. Default: the first, and
+            none with "lift".
         spectral_mixer_mode : {"replace", "alongside", "lift"}
             Whether mixers take the places of these layers' skips, are added to them, or one stands
-            before all layers, on the lifted input without padding.
+            before all layers, on the lifted input without padding. Default: the mixer's, or
+            "replace" where layers are given; of "ckb" it is "lift" for networks and "replace" for
+            scans.
         spectral_mixer_kwargs : mapping, optional
             Options of the mixer.
 

@@ -14,10 +14,11 @@ from chonn_ops import CKB, CKBOptions, FixedGridCKB
 class CKBMixer:
     """``spectral_mixer="ckb"``: a Cascaded Kirchhoff Block of the layer's channels.
 
-    Options are the fields of `CKBOptions` (the order is at least 1), with ``directions="raster"``
-    by default for scans: on Darcy flow, in place of the first skip, it had less error than the
-    plain FNO both on the training grid and on a finer one (docs/neuraloperator.md). Networks have
-    ``nodes="left"``, as neuraloperator's grids (i / n). And ``grid``:
+    Options are the fields of `CKBOptions` (the order is at least 1), with ``cell="network"`` by
+    default, and behind the lifting: what had the lowest errors on Darcy flow
+    (docs/neuraloperator.md). Networks have ``nodes="left"``, as neuraloperator's grids (i / n).
+    The paper's scans, ``cell="scan"``, have ``directions="raster"`` and take the place of the first
+    skip. And ``grid``:
 
     - ``"training"``: the block evolves on the grid of the first training pass whatever grid a
       field has, see `chonn_ops.FixedGridCKB`; the default for scans, since FNOs are asked at
@@ -34,13 +35,21 @@ class CKBMixer:
         "scan": {"directions": "raster", "grid": "training"},
         "network": {"grid": "input", "nodes": "left"},
     }
-    defaults: Mapping[str, Any] = {**dataclasses.asdict(CKBOptions()), **_own["scan"]}
+    defaults: Mapping[str, Any] = {
+        **dataclasses.asdict(CKBOptions(cell="network")),
+        **_own["network"],
+    }
 
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, with the defaults of the chosen cell."""
-        chosen = {**self._own.get(options.get("cell", "scan"), {}), **options}
+        cell = options.get("cell", "network")
+        chosen = {"cell": cell, **self._own.get(cell, {}), **options}
         grid = chosen.pop("grid", None)
         return {**dataclasses.asdict(CKBOptions(**chosen)), "grid": grid}
+
+    def mode(self, options: Mapping[str, Any]) -> str:
+        """Where blocks go unless said otherwise."""
+        return "lift" if options["cell"] == "network" else "replace"
 
     def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> nn.Module:
         chosen = self.complete(options)

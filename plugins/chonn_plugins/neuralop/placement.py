@@ -16,8 +16,8 @@ from chonn_plugins.neuralop.skips import MixedLifting, MixedSkip, NoSkip, Projec
 MODES = ("replace", "alongside", "lift")
 KEYWORDS: Mapping[str, Any] = {
     "spectral_mixer": None,
-    "spectral_mixer_layers": (0,),
-    "spectral_mixer_mode": "replace",
+    "spectral_mixer_layers": None,
+    "spectral_mixer_mode": None,
     "spectral_mixer_kwargs": None,
 }
 
@@ -44,8 +44,8 @@ class Placement:
         Entry point of the mixer.
     mixer : SpectralMixer
         What it loads.
-    layers : tuple of int
-        Indices of layers, all different; negative ones count from the end.
+    layers : tuple of int, optional
+        Indices of layers, all different; negative ones count from the end. None with "lift".
     mode : {"replace", "alongside", "lift"}
         Whether mixers take the places of the layers' skips, are added to them, or one stands before
         all layers, on the lifted input without padding.
@@ -55,7 +55,7 @@ class Placement:
 
     name: str
     mixer: SpectralMixer
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] | None
     mode: str
     options: Mapping[str, Any]
 
@@ -71,27 +71,28 @@ class Placement:
         """
         values = {**KEYWORDS, **given}
         name = values["spectral_mixer"]
-        layers = _indices(values["spectral_mixer_layers"])
+        layers = values["spectral_mixer_layers"]
+        layers = None if layers is None else _indices(layers)
         mode = values["spectral_mixer_mode"]
-        if mode not in MODES:
+        if mode not in (None, *MODES):
             raise ValueError(f"spectral_mixer_mode: expected one of {MODES}, got {mode!r}")
         options = values["spectral_mixer_kwargs"]
         options = {} if options is None else options
         if not isinstance(options, Mapping):
             raise ValueError(f"spectral_mixer_kwargs: expected a mapping, got {options!r}")
-        if mode == "lift" and layers != KEYWORDS["spectral_mixer_layers"]:
+        if mode == "lift" and layers is not None:
             raise ValueError(
-                f"spectral_mixer_layers: expected its default {KEYWORDS['spectral_mixer_layers']} "
-                f"in mode 'lift', which belongs to no layer, got {layers}"
+                "spectral_mixer_layers: expected None in mode 'lift', which belongs to no layer, "
+                f"got {layers}"
             )
         if name is None:
             settings = {
-                "spectral_mixer_layers": (layers, KEYWORDS["spectral_mixer_layers"]),
-                "spectral_mixer_mode": (mode, KEYWORDS["spectral_mixer_mode"]),
-                "spectral_mixer_kwargs": (options, {}),
+                "spectral_mixer_layers": layers,
+                "spectral_mixer_mode": mode,
+                "spectral_mixer_kwargs": options or None,
             }
-            for setting, (value, default) in settings.items():
-                if value != default:
+            for setting, value in settings.items():
+                if value is not None:
                     raise ValueError(
                         f"{setting}: expected spectral_mixer to be set as well, one of "
                         f"{registry.known_names()}; got {setting}={value!r} alone"
@@ -106,12 +107,16 @@ class Placement:
                 f"{sorted(defaults or ())}, got {', '.join(map(repr, unknown))}"
             )
         complete = getattr(mixer, "complete", None)
-        if complete is None:
-            return cls(name, mixer, layers, mode, {**(defaults or {}), **options})
         try:
-            return cls(name, mixer, layers, mode, complete(options))
+            options = {**(defaults or {}), **options} if complete is None else complete(options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"spectral_mixer_kwargs: {error}") from error
+        if mode is None:
+            own = getattr(mixer, "mode", None)
+            mode = "replace" if own is None or layers is not None else own(options)
+        if mode != "lift" and layers is None:
+            layers = (0,)
+        return cls(name, mixer, layers, mode, options)
 
     def keywords(self) -> dict[str, Any]:
         """The model's keywords that ask for this placement, whatever the defaults."""
@@ -134,11 +139,11 @@ class Placement:
         ValueError
             For a layer that does not exist, or a mixer that does not fit or refuses its options.
         """
-        if self.mode == "lift":
+        if self.layers is None:
             self._check_fit(layers[0])
             model.lifting = MixedLifting(model.lifting, self._mixer(layers[0]))
             return
-        for layer in self._chosen(layers):
+        for layer in self._chosen(layers, self.layers):
             blocks, index = layer.blocks, layer.index
             if blocks.fno_skips is None:
                 blocks.fno_skips = nn.ModuleList(
@@ -149,18 +154,18 @@ class Placement:
             lone = self.mode == "replace" or isinstance(skip, NoSkip)
             blocks.fno_skips[index] = branch if lone else MixedSkip(skip, branch)
 
-    def _chosen(self, layers: Sequence[Layer]) -> list[Layer]:
+    def _chosen(self, layers: Sequence[Layer], indices: tuple[int, ...]) -> list[Layer]:
         count = len(layers)
-        wrong = [index for index in self.layers if not -count <= index < count]
+        wrong = [index for index in indices if not -count <= index < count]
         if wrong:
             raise ValueError(
                 f"spectral_mixer_layers: expected indices from {-count} to {count - 1} for a "
                 f"model of {count} layers, got {wrong[0]}"
             )
-        positions = [index % count for index in self.layers]
+        positions = [index % count for index in indices]
         if len(set(positions)) < len(positions):
             raise ValueError(
-                f"spectral_mixer_layers: expected every layer once, got {self.layers} for a model "
+                f"spectral_mixer_layers: expected every layer once, got {indices} for a model "
                 f"of {count} layers"
             )
         chosen = [layers[position] for position in positions]
