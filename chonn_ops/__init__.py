@@ -26,7 +26,7 @@ from chonn_ops.models import (
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
 from chonn_ops.reading import inspect, to_netlist
-from chonn_ops.scan import kirchhoff_scan
+from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
 from chonn_plugins import autoload as _autoload
 
 __version__ = "0.1.0"
@@ -48,6 +48,7 @@ __all__ = [
     "FixedGridCKB",
     "KirchhoffCell",
     "NetworkCell",
+    "available_backends",
     "edge_conductance",
     "grid_nodes",
     "grid_spacing",
@@ -55,6 +56,7 @@ __all__ = [
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",
+    "scan_field",
     "to_netlist",
 ]
 

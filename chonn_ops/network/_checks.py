@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from chonn_ops import _ends
 from chonn_ops._dtypes import DTYPES
 
 ENDS = ("open", "short", "ring", "matched")
@@ -48,11 +49,12 @@ def _check_kind(name: str, tensor: Tensor, source: Tensor) -> None:
 
 
 def ends_of_axes(ends: str | Sequence[str], axes: int) -> tuple[str, ...]:
-    """One known word an axis."""
+    """One of `ENDS` an axis, of these or the words of boundary conditions."""
     words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
+    words = tuple(_ends.canonical(word) for word in words)
     if len(words) != axes or not all(word in ENDS for word in words):
-        expected = f"one of {ENDS}, or a sequence of {axes} of them (one an axis)"
-        raise error("ends", expected, repr(ends))
+        known = f"{_ends.expected(ENDS)}, or a sequence of {axes} of them (one an axis)"
+        raise error("ends", known, repr(ends))
     return words
 
 

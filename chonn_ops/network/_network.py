@@ -146,7 +146,8 @@ def kirchhoff_network(
         nothing but a network without any is noticed. A node with neither edge nor leak has
         potential 0, whatever its source.
     ends : {"open", "short", "ring", "matched"} or a sequence of them, one an axis
-        What happens at the ends of an axis, as above.
+        What happens at the ends of an axis, as above; "neumann", "dirichlet" and "periodic" are
+        other words for open, short and ring.
     wall : Tensor, shape (C,) or (axes, 2, C), optional
         Conductance >= 0 to ground behind the half edge at open ends: one a channel, or one for the
         low and the high end of each axis (those of axes with other ends are not used).

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chonn_ops import _ends
 from chonn_ops.network import ENDS
 
 CELL_ENDS = ("wall", *ENDS)
@@ -21,13 +22,15 @@ def steps_between_walls(nodes: int, distances: tuple[float, float]) -> float:
 
 
 def check_ends(name: str, ends: str | Sequence[str], axes: int | None = None) -> tuple[str, ...]:
-    """One known word an axis; for any number of axes by default."""
+    """One of `CELL_ENDS` an axis; for any number of axes by default."""
     words = (ends,) * (axes or 1) if isinstance(ends, str) else tuple(ends or ())
+    words = tuple(_ends.canonical(word) for word in words)
     count = len(words) if axes is None else axes
     if not words or len(words) != count or not all(word in CELL_ENDS for word in words):
         several = "" if axes is None else f" {axes}"
         raise ValueError(
-            f"{name}: expected one of {CELL_ENDS}, or{several} of them (one an axis), got {ends!r}"
+            f"{name}: expected {_ends.expected(CELL_ENDS)}, or{several} of them (one an axis), "
+            f"got {ends!r}"
         )
     return words
 

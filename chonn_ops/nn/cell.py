@@ -50,7 +50,7 @@ class KirchhoffCell(nn.Module):
     termination : {"matched", "ring", "open", "short"}
         What lines do at their ends: start from rest, close on themselves (periodic), or send the
         scan back from an even (open, Neumann) or odd (short, Dirichlet) wall; see
-        `chonn_ops.nn.scan_field`. Ends are walls of the field for "axial" and for one axis; the
+        `chonn_ops.scan_field`. Ends are walls of the field for "axial" and for one axis; the
         other modes have one line from corner to corner. "raster" takes "matched" and "ring" only.
     constrained : bool
         Keep the circuit stable and dissipative by construction.
@@ -87,7 +87,7 @@ class KirchhoffCell(nn.Module):
         check_least(1, dim=dim, d_state=d_state, dt_rank=dt_rank)
         if not 0 < dt_min <= dt_max:
             raise ValueError(f"expected 0 < dt_min <= dt_max, got {dt_min} and {dt_max}")
-        check_modes(directions, termination)
+        termination = check_modes(directions, termination)
         self.dim, self.d_state, self.dt_rank = dim, d_state, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
         self.directions, self.termination, self.constrained = directions, termination, constrained

@@ -46,11 +46,12 @@ class CKBOptions:
         amplitudes of a field), over channels alone ("layer", "rms") or none. "group" by default,
         none for networks.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        How a field becomes scan paths, see `chonn_ops.nn.scan_field`.
+        How a field becomes scan paths, see `chonn_ops.scan_field`.
     termination : {"matched", "ring", "open", "short"}, for networks also "wall" and tuples
+        "periodic", "neumann" and "dirichlet" are other words for ring, open and short.
         For networks, the ends of the grid, see `NetworkCell`; "wall" by default. For scans,
         "matched" by default, what lines do at their ends: silence outside, periodic, even wall
-        (Neumann), odd wall (Dirichlet); see `chonn_ops.nn.scan_field`. The ends are the field's
+        (Neumann), odd wall (Dirichlet); see `chonn_ops.scan_field`. The ends are the field's
         walls for "axial" and for fields with one axis; the other modes have one line from corner
         to corner. "open" and "short" need both ways of a line: any directions but "raster". The
         local convolution pads accordingly: zeros, circular, replicate (the even mirror image at
@@ -163,10 +164,11 @@ class CKBOptions:
                 )
         if self.cell == "network":
             ends = check_ends("termination", self.termination)
-            if not isinstance(self.termination, str):  # a list, as files of settings have
-                object.__setattr__(self, "termination", ends)
+            # Several may come as a list, as files of settings have them.
+            ends = ends[0] if isinstance(self.termination, str) else ends
         else:
-            check_modes(self.directions, cast("str", self.termination))
+            ends = check_modes(self.directions, cast("str", self.termination))
+        object.__setattr__(self, "termination", ends)
 
 
 def options_or_defaults(ckb: CKBOptions | None) -> CKBOptions:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES
+from chonn_ops._ends import canonical, expected
 from chonn_ops.scan._walks import DIRECTIONS
 
 _SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -21,20 +22,22 @@ def _check_tensor(name: str, value: object) -> None:
         raise _error(name, "a torch.Tensor", f"a {type(value).__module__}.{type(value).__name__}")
 
 
-def check_modes(directions: str, termination: str) -> None:
-    """Known names that fit each other."""
+def check_modes(directions: str, termination: str) -> str:
+    """Known names that fit each other; the termination as one of `TERMINATIONS`."""
+    given, termination = termination, canonical(termination)
     if directions not in DIRECTIONS:
         raise _error("directions", f"one of {DIRECTIONS}", repr(directions))
     if termination not in TERMINATIONS:
-        raise _error("termination", f"one of {TERMINATIONS}", repr(termination))
+        raise _error("termination", expected(TERMINATIONS), repr(given))
     if directions == "raster" and termination in ("open", "short"):
         raise _error(
             "termination",
             "'matched' or 'ring' for a scan one way ('open' and 'short' start the reverse scan of "
             "a line from the end of its forward scan, so they need a field with directions "
             "'bidirectional', 'cross' or 'axial')",
-            repr(termination),
+            repr(given),
         )
+    return termination
 
 
 def check_arguments(
@@ -48,12 +51,13 @@ def check_arguments(
     termination: str,
     directions: str = "raster",
     axes: str = "L",
-) -> None:
+) -> str:
     """Shapes, dtypes, devices and names: nothing here reads a tensor's values.
 
-    `axes` is what messages call the positions: "L" for a line, "\\*grid" for a field.
+    `axes` is what messages call the positions: "L" for a line, "\\*grid" for a field. Returns the
+    termination as one of `TERMINATIONS`.
     """
-    check_modes(directions, termination)
+    termination = check_modes(directions, termination)
     for name, value in (("u", u), ("delta", delta), ("decay", decay), ("b", b), ("c", c)):
         _check_tensor(name, value)
     for name, value in (("d", d), ("initial_state", initial_state)):
@@ -88,6 +92,7 @@ def check_arguments(
             raise _error(name, f"device {u.device}, where u is", tensor.device)
         if tensor.dtype not in DTYPES:
             raise _error(name, f"a dtype of {DTYPES}", tensor.dtype)
+    return termination
 
 
 def check_decay(decay: Tensor) -> None:

@@ -71,7 +71,8 @@ def scan_field(
     directions : {"raster", "bidirectional", "cross", "axial"}
         Lines and ways, as above.
     termination : {"matched", "ring", "open", "short"}
-        What every line does at its ends, as above.
+        What every line does at its ends, as above; "periodic", "neumann" and "dirichlet" are other
+        words for ring, open and short.
     passive : bool
         Whether `decay` must be positive, see `chonn_ops.kirchhoff_scan`.
     backend : {"reference", "torch", "cpu", "triton"}, optional
@@ -93,7 +94,9 @@ def scan_field(
     The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc; the two-way modes
     and the terminations other than "matched" are this package's own.
     """
-    check_arguments(u, delta, decay, b, c, d, None, termination, directions, axes="*grid")
+    termination = check_arguments(
+        u, delta, decay, b, c, d, None, termination, directions, axes="*grid"
+    )
     return scan_checked_field(u, delta, decay, b, c, d, directions, termination, passive, backend)
 
 

@@ -155,10 +155,10 @@ def kirchhoff_scan(
         State before the first step of the scan; rest (zeros) by default.
     return_state : bool
         Also return the state after the last step of the scan.
-    termination : {"matched", "ring"}
+    termination : {"matched", "ring"}, or "periodic" for "ring"
         "matched" starts from rest or `initial_state`. "ring" closes the line on itself: the scan
         starts from the state that one turn reproduces, so the final state equals the initial one.
-        "open" and "short" join the two ways of a line: they need `chonn_ops.nn.scan_field`.
+        "open" and "short" join the two ways of a line: they need `chonn_ops.scan_field`.
     backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
     passive : bool
@@ -183,7 +183,7 @@ def kirchhoff_scan(
     The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc; "ring" is this
     package's own.
     """
-    check_arguments(u, delta, decay, b, c, d, initial_state, termination)
+    termination = check_arguments(u, delta, decay, b, c, d, initial_state, termination)
     y, state = call(
         *(u, delta, decay, b, c, d, initial_state),
         grid=[u.shape[1]],

@@ -241,3 +241,9 @@ def test_axes_are_alike(solve):
     ends = ("matched", "ring", "short")
     again = solve(turned[0], turned[1:4], turned[4], ends=ends)
     torch.testing.assert_close(again, v.permute(0, 3, 1, 2, 4), rtol=1e-9, atol=1e-10)
+
+
+def test_boundary_conditions_are_other_words_for_ends(solve):
+    case = make_network((3, 4))
+    for words, ends in (("dirichlet", "short"), (("periodic", "neumann"), ("ring", "open"))):
+        assert torch.equal(solve(*case, ends=words), solve(*case, ends=ends))

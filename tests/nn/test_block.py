@@ -231,7 +231,8 @@ def test_pure_bfloat16_stays_close():
         ({"directions": "up"}, "got 'up'"),
         (
             {"termination": "closed"},
-            "termination: expected one of ('matched', 'ring', 'open', 'short'), got 'closed'",
+            "termination: expected one of ('matched', 'ring', 'open', 'short') ('periodic' is "
+            "'ring', 'neumann' is 'open', 'dirichlet' is 'short'), got 'closed'",
         ),
         ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
         ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
@@ -276,3 +277,16 @@ def test_high_orders_start_at_the_size_of_their_input(d_state):
 def test_coefficients_are_bounded_by_default_above_order_two():
     chosen = [CKB(4, order=order).cells[0].selective_norm for order in (1, 2, 3, 4)]
     assert chosen == [False, False, True, True]
+
+
+@pytest.mark.parametrize("cell", ["scan", "network"])
+@pytest.mark.parametrize(
+    ("word", "end"), [("periodic", "ring"), ("neumann", "open"), ("dirichlet", "short")]
+)
+def test_boundary_conditions_are_other_words_for_ends(cell, word, end):
+    assert CKBOptions(cell=cell, termination=word) == CKBOptions(cell=cell, termination=end)
+    assert CKBOptions(cell="network", termination=[word, "wall"]).termination == (end, "wall")
+    x = torch.randn(SHAPES[2])
+    block, twin = (CKB(8, 2, cell=cell, termination=name) for name in (word, end))
+    twin.load_state_dict(block.state_dict())
+    torch.testing.assert_close(block(x), twin(x), rtol=0, atol=0)

@@ -8,7 +8,7 @@ import torch
 from scan_cases import BACKENDS, make_case, rms_ratio
 from scipy.signal import lfilter
 
-from chonn_ops.scan import kirchhoff_scan
+from chonn_ops import kirchhoff_scan, scan_field
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
@@ -115,3 +115,19 @@ def test_fixed_coefficients_and_cascades_match_the_transfer_function(backend):
         denominator = np.convolve(denominator, stage_denominator)
         expected = lfilter(numerator, denominator, u[0, :, 0].numpy())
         np.testing.assert_allclose(y[0, :, 0].numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_boundary_conditions_are_other_words_for_ends():
+    case = make_case(2, 9, 3, 4)
+    del case["initial_state"]
+    assert torch.equal(
+        kirchhoff_scan(**case, termination="periodic"), kirchhoff_scan(**case, termination="ring")
+    )
+    for word, end in (("neumann", "open"), ("dirichlet", "short"), ("periodic", "ring")):
+        y, expected = (
+            scan_field(**case, directions="axial", termination=name)
+            for name in (word, end)
+        )
+        assert torch.equal(y, expected)
+    with pytest.raises(ValueError, match=r"'axial'.*got 'dirichlet'"):
+        kirchhoff_scan(**case, termination="dirichlet")
