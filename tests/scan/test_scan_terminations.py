@@ -125,8 +125,7 @@ def test_boundary_conditions_are_other_words_for_ends():
     )
     for word, end in (("neumann", "open"), ("dirichlet", "short"), ("periodic", "ring")):
         y, expected = (
-            scan_field(**case, directions="axial", termination=name)
-            for name in (word, end)
+            scan_field(**case, directions="axial", termination=name) for name in (word, end)
         )
         assert torch.equal(y, expected)
     with pytest.raises(ValueError, match=r"'axial'.*got 'dirichlet'"):
