@@ -11,6 +11,7 @@ from torch import nn
 from chonn_ops.experiments import _steady_controls as controls
 from chonn_ops.experiments import _steady_models as models
 from chonn_ops.experiments._families import BASELINES, BY_HAND, chosen
+from chonn_ops.experiments._padded import Padded
 from chonn_ops.experiments._steady_models import OnDomain, Standardized
 from chonn_ops.experiments.base import Variant
 from chonn_ops.problems.domains import SQUARE
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from chonn_ops.experiments._steady import SteadyConfig, SteadyExperiment
 
 ORDERS = range(5)
+SOLVED = ("coefficient", "source")
+# Baselines that halve the grid; the U-Net four times.
+HALVING, MULTIPLE = ("unet", "cno"), 16
 # Whose learning rate is a field of the config.
 RATES = ("network", "cno", "mixer", "unet", "fno")
 ONE_LAYER = "CHONN mixer of one layer"
@@ -36,7 +40,8 @@ _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
 def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
     """All models; at a budget of the search, those that it has searched."""
     made = _Variants(experiment, config)
-    everything = (*made.baselines(), made.network(), *made.ladders(), *made.controls())
+    ladders = made.ladders() if experiment.ladders else ()
+    everything = (*made.baselines(), made.network(), *ladders, *made.controls())
     if config.sizes in BY_HAND:
         return everything
     settings = chosen(experiment.name, config)
@@ -97,7 +102,8 @@ class _Variants:
         yield self._changed_network(
             "constant", "of constant conductances", controls.constant_conductances
         )
-        if self.config.domain != SQUARE:  # where a solver would have to be told the walls
+        # Elsewhere a solver would have to be told the walls, or is not one of networks.
+        if self.config.domain != SQUARE or self.experiment.physics.input not in SOLVED:
             return
         yield self._solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
         yield self._solver(
@@ -205,6 +211,8 @@ class _Variants:
 
         def scaled(config: SteadyConfig) -> nn.Module:
             model = build(config)
+            if name in HALVING and config.resolution % MULTIPLE:
+                model = Padded(model, MULTIPLE)
             if config.domain != SQUARE:
                 model = OnDomain(model, lambda n: experiment.mask(config, n))
             units = experiment.units_of(config)

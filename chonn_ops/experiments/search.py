@@ -45,7 +45,8 @@ class Search:
 
     Parameters
     ----------
-    experiment : {"darcy", "poisson"}
+    experiment : str
+        "darcy", "poisson", or a further one of two dimensions.
     budget : {"parameters", "multiply_adds", "seconds"}
         What limits the size of a model, beside the seconds of its training.
     limit : int
