@@ -1,10 +1,10 @@
-"""docs/results.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
+"""docs/claims.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
 
 python examples/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
 
 Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
-whose folders are named behind: ``runs paper+epochs=200,sizes=small``. The routing ablation on digits, whose results
-are those of ``digits_ablation.py``, joins the scoreboard here.
+whose folders are named behind: ``runs paper+epochs=200,sizes=small``. The routing ablation on
+digits, whose results are those of ``digits_ablation.py``, joins the scoreboard here.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ def studies() -> list[Study]:
     return [*found, digits()]
 
 
-def results_page() -> str:
+def claims_page() -> str:
     return scoreboard.page(studies())
 
 
 def verdicts() -> str:
     """How many claims, with the paper's models, have which verdict."""
     lines = []
-    for board in scoreboard.boards(scoreboard.entries(studies())):
+    judged = [study for study in studies() if "+" not in study.scale]
+    for board in scoreboard.boards(scoreboard.entries(judged)):
         counts = Counter(row[0].verdict for _, row in board.rows if row[0])
         numbers = [str(counts[verdict]) for verdict in VERDICTS]
         lines.append([scoreboard.heading(board), *numbers])
