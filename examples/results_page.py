@@ -209,8 +209,9 @@ def controls(studies: Sequence[Study]) -> Iterator[str]:
         ]
         yield f"### {study_title(study)}\n"
         yield markdown(["model", "parameters", metric, "/ network", "seeds"], lines)
-        sentences = [proof(study, network, group) for group in groups[1:]]
-        yield " ".join(filter(None, sentences)) + "\n"
+        by_name = {group.variant: group for group in groups}
+        proofs = [proof(study, network, by_name[name]) for name in PROOFS if name in by_name]
+        yield "\n".join(filter(None, proofs)) + "\n"
 
 
 def with_controls(studies: Sequence[Study]) -> list[Study]:
@@ -227,33 +228,33 @@ def with_controls(studies: Sequence[Study]) -> list[Study]:
 # told from it.
 PROOFS = {
     "direct": (
-        "The textbook's solve on the input's own grid, told the equation,",
-        "the network is not a solver learned again: it knows of these data what that scheme does "
-        "not, such as where the walls are",
+        "the textbook's solve on the input's own grid, told the equation",
+        "the network does more than that scheme: it has learned what the textbook does not know of "
+        "these data, such as walls and faces",
         "who knows the equation needs no network here: the network's gain is over other networks "
         "alone",
         "the network is as good as a solver that was told the equation",
     ),
     "direct-fitted": (
-        "The same with walls and faces fitted, which can become the data's own scheme,",
+        "the same with walls and faces fitted, which can become the data's own scheme",
         "the network is below what this scheme can be fitted to",
         "this is the floor: what a network could learn at most if it found the scheme",
         "the network has reached what the fitted scheme gives",
     ),
     "solve-cnn": (
-        "The solve corrected by convolutions with the network's parameters",
+        "the textbook's solve, corrected by convolutions with the network's parameters",
         "one solve and a small network behind it are not what the networks do",
         "a solve that was told the equation and a few convolutions do better than learned networks",
         "a solve that was told the equation and a few convolutions do as well",
     ),
     "network-no-cell": (
-        "The network without its solves, as large,",
+        "the network without its solves, as large",
         "the error comes down by the solves, not by what is around them",
         "the solves do harm",
         "what is around the solves does all of it",
     ),
     "network-constant": (
-        "Networks of conductances that do not depend on the input",
+        "networks of conductances that do not depend on the input, as large",
         "it matters that the conductances follow the input",
         "conductances that follow the input do harm",
         "that the conductances follow the input shows no gain",
@@ -262,7 +263,7 @@ PROOFS = {
 
 
 def proof(study: Study, network: Group, control: Group) -> str:
-    if control.variant not in PROOFS or not error(control, study).values:
+    if not error(control, study).values:
         return ""
     what, above, below, alike = PROOFS[control.variant]
     ours, other = error(network, study), error(control, study)
@@ -273,9 +274,10 @@ def proof(study: Study, network: Group, control: Group) -> str:
         "<": above,
         ">": below,
         "≈": f"{alike} (not told apart{shown})",
-        "?": "a single seed, which decides nothing",
+        "?": "a single seed decides nothing",
     }[sign(ours, other)]
-    return f"{what} has {ratio:.2g} times the network's error: {follows}."
+    text = f"- {full_label(control)}, {what}: {ratio:.2g} times the network's error."
+    return f"{text} {follows[0].upper()}{follows[1:]}."
 
 
 def curves() -> Iterator[str]:

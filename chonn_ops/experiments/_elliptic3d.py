@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from chonn_ops.experiments._families import Neuralop
-from chonn_ops.experiments._steady_modules import PLAIN, Standardized
+from chonn_ops.experiments._steady_modules import PLAIN
+from chonn_ops.experiments._steady_variants import RATES, Variants
 from chonn_ops.experiments.base import Variant
 from chonn_ops.models import CHONNFNO3d, CHONNNetwork3d, CHONNUNet3d
 from chonn_ops.network import edge_conductance, kirchhoff_network
@@ -91,84 +91,41 @@ def variants3d(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple
     """
     if config.sizes not in _NEURALOP:
         raise ValueError(f"sizes: expected one of {tuple(_NEURALOP)}, got {config.sizes!r}")
-    nodes = experiment.physics.nodes
-
-    def variant(
-        name: str,
-        label: str,
-        build: Callable[[SteadyConfig], nn.Module],
-        cost: float,
-        changes: dict[str, Any],
-        **tags: Any,
-    ) -> Variant[Any]:
-        def scaled(own: SteadyConfig) -> nn.Module:
-            return Standardized(build(own), experiment.units_of(own))
-
-        return Variant(name, label, scaled, tags, changes, cost)
-
-    def rate(name: str) -> dict[str, Any]:
-        return {
-            "batch_size": config.baseline_batch_size,
-            "learning_rate": getattr(config, f"{name}_learning_rate"),
-        }
-
+    nodes, made = experiment.physics.nodes, Variants(experiment, config)
     batch = {"batch_size": config.baseline_batch_size}
-    own = {**rate("network"), "batch_size": config.network_batch_size}
-    direct = Variant(
-        "direct",
-        "Direct solve",
-        lambda _: DirectSolve3d(),
-        {"family": "direct", "role": "control"},
-        {**batch, "learning_rate": 1e-2},
-        0.5,
+    rates = {name: {"learning_rate": getattr(config, f"{name}_learning_rate")} for name in RATES}
+    baselines = (
+        ("unet", "U-Net", lambda c: CHONNUNet3d(1, 1, c.unet_features, ckb=PLAIN), rates["unet"]),
+        ("fno", "FNO", lambda c: FNO3d(c.fno_modes, c.fno_width), rates["fno"]),
+        ("fno-neuralop", "FNO (neuraloperator)", _neuralop, _NEURALOP[config.sizes]),
+    )
+    networks = (
+        ("network", "CHONN network", "network", True),
+        ("network-constant", "CHONN network of constant conductances", "control", False),
     )
     return (
-        variant(
-            "unet",
-            "U-Net",
-            lambda c: CHONNUNet3d(1, 1, c.unet_features, ckb=PLAIN),
-            0.4,
-            rate("unet"),
-            family="unet",
-            role="baseline",
+        *(
+            made.variant(name, label, build, 0.6, {**batch, **own}, family=name, role="baseline")
+            for name, label, build, own in baselines
         ),
-        variant(
-            "fno",
-            "FNO",
-            lambda c: FNO3d(c.fno_modes, c.fno_width),
-            0.6,
-            rate("fno"),
-            family="fno",
-            role="baseline",
+        *(
+            made.variant(
+                name,
+                label,
+                lambda c, selective=selective: _network(c, nodes, selective),
+                1.0,
+                made.of_network(),
+                family="chonn",
+                role=role,
+            )
+            for name, label, role, selective in networks
         ),
-        variant(
-            "fno-neuralop",
-            "FNO (neuraloperator)",
-            _neuralop,
-            0.8,
-            {**batch, **_NEURALOP[config.sizes]},
-            family="fno-neuralop",
-            role="baseline",
+        Variant(
+            "direct",
+            "Direct solve",
+            lambda _: DirectSolve3d(),
+            {"family": "direct", "role": "control"},
+            {**batch, "learning_rate": 1e-2},
+            0.5,
         ),
-        variant(
-            "network",
-            "CHONN network",
-            lambda c: _network(c, nodes),
-            1.0,
-            own,
-            family="chonn",
-            role="network",
-            order=1,
-            depth=config.network_depth,
-        ),
-        variant(
-            "network-constant",
-            "CHONN network of constant conductances",
-            lambda c: _network(c, nodes, selective=False),
-            0.9,
-            own,
-            family="chonn",
-            role="control",
-        ),
-        direct,
     )

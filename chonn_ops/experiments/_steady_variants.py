@@ -39,7 +39,7 @@ _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
 
 def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
     """All models; at a budget of the search, those that it has searched."""
-    made = _Variants(experiment, config)
+    made = Variants(experiment, config)
     ladders = made.ladders() if experiment.ladders else ()
     everything = (*made.baselines(), made.network(), *ladders, *made.controls())
     if config.sizes in BY_HAND:
@@ -53,7 +53,9 @@ def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[V
 
 
 @dataclasses.dataclass(frozen=True)
-class _Variants:
+class Variants:
+    """Those of a problem at a config."""
+
     experiment: SteadyExperiment[Any]
     config: SteadyConfig
 
@@ -62,7 +64,7 @@ class _Variants:
             settings = family.settings.get(self.config.sizes, {})
             if name in RATES:
                 settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
-            yield self._variant(
+            yield self.variant(
                 name,
                 family.label,
                 family.build,
@@ -74,12 +76,12 @@ class _Variants:
 
     def network(self) -> Variant[Any]:
         nodes = self.experiment.physics.nodes
-        return self._variant(
+        return self.variant(
             "network",
             "CHONN network",
             lambda c: models.network(c, nodes),
             0.9,
-            self._of_network(),
+            self.of_network(),
             family="chonn",
             role="network",
             order=1,
@@ -126,7 +128,7 @@ class _Variants:
     def _backbone(self, order: int) -> Variant[Any]:
         config = self.config
         rate = config.learning_rate if order else config.cno_learning_rate
-        return self._variant(
+        return self.variant(
             f"chonn{order}",
             f"CHONN, order {order}",
             lambda c: models.backbone(c, c.n_layers, c.n_res_neck, order),
@@ -140,7 +142,7 @@ class _Variants:
 
     def _mixer(self, kind: str, label: str, depth: int, order: int, **block: Any) -> Variant[Any]:
         best = (kind, order) == ("mixer", self.config.best_order)
-        return self._variant(
+        return self.variant(
             f"{kind}{order}",
             f"{label}, order {order}",
             lambda c: models.mixer(c, depth, order, **block),
@@ -154,7 +156,7 @@ class _Variants:
             **block,
         )
 
-    def _of_network(self) -> dict[str, Any]:
+    def of_network(self) -> dict[str, Any]:
         return {
             "learning_rate": self.config.network_learning_rate,
             "batch_size": self.config.network_batch_size,
@@ -164,12 +166,12 @@ class _Variants:
         self, name: str, label: str, build: Callable[[Any, str], nn.Module]
     ) -> Variant[Any]:
         nodes = self.experiment.physics.nodes
-        return self._variant(
+        return self.variant(
             f"network-{name}",
             f"CHONN network {label}",
             lambda c: build(c, nodes),
             0.6,
-            self._of_network(),
+            self.of_network(),
             family="chonn",
             role="control",
         )
@@ -197,7 +199,7 @@ class _Variants:
         changes = {**batch, **(sizes or {})}
         return Variant(name, label, build, {"family": "direct", "role": "control"}, changes, cost)
 
-    def _variant(
+    def variant(
         self,
         name: str,
         label: str,

@@ -32,6 +32,7 @@ from chonn_ops.problems._random_fields import LOG_NORMAL
 from chonn_ops.problems.domains import SQUARE
 
 _OURS = "Ours, no paper's: that of Darcy flow."
+_SMALLER = "Ours: at the small scale, of about as many parameters as in two dimensions."
 _RECIPE = (
     "Of the trainings behind the published numbers (Wu et al. 2024): 500 epochs, batches of 4."
 )
@@ -219,7 +220,11 @@ class Box(SteadyExperiment[BoxConfig]):
     problem: ClassVar[Any]
     coordinates = staticmethod(cell_centres)
     ladders: ClassVar[bool] = False
-    sources: ClassVar[Mapping[str, str]] = _sources(BoxConfig)
+    sources: ClassVar[Mapping[str, str]] = _sources(
+        BoxConfig,
+        resolution="Ours: the generator's own; in three dimensions half of it at the small scale.",
+        **dict.fromkeys(("unet_features", "fno_modes", "fno_width"), _SMALLER),
+    )
 
     def files(self, config: BoxConfig, folder: Path) -> tuple[Path, ...]:
         stem = Path(self.problem.default_name(config.resolution)).stem

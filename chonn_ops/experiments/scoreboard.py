@@ -126,7 +126,9 @@ def heading(board: Board) -> str:
 
 def scaled_down(study: Study) -> bool:
     """Whether models and training are smaller than those of their publications."""
-    return study.experiment in (*TITLES, *FURTHER) and study.scale.partition("+")[0] != FULL
+    scale, _, changes = study.scale.partition("+")
+    known = study.experiment in (*TITLES, *FURTHER)
+    return known and (scale != FULL or "sizes=" in changes)
 
 
 def column(board: Board, setting: str) -> str:
