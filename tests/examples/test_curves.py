@@ -1,8 +1,8 @@
 """Curves: settings of their points, a small study that goes on, results with their origin."""
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
+import dataclasses
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,19 +23,8 @@ SMALL = get("darcy").scales["small"]
 
 
 def config(variant):
-    import dataclasses
-
     found = next(v for v in get("darcy").variants(SMALL) if v.name == variant)
     return dataclasses.replace(SMALL, **found.changes)
-
-
-def run(folder, *arguments):
-    command = [sys.executable, str(EXAMPLES / "curves.py"), "darcy", "--scale", "smoke"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_few_samples_are_trained_on_for_as_many_steps():
@@ -64,9 +53,13 @@ def test_modes_fit_the_grid():
     assert found == {"resolution": 16, "modes": 8, "fno_modes": 8}
 
 
-def test_a_study_goes_on_and_says_where_its_numbers_come_from(tmp_path):
-    arguments = ("--over", "seconds", "--values", "1", "2", "--models", "network", "direct")
-    run(tmp_path, *arguments, "--jobs", "1")
+def test_a_study_goes_on_and_says_where_its_numbers_come_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(curves.torch, "set_num_threads", lambda _: None)
+    arguments = ["darcy", "--over", "seconds", "--values", "1", "2", "--scale", "smoke"]
+    arguments += ["--models", "network", "direct", "--jobs", "1"]
+    monkeypatch.setattr(sys, "argv", ["curves.py", *arguments])
+    curves.main()
     folder = tmp_path / "runs" / "curves"
     record = json.loads((folder / "curves-darcy-seconds.json").read_text())
     assert has_origin(record)
@@ -80,7 +73,7 @@ def test_a_study_goes_on_and_says_where_its_numbers_come_from(tmp_path):
     assert "seconds of training" in picture
     times = {path: path.stat().st_mtime_ns for path in folder.glob("darcy/*/*.json")}
     assert len(times) == 4
-    run(tmp_path, *arguments, "--jobs", "1")
+    curves.main()
     assert {path: path.stat().st_mtime_ns for path in times} == times
     again = json.loads((folder / "curves-darcy-seconds.json").read_text())
     assert again["results"] == record["results"]

@@ -148,7 +148,8 @@ def test_published_files_are_read_in_place_of_ours(tmp_path):
 
     def write(path):
         with h5py.File(path, "w") as file:
-            file["coeff"], file["sol"] = a, a
+            for name in ("coeff", "sol"):
+                file.create_dataset(name, data=a, chunks=(43, 43, 1))
 
     write(paths[0])
     with pytest.raises(FileNotFoundError, match=r"smooth2.mat: expected beside the published"):
