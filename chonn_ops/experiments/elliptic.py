@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -38,7 +38,10 @@ _RECIPE = (
 )
 
 
-def _scales(kind: type[DarcyConfig], **changes: Mapping[str, Any]) -> Mapping[str, DarcyConfig]:
+_Kind = TypeVar("_Kind", bound=DarcyConfig)
+
+
+def _scales(kind: type[_Kind], **changes: Mapping[str, Any]) -> Mapping[str, _Kind]:
     """Darcy flow's, with changes by scale; all of them show models fields of about unit size."""
     return MappingProxyType(
         {
