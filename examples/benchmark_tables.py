@@ -17,9 +17,16 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+# What has been read since this was emptied.
+LOADED: dict[str, dict[str, Any]] = {}
+
+
 def load(name: str) -> dict[str, Any]:
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    LOADED[name] = json.loads(path.read_text())
+    return LOADED[name]
 
 
 def number(row: dict[str, Any], key: str, form: str = "{:.2f}", scale: float = 1) -> str:

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from digits_figure import draw
 from host_tables import digits as digits_table
-from results_file import read_record, write_record
+from results_file import code, drawn_data, read_record, write_record
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
@@ -47,11 +47,12 @@ def main() -> None:
     config = {"splits": SPLITS, "size": SIZE, **{key: getattr(args, key) for key in keys}}
     config["routings"] = {name: VARIANTS[name] for name in args.models}
     packages = ("chonn-ops", "scikit-learn", "timm", "torch")
-    record = read_record(args.output, "digits_ablation", config, packages, args.threads)
+    images = digits()
+    data = drawn_data("digits", *(tensor for split in images.values() for tensor in split))
+    record = read_record(args.output, "digits_ablation", config, packages, args.threads, data)
     done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(name, seed) for seed in args.seeds for name in args.models]
     runs = [run for run in wanted if run not in done]
-    images = digits()
     if args.smoke:
         images = {split: (x[:60], y[:60]) for split, (x, y) in images.items()}
     with tqdm(total=len(runs) * args.epochs, unit="epoch") as progress:
@@ -159,6 +160,7 @@ def train(
         },
         "seconds": time.perf_counter() - begin,
         "curve": curve,
+        **code(),
     }
 
 

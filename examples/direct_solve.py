@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import read_record, write_record
+from results_file import code, data_files, read_record, write_record
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -41,13 +41,22 @@ def main() -> None:
     factor = scale(solve(inside, contrast, share), truth)
     config = {"fitted_to": "darcy_train_16.pt"}
     packages = ("chonn-ops", "torch", "scipy")
-    record = read_record(args.output, "direct_solve", config, packages, torch.get_num_threads())
+    names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
+    files = data_files(*(args.data / f"darcy_{name}.pt" for name in names))
+    threads = torch.get_num_threads()
+    record = read_record(args.output, "direct_solve", config, packages, threads, files)
     errors = {}
     for points in RESOLUTIONS:
         inside, truth = read(args.data / f"darcy_test_{points}.pt")
         errors[str(points)] = relative_l2(factor * solve(inside, contrast, share), truth)
     record["results"] = [
-        {"contrast": contrast, "arithmetic": share, "scale": factor, "relative_l2": errors}
+        {
+            "contrast": contrast,
+            "arithmetic": share,
+            "scale": factor,
+            "relative_l2": errors,
+            **code(),
+        }
     ]
     write_record(args.output, record)
     print(record["results"][0])

@@ -1,36 +1,40 @@
-"""docs/results.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
+"""docs/claims.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
 
 python examples/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
 
-Smoke runs and runs of changed settings are not kept. The routing ablation on digits, whose results
-are those of ``digits_ablation.py``, joins the scoreboard here.
+Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
+whose folders are named behind: ``runs paper+epochs=200,sizes=small``. The routing ablation on
+digits, whose results are those of ``digits_ablation.py``, joins the scoreboard here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmark_tables import MISSING, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
+from chonn_ops.experiments import EXPERIMENTS, FURTHER, PAPERS, get, scoreboard
 from chonn_ops.experiments.claims import VERDICTS
 from chonn_ops.experiments.results import Run, Study, read_studies
 from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.summaries import collect
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-KEPT = ("small", "paper")
+# Scales, also with the sizes of a search, such as small+sizes=seconds.
+KEPT = re.compile(r"(small|paper)(\+sizes=\w+)?")
 
 
-def keep(runs: Path) -> None:
+def keep(runs: Path, also: Sequence[str] = ()) -> None:
     """Compact the results of `chonn run`; those of experiments that were not run stay."""
     for study in read_studies(runs):
-        if study.folder is not None and study.experiment in EXPERIMENTS and study.scale in KEPT:
+        kept = KEPT.fullmatch(study.scale) or study.scale in also
+        if study.folder is not None and study.experiment in EXPERIMENTS and kept:
             print(f"wrote {collect(study.folder, RESULTS)}: {len(study.runs)} runs")
 
 
@@ -40,14 +44,15 @@ def studies() -> list[Study]:
     return [*found, digits()]
 
 
-def results_page() -> str:
+def claims_page() -> str:
     return scoreboard.page(studies())
 
 
 def verdicts() -> str:
     """How many claims, with the paper's models, have which verdict."""
     lines = []
-    for board in scoreboard.boards(scoreboard.entries(studies())):
+    judged = [study for study in studies() if "+" not in study.scale]
+    for board in scoreboard.boards(scoreboard.entries(judged)):
         counts = Counter(row[0].verdict for _, row in board.rows if row[0])
         numbers = [str(counts[verdict]) for verdict in VERDICTS]
         lines.append([scoreboard.heading(board), *numbers])
@@ -97,6 +102,23 @@ def hyperparameters(name: str) -> str:
     return text.replace("---: |\n", "--- |\n", 1)
 
 
+def differing() -> str:
+    """Of the further problems, the fields of a config that differ from Darcy flow's."""
+    darcy, lines = get("darcy").scales, []
+    for name in FURTHER:
+        experiment = get(name)
+        for field in dataclasses.fields(experiment.scales["paper"]):
+            values = [
+                [getattr(s[scale], field.name, MISSING) for scale in ("paper", "small")]
+                for s in (experiment.scales, darcy)
+            ]
+            if values[0] != values[1] and field.name != "standardize":
+                source = experiment.sources[field.name]
+                lines.append([name, f"`{field.name}`", *(f"{v}" for v in values[0]), source])
+    text = markdown(["problem", "setting", "`paper`", "`small`", "source"], lines)
+    return text.replace("---: |\n", "--- |\n", 1)
+
+
 def growth() -> str:
     """Of errors in a band of wavenumbers, by time: means over the trajectories."""
     record = load("navier_stokes_growth")
@@ -114,11 +136,12 @@ def growth() -> str:
 
 EXPERIMENT_TABLES: dict[str, Callable[[], str]] = {
     "growth": growth,
-    **{name: lambda name=name: hyperparameters(name) for name in EXPERIMENTS},
+    "further": differing,
+    **{name: lambda name=name: hyperparameters(name) for name in PAPERS},
 }
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         raise SystemExit(__doc__)
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), sys.argv[2:])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import read_record, write_record
+from results_file import code, drawn_data, read_record, write_record
 from torch import Tensor
 
 from chonn_ops.problems import navier_stokes
@@ -42,12 +42,12 @@ def main() -> None:
         "frames": FRAMES,
         "size": SIZE,
     }
-    record = read_record(
-        args.output, "navier_stokes_growth", config, ("torch",), torch.get_num_threads()
-    )
     force = navier_stokes.forcing(args.resolution)
     rng = np.random.default_rng(0)
     begun = navier_stokes.draw_vorticity(rng, args.samples, args.resolution)
+    data = drawn_data("first frames", torch.as_tensor(begun))
+    threads = torch.get_num_threads()
+    record = read_record(args.output, "navier_stokes_growth", config, ("torch",), threads, data)
     true = solve(begun, force, START, args.step)[:, -1]
     later = solve(true, force, FRAMES, args.step)
     done = [tuple(result["band"]) for result in record["results"]]
@@ -58,7 +58,7 @@ def main() -> None:
             continue
         apart = norms(solve(true + error, force, FRAMES, args.step) - later)
         growth = (apart / norms(error)[:, None]).T.tolist()
-        record["results"].append({"band": band, "growth": growth})
+        record["results"].append({"band": band, "growth": growth, **code()})
         write_record(args.output, record)
         print(f"modes {band[0]} to {band[1]}: {statistics.fmean(growth[-1]):.3g} times", flush=True)
 

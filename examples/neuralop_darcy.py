@@ -28,7 +28,7 @@ from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
-from results_file import read_record, write_record
+from results_file import code, data_files, read_record, write_record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -86,7 +86,9 @@ def main() -> None:
     keys += ("network_learning_rate",) if set(args.models) & set(NETWORKS) else ()
     config = {key: getattr(args, key) for key in keys}
     packages = ("chonn-ops", "neuraloperator", "torch")
-    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads)
+    names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
+    files = data_files(*(args.data / f"darcy_{name}.pt" for name in names))
+    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, files)
     done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
     for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
@@ -163,6 +165,7 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         "parameters": sum(p.numel() * (1 + p.is_complex()) for p in model.parameters()),
         "relative_l2": errors,
         "seconds": seconds,
+        **code(),
     }
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import h5py
 import torch
 from darcy_figure import draw_fields
-from results_file import commit, write_whole
+from results_file import code, commit, data_files, write_whole
 from tqdm import tqdm
 
 import chonn_ops
@@ -149,6 +149,9 @@ def run_model(
                 f"{record} holds a run with other settings: choose another --output "
                 f"(expected {options}, got {result['overrides']})"
             )
+        for what, now in (("data", data_files(data)), ("code", code()["code"])):
+            if result.get(what) != now:
+                print(f"{model}, seed {seed}: finished before, with other {what} than there is now")
         return result
     started_here = folder / ".unfinished"
     if started_here.exists():
@@ -179,6 +182,8 @@ def run_model(
         "peak_memory_mib": peak,
         "seconds": time.time() - started,
         "curve": epochs,
+        "data": data_files(data),
+        **code(),
     }
     (folder / "log.txt").write_text(log + evaluation)
     write_whole(record, json.dumps(result, indent=1) + "\n")

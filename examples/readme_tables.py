@@ -12,14 +12,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmark_tables import PERFORMANCE, README, load, markdown
-from experiment_tables import EXPERIMENT_TABLES, results_page, verdicts
+from benchmark_tables import LOADED, PERFORMANCE, README, load, markdown
+from experiment_tables import EXPERIMENT_TABLES, claims_page, studies, verdicts
 from host_tables import NETWORK_MODELS, NEURALOPERATOR, VISION, by_model, spread
 from network_tables import NETWORKS
 from resolution_tables import EQUAL_TIME, RESOLUTION
-from results_file import write_whole
+from results_file import has_origin, write_whole
+from results_page import draw, results_page
 
 ROOT = Path(__file__).resolve().parent.parent
+CHECK = "--check"
 
 
 def main() -> None:
@@ -35,21 +37,32 @@ def main() -> None:
     for name, tables in pages.items():
         text = (ROOT / name).read_text()
         update(name, text, rewritten(name, text, tables))
-    name = "docs/results.md"
-    path = ROOT / name
-    update(name, path.read_text() if path.exists() else "", results_page())
+    found = studies()
+    whole = {"docs/results.md": results_page(found), "docs/claims.md": claims_page()}
+    for name, text in whole.items():
+        path = ROOT / name
+        update(name, path.read_text() if path.exists() else "", text)
+    if CHECK not in sys.argv[1:]:
+        draw(found)
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", whole["docs/results.md"]):
+        if not (ROOT / "docs" / picture).is_file():
+            raise SystemExit(f"docs/{picture}, which docs/results.md shows, does not exist")
 
 
 def update(name: str, old: str, new: str) -> None:
-    if "--check" not in sys.argv[1:]:
+    if CHECK not in sys.argv[1:]:
         write_whole(ROOT / name, new)
     elif new != old:
         raise SystemExit(f"{name} is out of date: run `make tables`")
 
 
 def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str:
-    """The text with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew."""
-    for name, build in tables.items():
+    """The text with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew.
+
+    The last block, "origin", is of all the others.
+    """
+    LOADED.clear()
+    for name, build in {**tables, "origin": without_origin}.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         block = build()
         text, count = re.subn(
@@ -58,6 +71,17 @@ def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str
         if count != 1:
             raise SystemExit(f"{page}: expected one block {name!r}, got {count}")
     return text
+
+
+def without_origin() -> str:
+    """The results files of a page that do not say of which data and code they are."""
+    names = [f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record)]
+    if not names:
+        return "All numbers of this page have a record of their data and code.\n"
+    return (
+        "† Measured before results had a record of their data and code, of which these have at "
+        f"most a commit: {', '.join(sorted(names))}.\n"
+    )
 
 
 def darcy_table() -> str:

@@ -129,6 +129,8 @@ def entry(found: dict[str, Any]) -> dict[str, Any]:
         "learning_rate": config["learning_rate"],
         "diverged": found["diverged"],
         "errors": errors,
+        "data": found["data"],
+        "code": found["model"],
     }
 
 

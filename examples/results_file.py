@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
+
+from chonn_ops.experiments import _environment, _sources
+from chonn_ops.problems.origin import identify
+
+Data = dict[str, dict[str, Any]]
 
 
 def commit() -> str | None:
@@ -19,16 +27,63 @@ def commit() -> str | None:
     return git.stdout.strip() or None
 
 
+def code() -> dict[str, Any]:
+    """Which code a run is of: digest of the package's files, commit, and whether any is changed."""
+    found, dirty = _environment.commit()
+    return {"code": _sources.package(), "commit": found, "dirty": dirty}
+
+
+def data_files(*paths: Path) -> Data:
+    """What is known of data files, their SHA-256 among it, by name."""
+    return {path.name: identify(path).record() for path in paths}
+
+
+def drawn_data(name: str, *tensors: Tensor) -> Data:
+    """The same of data that are no files."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.contiguous().numpy().tobytes())
+    return {name: {"sha256": found.hexdigest()}}
+
+
+def has_origin(record: Mapping[str, Any]) -> bool:
+    """Whether a results file says of which data and code each of its numbers is.
+
+    Timings have no data. Numbers of other people's publications are not ours to say.
+    """
+    if "values" in record:
+        return True
+    if "results" not in record:
+        return "code" in record.get("environment", {})
+    return all(
+        "sha256" in str(run.get("data", record.get("data"))) and "code" in run
+        for run in record["results"]
+    )
+
+
 def read_record(
-    path: Path, experiment: str, config: dict[str, Any], packages: Sequence[str], threads: int
+    path: Path,
+    experiment: str,
+    config: dict[str, Any],
+    packages: Sequence[str],
+    threads: int,
+    data: Data,
 ) -> dict[str, Any]:
-    """The results file to go on with, or a fresh record; other settings are not mixed in."""
+    """The results file to go on with, or a fresh record; other settings, data or code are not
+    mixed in."""
     if path.exists():
         record = json.loads(path.read_text())
-        if record["config"] != config:
-            raise SystemExit(f"{path}: holds runs with {record['config']}, asked: {config}")
+        there = {run.get("code") for run in record["results"]} - {code()["code"]}
+        for what, found, asked in (
+            ("with", record["config"], config),
+            ("of the data", _checksums(record.get("data", {})), _checksums(data)),
+            ("of the code", ", ".join(map(str, there)), ""),
+        ):
+            if found != asked:
+                raise SystemExit(f"{path}: holds runs {what} {found}, asked: {asked or code()}")
         return record
     return {
+        "data": data,
         "experiment": experiment,
         "config": config,
         "versions": {package: metadata.version(package) for package in packages},
@@ -36,6 +91,10 @@ def read_record(
         "commit": commit(),
         "results": [],
     }
+
+
+def _checksums(data: Data) -> dict[str, Any]:
+    return {name: file.get("sha256") for name, file in data.items()}
 
 
 def write_whole(path: Path, text: str) -> None:

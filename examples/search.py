@@ -17,10 +17,13 @@ from pathlib import Path
 
 import torch
 
+from chonn_ops.experiments import FURTHER
 from chonn_ops.experiments._families import BUDGETS, CHOSEN
 from chonn_ops.experiments._search_space import LIMITS, SPACE
 from chonn_ops.experiments.schedule import default_workers
 from chonn_ops.experiments.search import Search, choose
+
+STEADY = ("darcy", "poisson", *(name for name in FURTHER if not name.endswith("3d")))
 
 
 def main() -> None:
@@ -55,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
         description=(__doc__ or "").splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("experiment", choices=("darcy", "poisson"))
+    parser.add_argument("experiment", choices=STEADY)
     parser.add_argument("--budgets", nargs="+", choices=BUDGETS, default=["seconds"])
     parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
     parser.add_argument("--seconds", type=float, default=fields["seconds"], help="of a training")

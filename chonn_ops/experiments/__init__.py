@@ -1,4 +1,4 @@
-"""The paper's experiments: what they train and compare, and how a run becomes a file of results.
+"""The paper's experiments and further ones: what they compare, how a run becomes a file of results.
 
 `get` finds an experiment, `chonn_ops.experiments.runs` trains and scores one model, and
 `chonn_ops.experiments.schedule` does so for many.
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chonn_ops.experiments.base import Experiment
 
-EXPERIMENTS = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
+PAPERS = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
+# In `chonn_ops.experiments.elliptic`.
+FURTHER = ("fno_darcy", "darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d")
+EXPERIMENTS = PAPERS + FURTHER
 
 
 def get(name: str) -> Experiment[Any]:
@@ -30,6 +33,8 @@ def get(name: str) -> Experiment[Any]:
         raise ValueError(f"experiment: expected one of {known}, or module:attribute, got {name!r}")
     module, _, attribute = name.partition(":")
     if not attribute:
+        if name in FURTHER:
+            return importlib.import_module(f"{__name__}.elliptic").FURTHER[name]
         module, attribute = f"{__name__}.{name}", "EXPERIMENT"
     experiment = getattr(importlib.import_module(module), attribute, None)
     if not isinstance(experiment, Experiment):

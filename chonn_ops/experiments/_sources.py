@@ -32,6 +32,11 @@ def digest(sources: Mapping[str, str]) -> str:
     return _digest("\n".join(f"{name} {part}" for name, part in sorted(sources.items())).encode())
 
 
+def package() -> str:
+    """One for all files of this package, kernels included."""
+    return _digest(b"\0".join(_tree().values()))
+
+
 def sources(model: nn.Module, name: str) -> dict[str, str]:
     """Digests of the parts of a model's code.
 

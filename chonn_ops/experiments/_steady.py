@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -15,15 +15,15 @@ from torch.utils.data import TensorDataset
 from chonn_ops.experiments._families import BUDGETS, BY_HAND
 from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import Units
-from chonn_ops.experiments._steady_variants import ORDERS, RATES, variants
+from chonn_ops.experiments._steady_variants import MULTIPLE, ORDERS, RATES, variants
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.problems._workers import usable_cores
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
 
 SCORED_AT_ONCE = 32
 PICTURES = 2
-# Halved four times by the U-Net.
-MULTIPLE = 16
+FEW_SAMPLES = 64
 # Metrics that need whole grids.
 GRID_METRICS = ("boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
 _MIXER = "Ours: the paper has no such model."
@@ -117,6 +117,7 @@ class SteadyConfig(Config):
     """
 
     resolution: int
+    multiple: ClassVar[int] = MULTIPLE
     domain: str = SQUARE
     test_resolutions: tuple[int, ...] = ()
     standardize: bool
@@ -169,9 +170,11 @@ class SteadyConfig(Config):
             raise ValueError(f"best_order: expected 1 to {ORDERS[-1]}, got {self.best_order}")
         check_domain(self.domain, self.resolution)
         finer = self.test_resolutions
-        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
+        if len(set(finer)) < len(finer) or any(
+            n % self.multiple or n <= self.resolution for n in finer
+        ):
             raise ValueError(
-                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
+                f"test_resolutions: expected different multiples of {self.multiple} above the "
                 f"resolution {self.resolution}, got {finer}"
             )
 
@@ -185,9 +188,31 @@ def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
     return error / target.abs().flatten(1).sum(dim=1)
 
 
-def pairs(source: np.ndarray, target: np.ndarray) -> TensorDataset:
-    """Arrays (N, R, R) as tensors (N, 1, R, R)."""
-    return TensorDataset(*(torch.from_numpy(field)[:, None] for field in (source, target)))
+def relative_l2(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every sample, shape (B,)."""
+    error = (prediction - target).flatten(1).norm(dim=1)
+    return error / target.flatten(1).norm(dim=1)
+
+
+def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDataset:
+    """Arrays (N, *grid) as tensors (N, 1, *grid)."""
+    return TensorDataset(*(torch.as_tensor(field)[:, None] for field in (source, target)))
+
+
+def splits(config: SteadyConfig, source: Any, target: Any) -> Data:
+    """Training, validation and test samples, which follow each other in a file."""
+    ends = [config.n_train, config.n_train + config.n_validation, config.n_samples]
+    starts = [0, *ends]
+    train, validation, test = (
+        pairs(source[start:end], target[start:end])
+        for start, end in zip(starts, ends, strict=False)
+    )
+    return Data(train, validation, {"test": test})
+
+
+def workers(config: SteadyConfig) -> int:
+    """Processes that make the data: one for a few samples, which take less than its start."""
+    return usable_cores() if config.n_samples > FEW_SAMPLES else 1
 
 
 class SteadyExperiment(Experiment[ConfigT]):
@@ -205,6 +230,10 @@ class SteadyExperiment(Experiment[ConfigT]):
         Of the nodes along an axis, by their number.
     physics : Physics
         What a solver knows of the problem, and which nodes these are.
+    error : callable
+        Of every sample, the training loss and the validation error: `relative_l1`.
+    ladders : bool
+        Whether the paper's CHONN, mixers and probes are among the models.
     """
 
     units: ClassVar[Units]
@@ -212,6 +241,8 @@ class SteadyExperiment(Experiment[ConfigT]):
     metrics: ClassVar[tuple[str, ...]]
     coordinates: Callable[[int], np.ndarray]
     physics: ClassVar[Physics]
+    error: Callable[[Tensor, Tensor], Tensor] = staticmethod(relative_l1)
+    ladders: ClassVar[bool] = True
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         return variants(self, config)
@@ -221,7 +252,7 @@ class SteadyExperiment(Experiment[ConfigT]):
 
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
-        return relative_l1(*self._existing(config, model(source), target))
+        return self.error(*self._existing(config, model(source), target))
 
     def units_of(self, config: ConfigT) -> Units:
         """Of the fields of a config's domain."""

@@ -11,6 +11,7 @@ from torch import nn
 from chonn_ops.experiments import _steady_controls as controls
 from chonn_ops.experiments import _steady_models as models
 from chonn_ops.experiments._families import BASELINES, BY_HAND, chosen
+from chonn_ops.experiments._padded import Padded
 from chonn_ops.experiments._steady_models import OnDomain, Standardized
 from chonn_ops.experiments.base import Variant
 from chonn_ops.problems.domains import SQUARE
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from chonn_ops.experiments._steady import SteadyConfig, SteadyExperiment
 
 ORDERS = range(5)
+SOLVED = ("coefficient", "source")
+# Baselines that halve the grid; the U-Net four times.
+HALVING, MULTIPLE = ("unet", "cno"), 16
 # Whose learning rate is a field of the config.
 RATES = ("network", "cno", "mixer", "unet", "fno")
 ONE_LAYER = "CHONN mixer of one layer"
@@ -35,8 +39,9 @@ _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
 
 def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
     """All models; at a budget of the search, those that it has searched."""
-    made = _Variants(experiment, config)
-    everything = (*made.baselines(), made.network(), *made.ladders(), *made.controls())
+    made = Variants(experiment, config)
+    ladders = made.ladders() if experiment.ladders else ()
+    everything = (*made.baselines(), made.network(), *ladders, *made.controls())
     if config.sizes in BY_HAND:
         return everything
     settings = chosen(experiment.name, config)
@@ -48,7 +53,9 @@ def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[V
 
 
 @dataclasses.dataclass(frozen=True)
-class _Variants:
+class Variants:
+    """Those of a problem at a config."""
+
     experiment: SteadyExperiment[Any]
     config: SteadyConfig
 
@@ -57,7 +64,7 @@ class _Variants:
             settings = family.settings.get(self.config.sizes, {})
             if name in RATES:
                 settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
-            yield self._variant(
+            yield self.variant(
                 name,
                 family.label,
                 family.build,
@@ -69,12 +76,12 @@ class _Variants:
 
     def network(self) -> Variant[Any]:
         nodes = self.experiment.physics.nodes
-        return self._variant(
+        return self.variant(
             "network",
             "CHONN network",
             lambda c: models.network(c, nodes),
             0.9,
-            self._of_network(),
+            self.of_network(),
             family="chonn",
             role="network",
             order=1,
@@ -97,7 +104,8 @@ class _Variants:
         yield self._changed_network(
             "constant", "of constant conductances", controls.constant_conductances
         )
-        if self.config.domain != SQUARE:  # where a solver would have to be told the walls
+        # Elsewhere a solver would have to be told the walls, or is not one of networks.
+        if self.config.domain != SQUARE or self.experiment.physics.input not in SOLVED:
             return
         yield self._solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
         yield self._solver(
@@ -120,7 +128,7 @@ class _Variants:
     def _backbone(self, order: int) -> Variant[Any]:
         config = self.config
         rate = config.learning_rate if order else config.cno_learning_rate
-        return self._variant(
+        return self.variant(
             f"chonn{order}",
             f"CHONN, order {order}",
             lambda c: models.backbone(c, c.n_layers, c.n_res_neck, order),
@@ -134,7 +142,7 @@ class _Variants:
 
     def _mixer(self, kind: str, label: str, depth: int, order: int, **block: Any) -> Variant[Any]:
         best = (kind, order) == ("mixer", self.config.best_order)
-        return self._variant(
+        return self.variant(
             f"{kind}{order}",
             f"{label}, order {order}",
             lambda c: models.mixer(c, depth, order, **block),
@@ -148,7 +156,7 @@ class _Variants:
             **block,
         )
 
-    def _of_network(self) -> dict[str, Any]:
+    def of_network(self) -> dict[str, Any]:
         return {
             "learning_rate": self.config.network_learning_rate,
             "batch_size": self.config.network_batch_size,
@@ -158,12 +166,12 @@ class _Variants:
         self, name: str, label: str, build: Callable[[Any, str], nn.Module]
     ) -> Variant[Any]:
         nodes = self.experiment.physics.nodes
-        return self._variant(
+        return self.variant(
             f"network-{name}",
             f"CHONN network {label}",
             lambda c: build(c, nodes),
             0.6,
-            self._of_network(),
+            self.of_network(),
             family="chonn",
             role="control",
         )
@@ -191,7 +199,7 @@ class _Variants:
         changes = {**batch, **(sizes or {})}
         return Variant(name, label, build, {"family": "direct", "role": "control"}, changes, cost)
 
-    def _variant(
+    def variant(
         self,
         name: str,
         label: str,
@@ -205,6 +213,8 @@ class _Variants:
 
         def scaled(config: SteadyConfig) -> nn.Module:
             model = build(config)
+            if name in HALVING and config.resolution % MULTIPLE:
+                model = Padded(model, MULTIPLE)
             if config.domain != SQUARE:
                 model = OnDomain(model, lambda n: experiment.mask(config, n))
             units = experiment.units_of(config)

@@ -15,12 +15,15 @@ from chonn_ops.experiments._steady import (
     SteadyConfig,
     SteadyExperiment,
     pairs,
+    splits,
+    workers,
 )
 from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.problems import darcy
-from chonn_ops.problems.domains import SQUARE, domain_mask
+from chonn_ops.problems._random_fields import TWO_PHASE
+from chonn_ops.problems.domains import domain_mask
 from chonn_ops.problems.hdf5 import check_mask, dataset, open_hdf5
 
 BETA = 1.0
@@ -71,6 +74,8 @@ class Darcy(SteadyExperiment[DarcyConfig]):
 
     name = "darcy"
     title = "Darcy flow"
+    coefficient: ClassVar[str] = TWO_PHASE
+    contrast: ClassVar[float] = darcy.CONTRAST
     coordinates = staticmethod(darcy.cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
@@ -172,6 +177,8 @@ class Darcy(SteadyExperiment[DarcyConfig]):
             if not path.exists():
                 folder.mkdir(parents=True, exist_ok=True)
                 options |= {"domain": config.domain, "progress": progress}
+                options |= {"coefficient": self.coefficient, "contrast": self.contrast}
+                options |= {"workers": workers(config)}
                 darcy.generate(path, n_samples, resolution, BETA, **options)
 
         make(self._path(config, folder), config.n_samples, config.resolution)
@@ -183,24 +190,18 @@ class Darcy(SteadyExperiment[DarcyConfig]):
 
     def load(self, config: DarcyConfig, folder: Path) -> Data:
         path = self._path(config, folder)
-        source, target = _read(path, config.n_samples, config.resolution, config.domain)
-        ends = np.cumsum([config.n_train, config.n_validation])
-        splits = [
-            pairs(*fields)
-            for fields in zip(np.split(source, ends), np.split(target, ends), strict=True)
-        ]
-        train, validation, test = splits
-        tests = {"test": test}
+        data = splits(config, *_read(path, config.n_samples, config.resolution, config.domain))
+        finer = {}
         for n in config.test_resolutions:
             path = self._finer(config, folder, n)
-            tests[f"at_{n}"] = pairs(*_read(path, config.n_test, n, config.domain))
-        return Data(train, validation, tests)
+            finer[f"at_{n}"] = pairs(*_read(path, config.n_test, n, config.domain))
+        return dataclasses.replace(data, tests={**data.tests, **finer})
 
     def _path(self, config: DarcyConfig, folder: Path) -> Path:
         """PDEBench's file at its resolution, else one of ours that says what is in it."""
-        name = darcy.default_name(BETA, config.domain)
+        name = self._name(config)
         if (
-            config.domain == SQUARE
+            name == darcy.OFFICIAL_NAME
             and config.resolution == OFFICIAL_RESOLUTION
             and config.n_samples <= PAPER_SAMPLES
         ):
@@ -208,9 +209,12 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         grid = f"{config.resolution}x{config.resolution}"
         return folder / f"{Path(name).stem}_{grid}_{config.n_samples}.hdf5"
 
+    def _name(self, config: DarcyConfig) -> str:
+        return darcy.default_name(BETA, config.domain, self.coefficient, self.contrast)
+
     def _finer(self, config: DarcyConfig, folder: Path, resolution: int) -> Path:
         """The test samples on a finer grid, with the walls of the grid of the training."""
-        stem = Path(darcy.default_name(BETA, config.domain)).stem
+        stem = Path(self._name(config)).stem
         first = config.n_train + config.n_validation
         which = f"{first}-{first + config.n_test - 1}_walls{config.resolution}"
         return folder / f"{stem}_{resolution}x{resolution}_{which}.hdf5"

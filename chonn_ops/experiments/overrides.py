@@ -33,6 +33,12 @@ def parse(config: Config, assignments: Iterable[str]) -> dict[str, Any]:
     return values
 
 
+def texts(values: Mapping[str, Any]) -> list[str]:
+    """What `parse` reads as these values of numbers, texts and switches."""
+    plain = {name: str(v).lower() if isinstance(v, bool) else v for name, v in values.items()}
+    return [f"{name}={value}" for name, value in plain.items()]
+
+
 def _value(name: str, kind: Any, text: str) -> Any:
     if typing.get_origin(kind) is tuple:
         item, *rest = typing.get_args(kind)

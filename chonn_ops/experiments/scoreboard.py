@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chonn_ops.experiments import FURTHER
 from chonn_ops.experiments._ours import MARKS
 from chonn_ops.experiments.claims import (
     CLAIMS,
@@ -124,8 +125,10 @@ def heading(board: Board) -> str:
 
 
 def scaled_down(study: Study) -> bool:
-    """Whether models and training are smaller than the paper's, on one of its experiments."""
-    return study.experiment in TITLES and study.scale.partition("+")[0] != FULL
+    """Whether models and training are smaller than those of their publications."""
+    scale, _, changes = study.scale.partition("+")
+    known = study.experiment in (*TITLES, *FURTHER)
+    return known and (scale != FULL or "sizes=" in changes)
 
 
 def column(board: Board, setting: str) -> str:
@@ -197,17 +200,20 @@ def results(studies: Sequence[Study]) -> str:
 
 
 def page(studies: Sequence[Study]) -> str:
-    """The page of the docs: overview, then evidence, numbers and settings of every study."""
-    found = entries(studies)
+    """The appendix of the docs: overview, then evidence, numbers and settings of every study.
+
+    Claims are judged on the models that they are about, not on those of a search.
+    """
+    found = entries([study for study in studies if "+" not in study.scale])
     parts = [
-        "# Results",
-        "What the paper claims and what its experiments give here. This page is generated from "
-        "the JSON files in `docs/results/`, which hold every run "
-        "([how to run them](experiments.md)); nobody types a number.",
+        "# Claims, probes and all numbers",
+        "The appendix of [the results](results.md): what the paper claims and what its experiments "
+        "give here. This page is generated from the JSON files in `docs/results/`, which hold "
+        "every run ([how to run them](experiments.md)); nobody types a number.",
         f"{RULE} {SIGNS}",
-        "The scale `small` trains models that are scaled down from the paper's, for minutes on two "
-        "CPU cores: what it contradicts may still hold at the paper's scale, and what it supports "
-        "may not.",
+        "The scale `small` trains models that are scaled down from their publications', for "
+        "minutes on two CPU cores: what it contradicts may still hold at the paper's scale, and "
+        "what it supports may not.",
         "## Scoreboard",
         f"Of the claims, with the paper's models{how(studies)}: {summary(found)}.",
         overview(found),
@@ -231,7 +237,7 @@ def how(studies: Sequence[Study]) -> str:
 
 
 def _heading(study: Study) -> str:
-    how = ", models scaled down from the paper's" if scaled_down(study) else ""
+    how = ", models scaled down from their publications" if scaled_down(study) else ""
     return f"## {study_title(study)}, scale `{study.scale}`{how}"
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from chonn_ops.experiments import cost, get, schedule
+from chonn_ops.experiments import cost, get, overrides, schedule
 from chonn_ops.experiments._families import BUDGETS
 from chonn_ops.experiments._ours import MARK
 from chonn_ops.experiments._search_space import BATCHES, RATES, SPACE
@@ -45,7 +45,8 @@ class Search:
 
     Parameters
     ----------
-    experiment : {"darcy", "poisson"}
+    experiment : str
+        "darcy", "poisson", or a further one of two dimensions.
     budget : {"parameters", "multiply_adds", "seconds"}
         What limits the size of a model, beside the seconds of its training.
     limit : int
@@ -233,14 +234,13 @@ class Search:
         return {key: _score(records[job.variant, job.scale], seed) for key, job in jobs.items()}
 
     def _job(self, family: str, settings: Settings, seed: int) -> Job:
-        assignments = [f"{name}={_text(value)}" for name, value in settings.items()]
         (job,) = schedule.plan(
             self.experiment,
             self.scale,
             output=self.output,
             data=self.data,
             variants=[family],
-            assignments=[*assignments, f"seed={seed}"],
+            assignments=overrides.texts({**settings, "seed": seed}),
             accelerator="cpu",
         )
         return job
@@ -315,11 +315,7 @@ def _without_rate(settings: Settings) -> Settings:
 
 
 def _key(family: str, settings: Settings) -> str:
-    return " ".join([family, *(f"{name}={_text(value)}" for name, value in settings.items())])
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value}"
+    return " ".join([family, *overrides.texts(settings)])
 
 
 def _plain(value: Any) -> Any:

@@ -24,14 +24,16 @@ class One(nn.Module):
         return self.function(x)
 
 
-def check_smoke(experiment, folder):
-    """Train every variant at scale smoke; the last record."""
+def check_smoke(experiment, folder, names=()):
+    """Train every variant, or those named, at scale smoke; the last record."""
     pytest.importorskip("neuralop")
     config = experiment.scales["smoke"]
     data = folder / "data"
     experiment.prepare(config, data / experiment.name, progress=False)
     shape = (2, config.resolution, config.resolution)
     for variant in experiment.variants(config):
+        if names and variant.name not in names:
+            continue
         job = Job(
             experiment=experiment.name,
             scale="smoke",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import result_files
 
-from chonn_ops.experiments import EXPERIMENTS, get, scoreboard
+from chonn_ops.experiments import EXPERIMENTS, PAPERS, get, scoreboard
 from chonn_ops.experiments.claims import (
     CLAIMS,
     CONTRADICTED,
@@ -341,7 +341,7 @@ def of_all_models(name, error):
 NAVIER_STOKES_METRICS = ("one_step_relative_l2", "rollout_relative_l2")
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_observations_are_of_models_that_there_are(name):
     pytest.importorskip("lightning")
 

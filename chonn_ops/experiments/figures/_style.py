@@ -60,7 +60,10 @@ NETWORK = "#a50026"
 PALE = "#56b4e9"
 PAPER = "paper"
 STACKS = ("#d55e00", "#009e73")
-CYCLE = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7")
+CYCLE = (
+    *("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7"),
+    *("#56b4e9", "#000000", "#8b8000"),
+)
 
 
 class Look(NamedTuple):
