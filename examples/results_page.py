@@ -18,6 +18,8 @@ from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_t
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ROWS = 8
 SECONDS = "sizes=seconds"
+# Wall-clock times that differ by less are called about equal.
+ABOUT = 1.5
 # Of forecasts, the score that is quoted for the problem; else a study's first one.
 HEADLINE = {"shallow_water": "nrmse"}
 OURS = ("chonn", "stack")
@@ -103,7 +105,7 @@ def problem(study: Study) -> Iterator[str]:
     yield f"## {study_title(study)}\n"
     found = rows(study)
     yield f"{finding(study, found)}\n"
-    yield f"{budget(study)}\n"
+    yield f"{budget(study, found)}\n"
     splits = [split for split in study.splits() if split in ("test", "out_of_distribution")]
     ours = leader(found)
     lines = []
@@ -156,8 +158,8 @@ def finding(study: Study, found: Sequence[Group]) -> str:
     )
 
 
-def budget(study: Study) -> str:
-    """What the models of a study have in common."""
+def budget(study: Study, found: Sequence[Group]) -> str:
+    """What the models of a table have in common."""
     config = study.runs[0].config
     size = f"{config.get('n_train')} samples"
     if "resolution" in config:
@@ -167,11 +169,11 @@ def budget(study: Study) -> str:
             f"Equal wall-clock: {size}; size, learning rate, batch and epochs of each model are "
             "those with the lowest validation error in a search of equal cost."
         )
-    epochs = sorted({run.config.get("epochs") for run in study.runs}, key=str)
-    return (
-        f"Equal data and epochs, **not** equal wall-clock: {size}, "
-        f"{' / '.join(map(str, epochs))} epochs; the seconds are in the table."
-    )
+    epochs = {run.config.get("epochs") for group in found for run in group.runs}
+    same = f"Equal data and epochs, {size}, {epochs.pop()} epochs"
+    seconds = [group.seconds.mean for group in found]
+    about = "**not**" if max(seconds) > ABOUT * min(seconds) else "about"
+    return f"{'Equal data, ' + size if epochs else same}; {about} equal wall-clock: see the table."
 
 
 def published() -> str:

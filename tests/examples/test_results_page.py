@@ -59,9 +59,17 @@ def test_at_most_eight_rows_with_the_best_of_ours_and_of_the_others():
     assert "](figures/results-darcy.svg)" in shown
 
 
-def test_without_a_search_it_says_that_seconds_are_not_equal():
-    shown = section(results_page.results_page([study(equal_time())]), "Darcy flow")
-    assert "**not** equal wall-clock" in shown
+@pytest.mark.parametrize(("factor", "said"), [(1.0, "about equal"), (2.0, "**not** equal")])
+def test_without_a_search_it_says_whether_seconds_are_equal(factor, said):
+    runs = list(equal_time())
+    for run in runs:
+        if run["variant"] == "network":
+            run["seconds"] *= factor
+    shown = section(results_page.results_page([study(runs)]), "Darcy flow")
+    assert f"40 epochs; {said} wall-clock" in shown
+    runs[0]["config"]["epochs"] = 41
+    shown = section(results_page.results_page([study(runs)]), "Darcy flow")
+    assert "epochs;" not in shown
 
 
 def test_the_study_at_equal_wall_clock_is_preferred():
@@ -181,3 +189,22 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(results_file._sources, "package", lambda: "other")
     with pytest.raises(SystemExit, match="holds runs of the code"):
         read_record(path, *arguments, data)
+
+
+def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
+    import experiment_tables
+
+    kept = tmp_path / "kept"
+    scales = ("small", "small+sizes=seconds", "small+epochs=2", "smoke", "paper+epochs=9")
+    for scale in scales:
+        runs = [{**run, "scale": scale} for run in equal_time()]
+        result_files.write(tmp_path / "runs", runs, resolution=8)
+    monkeypatch.setattr(experiment_tables, "RESULTS", kept)
+    experiment_tables.keep(tmp_path / "runs", ["paper+epochs=9"])
+    names = {f"darcy-{scale}.json" for scale in (*scales[:2], scales[4])}
+    assert {path.name for path in kept.iterdir()} == names
+    studies = experiment_tables.studies()
+    assert results_page.chosen(studies, "darcy").scale == "small+sizes=seconds"
+    # Claims are judged on the models that they are about.
+    assert experiment_tables.claims_page().count("### Darcy flow") == 1
+    assert "size, learning rate, batch and epochs" in results_page.results_page(studies)

@@ -14,9 +14,10 @@ pytest.importorskip("tqdm")
 
 from steady import One, check_smoke, check_sources, check_units
 
-from chonn_ops.experiments import FURTHER, elliptic, get, schedule
+from chonn_ops.experiments import FURTHER, get, schedule
 from chonn_ops.experiments._elliptic3d import DirectSolve3d
 from chonn_ops.experiments._padded import Padded
+from chonn_ops.experiments.fno_darcy import NIGHT
 from chonn_ops.problems import darcy3d, fno_darcy, helmholtz, origin
 
 # Trained in a second or two: one of each kind that the paper's problems do not have.
@@ -118,6 +119,18 @@ def test_fno_darcy_is_every_so_many_nodes_of_two_files(folders, tmp_path):
     assert experiment.files(paper, tmp_path)[0].name == fno_darcy.OFFICIAL_NAMES[0]
     sizes = (paper.n_train, paper.n_test, paper.solver_resolution, paper.resolution)
     assert sizes == (1000, 200, 421, 85)
+
+
+def test_a_night_of_small_models():
+    """At the paper's scale with small sizes; epochs that are set hold for all."""
+    experiment = get("fno_darcy")
+    config = dataclasses.replace(experiment.scales["paper"], sizes="small")
+    found = {variant.name: variant.changes for variant in experiment.variants(config)}
+    assert {name: changes["epochs"] for name, changes in found.items()} == NIGHT
+    assert (found["unet"]["unet_features"], found["fno"]["fno_width"]) == (3, 8)
+    assert found["unet"]["learning_rate"] == 5e-2
+    few = dataclasses.replace(config, epochs=2)
+    assert all("epochs" not in variant.changes for variant in experiment.variants(few))
 
 
 def test_fno_darcy_learns_and_is_scored_by_the_l2_error(folders):
@@ -249,4 +262,3 @@ def test_missing_files(tmp_path):
     for name in FURTHER:
         with pytest.raises(FileNotFoundError, match="no such file"):
             get(name).load(get(name).scales["smoke"], tmp_path)
-    assert set(elliptic.FURTHER) == set(FURTHER)
