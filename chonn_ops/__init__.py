@@ -23,8 +23,19 @@ from chonn_ops.models import (
     grid_nodes,
     grid_spacing,
 )
-from chonn_ops.network import edge_conductance, kirchhoff_network
-from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
+from chonn_ops.network import (
+    edge_conductance,
+    kirchhoff_network,
+    rc_step,
+)
+from chonn_ops.nn import (
+    CKB,
+    CKBOptions,
+    FixedGridCKB,
+    KirchhoffCell,
+    NetworkCell,
+    RCNetworkCell,
+)
 from chonn_ops.reading import inspect, to_netlist
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
@@ -48,6 +59,7 @@ __all__ = [
     "FixedGridCKB",
     "KirchhoffCell",
     "NetworkCell",
+    "RCNetworkCell",
     "edge_conductance",
     "grid_nodes",
     "grid_spacing",
@@ -55,6 +67,7 @@ __all__ = [
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",
+    "rc_step",
     "to_netlist",
 ]
 

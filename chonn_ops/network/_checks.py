@@ -109,6 +109,12 @@ def _smallest(tensor: Tensor) -> float:
     return tensor.amin().item() if tensor.numel() else 0.0
 
 
+def check_not_negative(name: str, tensor: Tensor) -> None:
+    """On the CPU only, because reading the answer on a GPU would stall its queue."""
+    if tensor.device.type == "cpu":
+        _check_positive(name, tensor)
+
+
 def _check_positive(name: str, tensor: Tensor) -> None:
     smallest = _smallest(tensor)
     if smallest < 0:  # a NaN is no refusal: it makes its own network NaN

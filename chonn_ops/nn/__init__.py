@@ -5,6 +5,7 @@ from chonn_ops.nn.cell import KirchhoffCell
 from chonn_ops.nn.fixed_grid import FixedGridCKB
 from chonn_ops.nn.network_cell import NetworkCell
 from chonn_ops.nn.options import CKBOptions
+from chonn_ops.nn.rc_cell import RCNetworkCell
 from chonn_ops.scan import DIRECTIONS, scan_field
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "FixedGridCKB",
     "KirchhoffCell",
     "NetworkCell",
+    "RCNetworkCell",
     "scan_field",
 ]
