@@ -26,6 +26,7 @@ from chonn_ops.models import (
 from chonn_ops.network import (
     edge_conductance,
     kirchhoff_network,
+    lc_step,
     rc_step,
 )
 from chonn_ops.nn import (
@@ -33,6 +34,7 @@ from chonn_ops.nn import (
     CKBOptions,
     FixedGridCKB,
     KirchhoffCell,
+    LCNetworkCell,
     NetworkCell,
     RCNetworkCell,
 )
@@ -58,6 +60,7 @@ __all__ = [
     "Equalised",
     "FixedGridCKB",
     "KirchhoffCell",
+    "LCNetworkCell",
     "NetworkCell",
     "RCNetworkCell",
     "edge_conductance",
@@ -66,6 +69,7 @@ __all__ = [
     "inspect",
     "kirchhoff_network",
     "kirchhoff_scan",
+    "lc_step",
     "metrics",
     "rc_step",
     "to_netlist",
