@@ -24,6 +24,7 @@ from chonn_ops.models import (
     grid_spacing,
 )
 from chonn_ops.network import (
+    directed_network,
     edge_conductance,
     kirchhoff_network,
     lc_step,
@@ -63,6 +64,7 @@ __all__ = [
     "LCNetworkCell",
     "NetworkCell",
     "RCNetworkCell",
+    "directed_network",
     "edge_conductance",
     "grid_nodes",
     "grid_spacing",

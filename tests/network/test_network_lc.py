@@ -159,7 +159,7 @@ def test_inductances_are_those_of_edges():
     assert lc_energy(after, (short,), 1.0).item() == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize(("grid", "ends"), [((3,), "short"), ((3, 2), ("ring", "open"))], ids=str)
+@pytest.mark.parametrize(("grid", "ends"), [((2,), "short"), ((2, 3), ("ring", "open"))], ids=str)
 def test_gradients_through_time(grid, ends):
     (v, current), L, C = _network(grid, ends, B=1, C=1)
     leak, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
@@ -169,7 +169,7 @@ def test_gradients_through_time(grid, ends):
     def roll(v, *rest):
         C, leak, source = rest[2 * axes :]
         state = LCState(v, rest[:axes])
-        for _ in range(4):
+        for _ in range(3):
             state = lc_step(
                 state, rest[axes : 2 * axes], C, 0.4, source, leak=leak, ends=ends, **EXACT
             )
