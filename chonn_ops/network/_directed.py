@@ -10,7 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.network._checks import check_arguments, check_not_negative, check_values, error
+from chonn_ops.network._checks import (
+    check_arguments,
+    check_not_negative,
+    check_values,
+    error,
+    readable,
+)
 from chonn_ops.network._conductance import edges_alone
 from chonn_ops.network._directed_op import DirectedSolve
 from chonn_ops.network._network import NetworkInfo
@@ -18,7 +24,7 @@ from chonn_ops.network._network import NetworkInfo
 DIRECTED_ENDS = ("open", "short", "ring")
 _BACKENDS = ("reference", "torch")
 # Iterations that end by what they find are no graph.
-_solve = torch.compiler.disable(DirectedSolve.apply)
+_solve: Any = torch.compiler.disable(DirectedSolve.apply)
 
 
 def _leak_with_shorts(
@@ -183,10 +189,13 @@ def directed_network(
         for edges in (forward, backward)
     )
     total = _leak_with_shorts(f, b, leak.to(wide), words)
+    for name, edges in (("forward", f), ("backward", b)):
+        for axis, g in enumerate(edges):
+            check_not_negative(f"{name}[{axis}]", g)
     check_not_negative("leak", leak)
-    check_values(f, total, [True] * axes, None, None)
-    check_values(b, total, [True] * axes, None, None)
-    found: Any = _solve(
+    if readable(total):
+        check_values((), total, (), None, None)
+    found = _solve(
         source, total, not conservative, float(tol), int(max_iterations), backend or "torch", *f, *b
     )
     v = found[0].to(source.dtype)

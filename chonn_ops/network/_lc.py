@@ -14,6 +14,7 @@ from chonn_ops.network._checks import (
     check_not_negative,
     check_tensor,
     error,
+    readable,
 )
 from chonn_ops.network._coils import LCState, as_network, drops, edge_shape, outflow, words_of
 from chonn_ops.network._network import NetworkInfo
@@ -205,8 +206,8 @@ def lc_step(
 
 
 def check_positive(name: str, tensor: Tensor) -> None:
-    """On the CPU only; a NaN is no refusal."""
-    if tensor.device.type == "cpu" and tensor.numel() and tensor.amin() <= 0:
+    """Where it can be read; a NaN is no refusal."""
+    if readable(tensor) and tensor.numel() and tensor.amin() <= 0:
         raise error(name, "> 0 everywhere", f"minimum {tensor.amin().item():g}")
 
 

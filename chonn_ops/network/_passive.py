@@ -14,16 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network._checks import used_edges
-
-
-def _traced(field: Tensor) -> bool:
-    """Whether nothing may be read from tensors here."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or (field.is_cuda and torch.cuda.is_current_stream_capturing())
-    )
+from chonn_ops.network._checks import traced, used_edges
 
 
 def passive(
@@ -38,7 +29,7 @@ def passive(
 
     The leak with what the ends add. A solve that has found no numbers has found nothing: 0.
     """
-    if not _traced(v) and not late.any():
+    if not traced(v) and not late.any():
         return v
     with torch.no_grad():
         dims = tuple(range(1, v.dim() - 1))

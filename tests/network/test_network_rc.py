@@ -146,6 +146,19 @@ def test_strides_dtypes_and_capacitances_of_any_shape():
     assert info.residual.max() <= 1e-5
 
 
+def test_compiled_and_mapped_steps_are_steps():
+    source, g, leak = make_network((5, 4))
+    v = make_network((5, 4), seed=5)[0]
+
+    def step(v):
+        return rc_step(v, g, leak, 0.5, 0.1, source, **EXACT)
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(v), step(v))
+    mapped = torch.func.vmap(step)(torch.stack((v, -v)))
+    torch.testing.assert_close(mapped, torch.stack((step(v), step(-v))))
+
+
 def test_unfit_steps_are_refused():
     source, g, leak = make_network((4, 3))
     v, C = source, torch.ones(2, 4, 3, 3)
