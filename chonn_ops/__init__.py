@@ -23,8 +23,22 @@ from chonn_ops.models import (
     grid_nodes,
     grid_spacing,
 )
-from chonn_ops.network import edge_conductance, kirchhoff_network
-from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
+from chonn_ops.network import (
+    directed_network,
+    edge_conductance,
+    kirchhoff_network,
+    lc_step,
+    rc_step,
+)
+from chonn_ops.nn import (
+    CKB,
+    CKBOptions,
+    FixedGridCKB,
+    KirchhoffCell,
+    LCNetworkCell,
+    NetworkCell,
+    RCNetworkCell,
+)
 from chonn_ops.reading import inspect, to_netlist
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
 from chonn_plugins import autoload as _autoload
@@ -47,15 +61,20 @@ __all__ = [
     "Equalised",
     "FixedGridCKB",
     "KirchhoffCell",
+    "LCNetworkCell",
     "NetworkCell",
+    "RCNetworkCell",
     "available_backends",
+    "directed_network",
     "edge_conductance",
     "grid_nodes",
     "grid_spacing",
     "inspect",
     "kirchhoff_network",
     "kirchhoff_scan",
+    "lc_step",
     "metrics",
+    "rc_step",
     "scan_field",
     "to_netlist",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from chonn_ops import _ends
@@ -109,6 +110,26 @@ def _smallest(tensor: Tensor) -> float:
         if stride == 0:  # expanded: every entry is the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
     return tensor.amin().item() if tensor.numel() else 0.0
+
+
+def traced(tensor: Tensor) -> bool:
+    """Whether no value may be read here: a compiler, a transform or a CUDA graph is looking on."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether values may be checked: on the CPU, because reading on a GPU would stall its queue."""
+    return tensor.device.type == "cpu" and not traced(tensor)
+
+
+def check_not_negative(name: str, tensor: Tensor) -> None:
+    """Where it can be read; a NaN is no refusal."""
+    if readable(tensor):
+        _check_positive(name, tensor)
 
 
 def _check_positive(name: str, tensor: Tensor) -> None:

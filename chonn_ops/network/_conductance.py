@@ -15,7 +15,7 @@ from chonn_ops.network._ends import series
 Spacing = float | Sequence[float]
 
 
-def _spacings(spacing: Spacing, axes: int) -> list[float]:
+def spacings(spacing: Spacing, axes: int) -> list[float]:
     steps = (spacing,) * axes if isinstance(spacing, (int, float)) else tuple(spacing)
     if len(steps) != axes or not all(0 < step < math.inf for step in steps):
         raise error("spacing", f"a number > 0, or {axes} of them (one an axis)", repr(spacing))
@@ -130,7 +130,7 @@ def edge_conductance(
     k, _ = _existing(conductivity, mask)
     axes = k.dim() - 2
     ring = [end == "ring" for end in ends_of_axes(ends, axes)]
-    return tuple(g.to(conductivity.dtype) for g in edges(k, _spacings(spacing, axes), ring))
+    return tuple(g.to(conductivity.dtype) for g in edges(k, spacings(spacing, axes), ring))
 
 
 def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
@@ -138,7 +138,7 @@ def edges(k: Tensor, steps: list[float], ring: list[bool]) -> list[Tensor]:
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
         g = series(k, k.roll(-1, axis + 1))
-        found.append(_edges_alone(g, axis, ring[axis]) * (2 * face_area(steps, axis) / step))
+        found.append(edges_alone(g, axis, ring[axis]) * (2 * face_area(steps, axis) / step))
     return found
 
 
@@ -161,7 +161,7 @@ def blended_edges(
     return found
 
 
-def _edges_alone(g: Tensor, axis: int, ring: bool) -> Tensor:
+def edges_alone(g: Tensor, axis: int, ring: bool) -> Tensor:
     """0 in the last entry along an axis, which is no edge; but a single node's, and a ring's."""
     n = g.shape[axis + 1]
     if ring or n == 1:
@@ -234,7 +234,7 @@ def wall_leak(
     """
     k, mask = _existing(conductivity, mask)
     axes = k.dim() - 2
-    steps, words = _spacings(spacing, axes), ends_of_axes(ends, axes)
+    steps, words = spacings(spacing, axes), ends_of_axes(ends, axes)
     if "matched" in words:
         raise error("ends", "'short', 'open' or 'ring'", repr(ends))
     if margin is not None:

@@ -97,7 +97,9 @@ def _backend(name: str, device: torch.device) -> Any:
     return _loaded(forced)
 
 
-def _warn(residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int]) -> None:
+def warn_of_residuals(
+    name: str, residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int]
+) -> None:
     """One warning a call. An elimination (no iterations) is as exact as its arithmetic, and a
     network of NaN has no solution to miss."""
     if residual.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -107,7 +109,7 @@ def _warn(residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int])
     if count:
         size = " x ".join(str(n) for n in grid)
         warnings.warn(
-            f"kirchhoff_network: {count} of {late.numel()} networks above tol={tol:g} after "
+            f"{name}: {count} of {late.numel()} networks above tol={tol:g} after "
             f"{int(iterations[late].max())} iterations, worst residual "
             f"{residual[late].max().item():.2e} (grid {size})",
             RuntimeWarning,
@@ -162,7 +164,7 @@ def _network(
         v, iterations, residual = _backend(backend, source.device).solve(
             source, conductance, leak, tuple(ring), tol, max_iterations
         )
-    _warn(residual, iterations, tol, grid)
+    warn_of_residuals("kirchhoff_network", residual, iterations, tol, grid)
     outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(dtype))
     return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
 

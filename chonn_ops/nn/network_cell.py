@@ -199,10 +199,23 @@ class NetworkCell(nn.Module):
         """
         if not torch.jit.is_scripting():
             self._check(u, spacing, mask)
-        conductivity, leak, source = self.coefficients(u)
+        source, edges, leak = self._network(u, self._steps(u, spacing), mask)
+        v, _, _ = solve_checked(
+            source, edges, leak, self._operator_ends(), None, self.tol, self._max_iterations, None
+        )
+        return v
+
+    def _steps(self, u: Tensor, spacing: list[float] | None) -> list[float]:
+        """Distance of the nodes in the unit of the networks."""
         if spacing is None:
             spacing = [1.0 / steps_between_walls(n, self._distances) for n in u.shape[1:-1]]
-        steps = [self._unit * step for step in spacing]
+        return [self._unit * step for step in spacing]
+
+    def _network(
+        self, u: Tensor, steps: list[float], mask: Tensor | None
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Source, edges and leak of the networks, walls included."""
+        conductivity, leak, source = self.coefficients(u)
         volume = 1.0
         for step in steps:
             volume *= step
@@ -217,10 +230,7 @@ class NetworkCell(nn.Module):
                 raise ValueError("mask: expected None in TorchScript")
             else:
                 source, edges, leak = self._masked(source, edges, leak, conductivity, steps, mask)
-        v, _, _ = solve_checked(
-            source, edges, leak, self._operator_ends(), None, self.tol, self._max_iterations, None
-        )
-        return v
+        return source, edges, leak
 
     def edges(self, conductivity: Tensor, spacing: list[float]) -> list[Tensor]:
         """What the edges between the nodes conduct, one tensor an axis, as `edge_conductance`.

@@ -117,11 +117,8 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace,
         line.u[p] += line.next[p] * line.u[p + 1];
         if (ring) line.u[p] += line.last[p] * last;
     }
-    for (int lane = 0; lane < LANES; lane++) {
-        int exponent = 0;
-        if (most[lane] > 0 && isfinite(most[lane])) frexp((double)most[lane], &exponent);
-        unit[lane] = (REAL)ldexp(1, -exponent);
-    }
+    for (int lane = 0; lane < LANES; lane++)
+        unit[lane] = (REAL)ldexp(1, -NAME(exponent)(most[lane]));
     NAME(line_residual)(&line, seam, unit, &residuals, &sources);
     struct grid grid = {.n = {1, 1, n}, .stride = {n, n, 1}};
     NAME(unpack)(a, group, &grid, line.u, 1 + poison);

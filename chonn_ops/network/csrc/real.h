@@ -12,6 +12,14 @@ INLINE vec NAME(where)(NAME(mask) mask, vec value) { return (vec)(mask & (NAME(m
 /* 1 / value; 0 where that is not positive: a node without edges and leak has no potential. */
 INLINE vec NAME(inverse)(vec value) { return NAME(where)(value > 0, 1 / value); }
 
+/* n such that a magnitude is near 2^n, and 2^n and 2^-n are finite; 0 where there is none. */
+static int NAME(exponent)(REAL value) {
+    const int most = sizeof(REAL) == 4 ? 126 : 1022;
+    int exponent = 0;
+    if (value > 0 && isfinite(value)) frexp((double)value, &exponent);
+    return exponent > most ? most : exponent < -most ? -most : exponent;
+}
+
 #include "level.h"
 #include "pack.h"
 #include "eliminate.h"

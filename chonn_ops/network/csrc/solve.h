@@ -33,8 +33,7 @@ static vec NAME(normalize)(const struct NAME(level) *l) {
         most = NAME(larger)(most, l->r[p]);
     }
     for (int lane = 0; lane < LANES; lane++) {
-        int exponent = 0;
-        if (most[lane] > 0 && isfinite(most[lane])) frexp((double)most[lane], &exponent);
+        const int exponent = NAME(exponent)(most[lane]);
         scale[lane] = (REAL)ldexp(1, exponent);
         inverse[lane] = (REAL)ldexp(1, -exponent);
     }
@@ -126,14 +125,15 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
             }
         }
         vec squares = NAME(splat)(0);
+        const NAME(mask) moving = alpha != 0; /* where a network has stopped, p may be no number */
         EACH_ROW(grid) {
             vec part = NAME(splat)(0);
             for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
                 /* What rounding takes from v is kept apart: the residual is that of the sum. */
-                const vec v = s->v[p], step = alpha * s->p[p], sum = v + step, added = sum - v;
+                const vec v = s->v[p], step = NAME(where)(moving, alpha * s->p[p]), sum = v + step, added = sum - v;
                 s->low[p] += (v - (sum - added)) + (step - added);
                 s->v[p] = sum;
-                l->r[p] -= alpha * s->q[p];
+                l->r[p] -= NAME(where)(moving, alpha * s->q[p]);
                 part += l->r[p] * l->r[p];
             }
             squares += part;

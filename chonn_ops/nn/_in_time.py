@@ -1,0 +1,118 @@
+"""What network cells with a state have in common: capacitors, and how sequences are rolled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops.nn.network_cell import NetworkCell
+
+
+class NetworkInTime(NetworkCell):
+    """A network cell with a capacitor at every node; one that derives from it has `step`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # log of the capacities: at 0 a step of 1 spreads over sqrt(k) sixteenths of the domain.
+        self.capacitance_param = nn.Parameter(torch.zeros_like(self.coefficient_bias)[::2].clone())
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw fresh initial parameters."""
+        super().reset_parameters()
+        if hasattr(self, "capacitance_param"):  # not yet in the constructor of NetworkCell
+            nn.init.zeros_(self.capacitance_param)
+
+    @property
+    def capacitance(self) -> Tensor:
+        """Capacity of a unit volume, (m,), > 0, in float32 at least."""
+        wide = torch.promote_types(self.capacitance_param.dtype, torch.float32)
+        return torch.exp(self.capacitance_param.to(wide))
+
+    def forward(
+        self,
+        u: Tensor,
+        spacing: list[float] | None = None,
+        mask: Tensor | None = None,
+        state: Any = None,
+        dt: float = 1.0,
+    ) -> Tensor:
+        """Roll a sequence of channels-last fields out.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, T, \\*grid, D)
+        spacing, mask
+            As in `NetworkCell`.
+        state : optional
+            State before the first step; rest if absent.
+        dt : float
+            Length of each step > 0.
+
+        Returns
+        -------
+        Tensor, shape (B, T, \\*grid, m)
+            Potentials after each step, in float32 at least: what `step` gives, step by step.
+
+        Raises
+        ------
+        ValueError
+            If a shape, the spacing, the mask or dt does not fit.
+        """
+        return self.advance(u, state, dt=dt, spacing=spacing, mask=mask)[0]
+
+    def advance(
+        self,
+        u: Tensor,
+        state: Any = None,
+        *,
+        dt: float = 1.0,
+        spacing: list[float] | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        """`forward` of a part of a sequence, from the state that the part before it left.
+
+        Returns
+        -------
+        v : Tensor, shape (B, T, \\*grid, m)
+        state
+            After the last step.
+        """
+        axes = self.spatial_dims
+        if u.dim() != axes + 3 or u.shape[-1] != self.dim or not u.shape[1]:
+            grid = ", ".join(("H", "W", "D")[:axes])
+            raise ValueError(
+                f"u: expected shape (B, T >= 1, {grid}, {self.dim}), got {tuple(u.shape)}"
+            )
+        found = []
+        for now in u.unbind(1):
+            v, state = self.step(now, state, dt=dt, spacing=spacing, mask=mask)
+            found.append(v)
+        return torch.stack(found, 1), state
+
+    def step(
+        self,
+        u: Tensor,
+        state: Any = None,
+        *,
+        dt: float = 1.0,
+        spacing: list[float] | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        """One step, for streaming: potentials (B, \\*grid, m) and the state after it."""
+        raise NotImplementedError
+
+
+def check_state(name: str, state: Tensor, like: Tensor) -> None:
+    """A part of a cell's state of the shape of another tensor."""
+    if state.shape != like.shape:
+        raise ValueError(f"{name}: expected shape {tuple(like.shape)}, got {tuple(state.shape)}")
+
+
+def existing(mask: Tensor | None, field: Tensor) -> Tensor | None:
+    """A mask that goes with fields (B, \\*grid, m)."""
+    if mask is None:
+        return None
+    return (mask if mask.dim() == field.dim() - 1 else mask[None])[..., None]

@@ -1,0 +1,161 @@
+"""The LC network cell: waves made of the features."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from chonn_ops.network._coils import LCState, inductance_of, zero_current
+from chonn_ops.network._lc import lc_step
+from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
+
+
+class LCNetworkCell(NetworkInTime):
+    r"""`NetworkCell` with coils for resistors and a capacitor at every node: waves, with a state.
+
+    In every step of length dt, with k, l and s made of the features of that step as in
+    `NetworkCell`, and a learned capacity c > 0 a network, the implicit midpoint rule for::
+
+        c V dv_p/dt + l_p V v_p = s_p V / 10 - sum_q i_pq,     di_pq/dt = g_pq (v_p - v_q)
+
+    The finite volumes of :math:`c \ddot v + l \dot v = \nabla\cdot(k \nabla v) + \dot s`: see
+    `chonn_ops.lc_step`. Without sources and with ``damped=False`` the energy stays as long as the
+    features do; the leaks take from it.
+
+    Parameters
+    ----------
+    dim, networks, spatial_dims, nodes, selective, tol
+        As in `NetworkCell`.
+    ends : {"open", "short", "wall", "ring"} or a sequence of them, one an axis
+        "open": a wall that reflects; "short": v = 0 at the end, "wall": at a learned distance
+        behind it; "ring": periodic. With a mask the faces towards missing nodes are open.
+    damped : bool
+        Whether there are leaks.
+
+    Raises
+    ------
+    ValueError
+        As `NetworkCell`; also for the ends "matched".
+
+    Examples
+    --------
+    >>> cell = LCNetworkCell(24, networks=8, ends="ring")
+    >>> cell(torch.randn(4, 10, 32, 32, 24)).shape  # a sequence of 10
+    torch.Size([4, 10, 32, 32, 8])
+    >>> v, state = cell.step(torch.randn(4, 32, 32, 24))  # the same, a step at a time
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        networks: int = 8,
+        spatial_dims: int = 2,
+        *,
+        ends: str | tuple[str, ...] = "open",
+        nodes: str = "centres",
+        selective: bool = True,
+        tol: float = 1e-3,
+        damped: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            dim,
+            networks,
+            spatial_dims,
+            ends=ends,
+            nodes=nodes,
+            selective=selective,
+            tol=tol,
+            device=device,
+            dtype=dtype,
+        )
+        if "matched" in self.ends:
+            raise ValueError(f"ends: expected 'open', 'short', 'wall' or 'ring', got {ends!r}")
+        self.damped = damped
+
+    def step(
+        self,
+        u: Tensor,
+        state: LCState | None = None,
+        *,
+        dt: float = 1.0,
+        spacing: list[float] | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, LCState]:
+        """One step, for streaming.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, \\*grid, D)
+        state : LCState, optional
+            Potentials (B, \\*grid, m) and currents before the step; rest if absent.
+        dt : float
+            Length of the step > 0.
+        spacing, mask
+            As in `NetworkCell`.
+
+        Returns
+        -------
+        v : Tensor, shape (B, \\*grid, m)
+            Potentials after the step, in float32 at least.
+        state : LCState
+            After the step.
+
+        Raises
+        ------
+        ValueError
+            If a shape, the spacing, the mask or dt does not fit.
+        """
+        self._check(u, spacing, mask)
+        steps = self._steps(u, spacing)
+        conductivity, leak, source = self.coefficients(u)
+        volume = math.prod(steps)
+        leak, source = leak * volume, source * (self._gain * volume)
+        ends = ["short" if end == "wall" else end for end in self.ends]
+        if state is None:
+            state = zero_current(torch.zeros_like(source), ends)
+        check_state("state.voltage", state.voltage, source)
+        exists = existing(mask, source)
+        if exists is not None:
+            source = torch.where(exists, source, 0)
+            state = LCState(torch.where(exists, state.voltage, 0), state.current)
+        state = lc_step(
+            state,
+            self._inductance(conductivity, steps, exists),
+            self.capacitance * volume,
+            dt,
+            source,
+            leak=leak if self.damped else None,
+            ends=ends,
+            tol=self.tol,
+            max_iterations=self._max_iterations,
+        )
+        return state.voltage, state
+
+    def _inductance(
+        self, conductivity: Tensor, steps: list[float], exists: Tensor | None
+    ) -> list[Tensor]:
+        """1 / g of every edge, infinite beside missing nodes."""
+        margins, found = self._margins(conductivity), []
+        for axis, (g, step) in enumerate(zip(self.edges(conductivity, steps), steps, strict=True)):
+            dim, n = axis + 1, g.shape[axis + 1]
+            if exists is not None:
+                g = torch.where(exists & exists.roll(-1, dim), g, 0)
+            if self.ends[axis] != "ring":
+                g = g.narrow(dim, 0, n - 1)
+            if self.ends[axis] in ("short", "wall"):
+                k = conductivity if exists is None else torch.where(exists, conductivity, 0)
+                area = math.prod(steps) / step
+                low, high = (
+                    k.narrow(dim, node, 1) * area / (max(distance, 1e-3) * step + margins[axis])
+                    for node, distance in zip((0, n - 1), self._distances, strict=True)
+                )
+                g = torch.cat((low, g, high), dim)
+            found.append(inductance_of(g))
+        return found
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, damped={self.damped}"

@@ -1,0 +1,131 @@
+"""The RC network cell: a network cell that remembers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from chonn_ops.network._rc import METHODS, rc_step
+from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
+
+
+class RCNetworkCell(NetworkInTime):
+    r"""`NetworkCell` in time: its networks with a capacitor at every node, which keep a state.
+
+    In every step of length dt, with conductivities, leaks and sources made of the features of that
+    step as in `NetworkCell`, and a learned capacity c > 0 a network::
+
+        c V (v'_p - v_p) / dt + sum_q g_pq (v'_p - v'_q) + l_p V v'_p = s_p V / 10
+
+    The finite volumes of :math:`c \dot v - \nabla\cdot(k \nabla v) + l v = s`, stable for any dt:
+    see `chonn_ops.rc_step`. Whatever the features do to conductivities and leaks adds no energy:
+    without sources every rollout comes to rest.
+
+    Parameters
+    ----------
+    dim, networks, spatial_dims, ends, nodes, selective, tol
+        As in `NetworkCell`.
+    method : {"euler", "midpoint"}
+        The rule of the step, see `chonn_ops.rc_step`.
+
+    Raises
+    ------
+    ValueError
+        As `NetworkCell`; also for an unknown `method`.
+
+    Examples
+    --------
+    >>> cell = RCNetworkCell(24, networks=8)
+    >>> cell(torch.randn(4, 10, 32, 32, 24)).shape  # a sequence of 10
+    torch.Size([4, 10, 32, 32, 8])
+    >>> v, state = cell.step(torch.randn(4, 32, 32, 24))  # the same, a step at a time
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        networks: int = 8,
+        spatial_dims: int = 2,
+        *,
+        ends: str | tuple[str, ...] = "wall",
+        nodes: str = "centres",
+        selective: bool = True,
+        tol: float = 1e-3,
+        method: str = "euler",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if method not in METHODS:
+            raise ValueError(f"method: expected one of {tuple(METHODS)}, got {method!r}")
+        super().__init__(
+            dim,
+            networks,
+            spatial_dims,
+            ends=ends,
+            nodes=nodes,
+            selective=selective,
+            tol=tol,
+            device=device,
+            dtype=dtype,
+        )
+        self.method = method
+
+    def step(
+        self,
+        u: Tensor,
+        state: Tensor | None = None,
+        *,
+        dt: float = 1.0,
+        spacing: list[float] | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One step, for streaming.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, \\*grid, D)
+        state : Tensor, shape (B, \\*grid, m), optional
+            Potentials before the step; rest if absent.
+        dt : float
+            Length of the step > 0.
+        spacing, mask
+            As in `NetworkCell`.
+
+        Returns
+        -------
+        v, state : Tensor, shape (B, \\*grid, m)
+            Potentials after the step, which are the state; in float32 at least.
+
+        Raises
+        ------
+        ValueError
+            If a shape, the spacing, the mask or dt does not fit.
+        """
+        self._check(u, spacing, mask)
+        steps = self._steps(u, spacing)
+        source, edges, leak = self._network(u, steps, mask)
+        if state is None:
+            state = torch.zeros_like(source)
+        check_state("state", state, source)
+        storage = (self.capacitance * math.prod(steps)).expand(source.shape)
+        exists = existing(mask, source)
+        if exists is not None:
+            state, storage = torch.where(exists, state, 0), torch.where(exists, storage, 0)
+        v = rc_step(
+            state,
+            edges,
+            leak,
+            storage,
+            dt,
+            source,
+            method=self.method,
+            ends=self._operator_ends(),
+            tol=self.tol,
+            max_iterations=self._max_iterations,
+        )
+        return v, v
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, method={self.method!r}"

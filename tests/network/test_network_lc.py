@@ -1,0 +1,201 @@
+"""LC networks: the midpoint equations, energy, waves of known speed, gradients through time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from network_cases import make_network
+
+from chonn_ops import lc_step
+from chonn_ops.network import LCState, edge_inductance, lc_energy, zero_current
+
+DOUBLE = torch.float64
+EXACT = {"tol": 1e-13}
+ENDS = [
+    ((7,), "open"),
+    ((6,), "ring"),
+    ((5,), "short"),
+    ((4, 5), ("ring", "short")),
+    ((3, 2, 4), ("open", "short", "ring")),
+]
+EACH_END = pytest.mark.parametrize(("grid", "ends"), ENDS, ids=str)
+
+
+def _network(grid, ends, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
+    """A state, inductances and capacitances over two decades each."""
+    generator = torch.Generator().manual_seed(1)
+
+    def uniform(*shape):
+        return torch.rand(*shape, dtype=DOUBLE, generator=generator)
+
+    state = zero_current(uniform(B, *grid, C) - 0.5, ends)
+    current = tuple(uniform(*i.shape) - 0.5 for i in state.current)
+    L = tuple((contrast ** (uniform(*i.shape) - 0.5)).to(dtype) for i in current)
+    capacitance = (contrast ** (uniform(B, *grid, C) - 0.5)).to(dtype)
+    state = LCState(state.voltage.to(dtype), tuple(i.to(dtype) for i in current))
+    return state, L, capacitance
+
+
+def _drops(v, axis, end):
+    """Edge by edge, ground being a node more at both ends."""
+    v = v.movedim(axis + 1, 0)
+    if end == "ring":
+        pairs = [(v[p], v[(p + 1) % len(v)]) for p in range(len(v))]
+    else:
+        nodes = list(v) if end == "open" else [0 * v[0], *v, 0 * v[0]]
+        pairs = list(itertools.pairwise(nodes))
+    return torch.stack([a - b for a, b in pairs]).movedim(0, axis + 1)
+
+
+@EACH_END
+def test_a_step_is_the_midpoint_rule(grid, ends):
+    (v, current), L, C = state, _, _ = _network(grid, ends)
+    words = (ends,) * len(grid) if isinstance(ends, str) else ends
+    source, _, leak = make_network(grid, C=2)
+    dt = 0.7
+    after = lc_step(state, L, C, dt, source, leak=leak, ends=ends, **EXACT)
+    middle = ((v + after.voltage) / 2).requires_grad_()
+    into = source - leak * middle
+    for axis, word in enumerate(words):
+        drop = _drops(middle, axis, word)
+        rate = L[axis] * (after.current[axis] - current[axis]) / dt
+        torch.testing.assert_close(rate, drop, rtol=1e-9, atol=1e-9)
+        # Currents leave nodes by the transpose of the drops.
+        mean = (current[axis] + after.current[axis]) / 2
+        into = into - torch.autograd.grad(drop, middle, mean)[0]
+    torch.testing.assert_close(C * (after.voltage - v) / dt, into, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("tol", [1e-5, 1e-1], ids=["tight", "loose"])
+@pytest.mark.parametrize("dt", [0.1, 10.0])
+@pytest.mark.parametrize(
+    ("grid", "ends"), [((40,), "short"), ((25, 26), ("open", "ring"))], ids=str
+)
+def test_energy_stays_over_a_thousand_steps(grid, ends, dt, tol):
+    state, L, C = _network(grid, ends, B=1)
+    energy = first = lc_energy(state, L, C)
+    for _ in range(1000):
+        state = lc_step(state, L, C, dt, ends=ends, tol=tol)
+        energy = lc_energy(state, L, C)
+    torch.testing.assert_close(energy, first, rtol=1e-6, atol=0)
+
+
+def test_energy_in_float32():
+    state, L, C = _network((16, 16), "ring", B=1, dtype=torch.float32)
+    first = lc_energy(state, L, C)
+    for _ in range(1000):
+        state = lc_step(state, L, C, 0.5, ends="ring")
+    torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-4, atol=0)
+
+
+@EACH_END
+def test_leaks_take_energy(grid, ends):
+    state, L, C = _network(grid, ends)
+    leak = torch.rand(C.shape, dtype=DOUBLE)
+    energies = [lc_energy(state, L, C)]
+    for _ in range(20):
+        state = lc_step(state, L, C, 0.5, leak=leak, ends=ends)
+        energies.append(lc_energy(state, L, C))
+    assert all((b < a).all() for a, b in itertools.pairwise(energies))
+    assert (energies[-1] < 0.9 * energies[0]).all()
+
+
+@EACH_END
+def test_time_can_be_turned_back(grid, ends):
+    start, L, C = _network(grid, ends)
+    state = start
+    for _ in range(10):
+        state = lc_step(state, L, C, 0.5, ends=ends, **EXACT)
+    state = LCState(state.voltage, tuple(-i for i in state.current))
+    for _ in range(10):
+        state = lc_step(state, L, C, 0.5, ends=ends, **EXACT)
+    torch.testing.assert_close(state.voltage, start.voltage, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(state.current[0], -start.current[0], rtol=1e-8, atol=1e-8)
+
+
+def test_a_mode_of_a_ring_has_the_frequency_of_the_midpoint_rule():
+    """tan(w dt / 2) = dt / 2 sqrt(lambda), lambda = (2 - 2 cos k) / (L C)."""
+    n, mode, L, C, dt = 12, 2, 0.5, 2.0, 0.3
+    k = 2 * math.pi * mode / n
+    v = torch.cos(k * torch.arange(n, dtype=DOUBLE)).reshape(1, n, 1)
+    turn = 2 * math.atan(dt / 2 * math.sqrt((2 - 2 * math.cos(k)) / (L * C)))
+    state = zero_current(v, "ring")
+    for step in range(1, 30):
+        state = lc_step(state, (L,), C, dt, ends="ring", **EXACT)
+        torch.testing.assert_close(state.voltage, v * math.cos(step * turn))
+
+
+@pytest.mark.parametrize("ends", ["open", "short", "ring"])
+def test_waves_have_the_speed_of_their_medium(ends):
+    """A standing wave of the continuum, at the second order of spacing and step together."""
+    speed, errors = 1.5, []
+    for n in (20, 40, 80):
+        x = (torch.arange(n, dtype=DOUBLE) + 0.5) / n
+        k = 2 * math.pi if ends == "ring" else math.pi
+        wave = torch.sin(k * x) if ends == "short" else torch.cos(k * x)
+        v = wave.reshape(1, n, 1)
+        L = edge_inductance(torch.full_like(v, speed**2), 1 / n, ends=ends)
+        state = zero_current(v, ends)
+        for _ in range(n):
+            state = lc_step(state, L, 1 / n, 0.4 / n, ends=ends, **EXACT)
+        errors.append((state.voltage - v * math.cos(k * speed * 0.4)).abs().max().item())
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    assert orders[-1] > 1.8, (errors, orders)
+
+
+def test_inductances_are_those_of_edges():
+    k = torch.tensor([1.0, 4.0, 0.0]).reshape(1, 3, 1)
+    inner = [0.5 * 5 / 8, math.inf]  # h over the harmonic mean
+    (open_ends,) = edge_inductance(k, 0.5)
+    assert open_ends.flatten().tolist() == pytest.approx(inner)
+    (short,) = edge_inductance(k, 0.5, ends="short")
+    assert short.flatten().tolist() == pytest.approx([0.25, *inner, math.inf])
+    state = zero_current(torch.ones(1, 3, 1), "short")
+    after = lc_step(state, (short,), 1.0, 1.0, ends="short")
+    assert after.voltage.flatten()[2] == 1  # on its own
+    assert lc_energy(after, (short,), 1.0).item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("grid", "ends"), [((2,), "short"), ((2, 3), ("ring", "open"))], ids=str)
+def test_gradients_through_time(grid, ends):
+    (v, current), L, C = _network(grid, ends, B=1, C=1)
+    leak, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
+    leaves = [x.requires_grad_() for x in (v, *current, *L, C, leak, source)]
+    axes = len(grid)
+
+    def roll(v, *rest):
+        C, leak, source = rest[2 * axes :]
+        state = LCState(v, rest[:axes])
+        for _ in range(3):
+            state = lc_step(
+                state, rest[axes : 2 * axes], C, 0.4, source, leak=leak, ends=ends, **EXACT
+            )
+        return (state.voltage, *state.current)
+
+    assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True)
+
+
+def test_unfit_steps_are_refused():
+    state, L, C = _network((4, 3), ("ring", "open"))
+    options = {"ends": ("ring", "open")}
+    for call, message in (
+        (lambda: lc_step(state, L, C, -1.0, **options), "dt: expected a finite number > 0"),
+        (lambda: lc_step(state, L, 0.0, 1.0, **options), "capacitance: expected > 0 everywhere"),
+        (
+            lambda: lc_step(state, (-L[0], L[1]), C, 1.0, **options),
+            "inductance.0.: expected > 0",
+        ),
+        (lambda: lc_step(state, L[:1], C, 1.0, **options), "inductance: expected 2 of them"),
+        (lambda: lc_step(state, L, C, 1.0), r"current\[0\]: expected shape \(2, 3, 3, 2\)"),
+        (lambda: lc_step(state, L, C, 1.0, ends="matched"), "ends: expected one of"),
+        (lambda: lc_step(state, L, C, 1.0, leak=-C, **options), "leak: expected >= 0"),
+        (lambda: lc_step(state, L, C, 1.0, C[:1], **options), "source: expected shape"),
+        (lambda: lc_step(state, L, C, 1.0, tol=2, **options), "tol: expected"),
+        (lambda: zero_current(C[0, 0]), "voltage: expected shape"),
+        (lambda: edge_inductance(C, ends="wall"), "ends: expected one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,0 +1,178 @@
+"""RC networks: one step against dense matrices, energy, charge, order, gradients through time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from network_cases import BACKENDS, make_network, net_current
+
+from chonn_ops import kirchhoff_network, rc_step
+
+DOUBLE = torch.float64
+METHODS = ("euler", "midpoint")
+EACH_METHOD = pytest.mark.parametrize("method", METHODS)
+EXACT = {"tol": 1e-13}
+
+
+def _uniform(*shape, seed=3):
+    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def _matrix(conductance, leak, rings):
+    """(n, n) of the first network, a unit potential at a time."""
+    nodes = leak[0, ..., 0].numel()
+    units = torch.eye(nodes, dtype=DOUBLE).reshape(nodes, *leak.shape[1:-1], 1)
+    g = [x[:1, ..., :1].expand_as(units) for x in conductance]
+    columns = net_current(units, tuple(g), leak[:1, ..., :1].expand_as(units), rings)
+    return columns.flatten(1).T
+
+
+@EACH_METHOD
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ring", [False, True], ids=["open", "ring"])
+@pytest.mark.parametrize("grid", [(7,), (3, 5), (2, 3, 4)], ids=str)
+def test_a_step_is_its_equation(grid, ring, backend, method):
+    source, g, leak = make_network(grid, B=1, C=1)
+    v, C, dt = _uniform(1, *grid, 1) - 0.5, 0.1 + _uniform(1, *grid, 1, seed=4), 0.3
+    after = rc_step(v, g, leak, C, dt, source, method=method, ends="ring" if ring else "open",
+                    backend=backend, **EXACT)  # fmt: skip
+    A = _matrix(g, leak, (ring,) * len(grid))
+    storage = torch.diag(C.flatten() / dt)
+    s, x = source.flatten(), v.flatten()
+    if method == "euler":
+        expected = torch.linalg.solve(storage + A, storage @ x + s)
+    else:
+        expected = torch.linalg.solve(storage + A / 2, (storage - A / 2) @ x + s)
+    torch.testing.assert_close(after.flatten(), expected, rtol=1e-9, atol=1e-9)
+
+
+@EACH_METHOD
+def test_the_order_in_time(method):
+    _, g, leak = make_network((4, 3), B=1, C=1, contrast=10)
+    v = _uniform(1, 4, 3, 1)
+    exact = torch.matrix_exp(-_matrix(g, leak, (False, False))) @ v.flatten()
+    errors = []
+    for steps in (16, 32, 64, 128):
+        x = v
+        for _ in range(steps):
+            x = rc_step(x, g, leak, 1.0, 1 / steps, method=method, **EXACT)
+        errors.append((x.flatten() - exact).norm().item())
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    assert orders[-1] == pytest.approx(METHODS.index(method) + 1, abs=0.1), orders
+
+
+@EACH_METHOD
+@pytest.mark.parametrize("tol", [1e-5, 0.5], ids=["tight", "loose"])
+@pytest.mark.filterwarnings("ignore:kirchhoff_network. .* above tol")  # beyond float32
+@pytest.mark.parametrize("dt", [1e-9, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize(
+    ("grid", "ends", "dtype"),
+    [
+        ((65,), "open", torch.float32),
+        ((32, 32), "ring", torch.float32),
+        ((30, 29), ("short", "matched"), DOUBLE),
+        ((9, 8, 10), "open", DOUBLE),
+    ],
+    ids=str,
+)
+def test_energy_without_sources_never_rises(grid, ends, dtype, dt, tol, method):
+    """New conductances over six decades in every step; without leaks too, and however inexact."""
+    C = 10.0 ** (4 * _uniform(2, *grid, 3) - 2)
+    v = make_network(grid, seed=9, dtype=dtype)[0]
+    energy = (C * v.double().square()).flatten(1, -2).sum(1)
+    for step in range(10):
+        _, g, leak = make_network(grid, contrast=1e6, seed=step, dtype=dtype)
+        leak = leak * (0 if step % 2 else 10.0 ** (step - 5))
+        v = rc_step(v, g, leak, C.to(dtype), dt, method=method, ends=ends, tol=tol)
+        after = (C * v.double().square()).flatten(1, -2).sum(1)
+        rounding = 50 * torch.finfo(dtype).eps
+        assert (after <= energy * (1 + rounding)).all(), (step, (after / energy).max())
+        energy = after
+
+
+@pytest.mark.parametrize("dt", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("ends", ["open", "ring"])
+def test_charge_is_kept_and_no_potential_leaves_its_range(ends, dt):
+    _, g, leak = make_network((12, 11), contrast=1e4)
+    C, v = 0.1 + _uniform(*leak.shape), make_network((12, 11), seed=5)[0]
+    after = rc_step(v, g, torch.zeros_like(leak), C, dt, ends=ends, **EXACT)
+    charge = (C * v).sum((1, 2))
+    torch.testing.assert_close((C * after).sum((1, 2)), charge, rtol=1e-8, atol=1e-8)
+    assert (after.amax((1, 2)) <= v.amax((1, 2)) + 1e-9).all()
+    assert (after.amin((1, 2)) >= v.amin((1, 2)) - 1e-9).all()
+
+
+def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
+    source, g, leak = make_network((9, 7))
+    v = make_network((9, 7), seed=5)[0]
+    steady = kirchhoff_network(source, g, leak, **EXACT)
+    torch.testing.assert_close(rc_step(v, g, leak, 1.0, 1e12, source, **EXACT), steady)
+    torch.testing.assert_close(rc_step(v, g, leak, 1.0, 1e-12, source, **EXACT), v)
+    torch.testing.assert_close(rc_step(v, g, leak, 0.0, 1.0, source, **EXACT), steady)
+
+
+@EACH_METHOD
+@pytest.mark.parametrize(("grid", "ends"), [((4,), "ring"), ((3, 2), ("short", "open"))], ids=str)
+def test_gradients_through_time(grid, ends, method):
+    source, g, leak = make_network(grid, B=1, C=2)
+    v, C = _uniform(1, *grid, 2), 0.1 + _uniform(2, seed=4)
+    leaves = [x.requires_grad_() for x in (v, *g, leak, C, source)]
+
+    def roll(v, *rest):
+        *g, leak, C, source = rest
+        for step in range(4):
+            v = rc_step(v, g, leak, C, 0.3, source * (step + 1), method=method, ends=ends, **EXACT)
+        return v
+
+    assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True)
+
+
+def test_strides_dtypes_and_capacitances_of_any_shape():
+    source, g, leak = make_network((6, 5), dtype=torch.float32)
+    v = make_network((6, 5), dtype=torch.float32, seed=5)[0]
+    expected = rc_step(v, g, leak, 0.5, 0.1, source)
+    assert expected.dtype == torch.float32
+    swap = [x.transpose(0, 3).contiguous().transpose(0, 3) for x in (v, *g, leak, source)]
+    strided = rc_step(swap[0], swap[1:3], swap[3], torch.full((3,), 0.5), 0.1, swap[4])
+    torch.testing.assert_close(strided, expected)
+    half = rc_step(v.bfloat16(), g, leak, 0.5, 0.1, source)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), expected, rtol=2e-2, atol=2e-2)
+    after, info = rc_step(v, g, leak, 0.5, 0.1, source, return_info=True)
+    assert torch.equal(after, expected)
+    assert info.residual.max() <= 1e-5
+
+
+def test_compiled_and_mapped_steps_are_steps():
+    source, g, leak = make_network((5, 4))
+    v = make_network((5, 4), seed=5)[0]
+
+    def step(v):
+        return rc_step(v, g, leak, 0.5, 0.1, source, **EXACT)
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(v), step(v))
+    mapped = torch.func.vmap(step)(torch.stack((v, -v)))
+    torch.testing.assert_close(mapped, torch.stack((step(v), step(-v))))
+
+
+def test_unfit_steps_are_refused():
+    source, g, leak = make_network((4, 3))
+    v, C = source, torch.ones(2, 4, 3, 3)
+    for call, message in (
+        (lambda: rc_step(v, g, leak, C, 0.0), "dt: expected a finite number > 0, got 0.0"),
+        (lambda: rc_step(v, g, leak, C, math.inf), "dt: expected a finite number > 0, got inf"),
+        (lambda: rc_step(v, g, leak, C, 1.0, method="explicit"), "method: expected one of"),
+        (lambda: rc_step(v, g, leak, -1.0, 1.0), "capacitance: expected >= 0 .* minimum -1"),
+        (lambda: rc_step(v, g, -leak, C, 1e-3), "leak: expected >= 0 everywhere"),
+        (lambda: rc_step(v, (g[0], -g[1]), leak, C, 1.0), r"conductance\[1\]: expected >= 0"),
+        (lambda: rc_step(v, g, leak, C[:, :2], 1.0), "capacitance: expected a number, or"),
+        (lambda: rc_step(v, g, leak, C, 1.0, v[:1]), "source: expected shape"),
+        (lambda: rc_step(v[0, 0, 0], g, leak, C, 1.0), "v: expected shape"),
+        (lambda: rc_step(v, g, 0 * leak, 0.0, 1.0), "leak: expected > 0 at some node"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
