@@ -23,8 +23,8 @@ def add_inspect_command(commands: Any) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="of PDEBench's runner, neuraloperator's Trainer (its folder), timm's train.py or chonn "
-        "run; or a state dict (.pt, .safetensors)",
+        help="of PDEBench's runner, neuraloperator's Trainer (its folder), timm's train.py or "
+        "chonn run; or a state dict (.pt, .safetensors)",
     )
     parser.add_argument(
         "--data", metavar="FILE", required=True, help="data file; pictures for models of timm"

@@ -101,7 +101,9 @@ def timm_name(path: Path, state: Mapping[str, Tensor]) -> str:
     for name, sizes in _SIZES.items():
         if (sizes["depths"], sizes["dims"]) == (depths, dims):
             return name
-    raise ValueError(f"{path}: expected weights of {list(_SIZES)}, got depths {depths}, dims {dims}")
+    raise ValueError(
+        f"{path}: expected weights of {list(_SIZES)}, got depths {depths}, dims {dims}"
+    )
 
 
 def timm_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:

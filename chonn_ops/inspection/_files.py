@@ -14,6 +14,7 @@ import torch
 _HARMLESS = {
     "argparse.Namespace": argparse.Namespace,
     "pathlib.PosixPath": Path,
+    "pathlib._local.PosixPath": Path,
     "torch._C._nn.gelu": torch.nn.functional.gelu,
     "torch.nn.functional.relu": torch.nn.functional.relu,
     "torch.nn.functional.silu": torch.nn.functional.silu,
@@ -77,7 +78,9 @@ def weights_file(path: Path) -> Path:
         found = sorted(path.glob(f"*{STATE_SUFFIX}"))
         if len(found) != 1:
             names = ", ".join(file.name for file in found) or "none"
-            raise ValueError(f"{path}: expected one file *{STATE_SUFFIX} in this folder, got {names}")
+            raise ValueError(
+                f"{path}: expected one file *{STATE_SUFFIX} in this folder, got {names}"
+            )
         return found[0]
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")

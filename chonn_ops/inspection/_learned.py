@@ -52,7 +52,8 @@ def learned_conductivity(
     hooks = [cell.register_forward_pre_hook(look) for cell in names]
     try:
         with torch.no_grad():
-            for call, reference in batches:
+            for call, field in batches:
+                reference = field  # which the hooks look at
                 call()
     finally:
         for hook in hooks:

@@ -135,7 +135,7 @@ def _line(name: str, cell: KirchhoffCell, u: Tensor) -> LineNumbers:
     through = (injection * c[middle]).sum(-1) + skip[:_MOST_CHANNELS]
     zeros = _zeros(poles, injection, c[middle], through)
     orders = [_order(*pair) for pair in zip(poles.numpy(), zeros, strict=True)]
-    return LineNumbers(name, constants.numpy(), poles.numpy(), zeros, np.array(orders))
+    return LineNumbers(name, constants.numpy(), poles.numpy(), zeros, np.array(orders, float))
 
 
 def _zeros(poles: Tensor, injection: Tensor, readout: Tensor, through: Tensor) -> Array:

@@ -1,4 +1,4 @@
-"""Models of checkpoints: of PDEBench's runner, neuraloperator, timm, ``chonn run``, and bare weights."""
+"""Models of checkpoints: of PDEBench's runner, neuraloperator, timm, ``chonn run``; of weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import chonn_ops
@@ -18,6 +17,7 @@ from chonn_ops.inspection._files import read_json, read_weights, weights_file
 from chonn_ops.nn import KirchhoffCell, NetworkCell
 
 _CELLS = (KirchhoffCell, NetworkCell)
+_LINE = 160  # characters of an error's line
 _HOW = "give --model NAME, and options as --set NAME=VALUE"
 
 
@@ -119,9 +119,9 @@ def _loaded(path: Path, model: nn.Module, state: Mapping[str, Any]) -> nn.Module
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()]
+        lines = [line.strip()[:_LINE] for line in str(error).splitlines()]
         raise ValueError(
-            f"{path}: weights do not fit {type(model).__name__}: {' '.join(lines[1:4]) or lines[0]}"
+            f"{path}: weights do not fit {type(model).__name__}: {' '.join(lines[1:3]) or lines[0]}"
         ) from error
     return model
 
@@ -143,8 +143,8 @@ def _of_pdebench(path: Path, content: dict[str, Any]) -> Trained:
     points = entry_points(group="pdebench.models", name=name)
     if len(points) != 1:
         raise ValueError(
-            f"{path}: expected a model of the entry points pdebench.models, got {name!r}, of which "
-            f"there are {len(points)}"
+            f"{path}: expected a model of one entry point of the group pdebench.models, got "
+            f"{name!r} of {len(points)}"
         )
     (point,) = points
     entry = point.load()
@@ -182,10 +182,13 @@ def _described_beside(path: Path) -> dict[str, Any] | None:
             "name": report["model"],
             "ndim": ndim,
             "host": host,
-            "options": report["options"],
+            # Before there were networks, tables named no cell.
+            "options": {"cell": "scan", **report["options"]},
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{_report(path)}: expected a table of PDEBench's plugin, got none") from error
+        raise ValueError(
+            f"{_report(path)}: expected a table of PDEBench's plugin, got none"
+        ) from error
 
 
 def _of_neuraloperator(path: Path, content: dict[str, Any]) -> Trained:
@@ -231,9 +234,7 @@ def _of_timm_named(
         model = timm.create_model(name, **options)
     except TypeError as error:
         raise ValueError(f"{path}: {name} cannot be built: {error}") from error
-    seen = data.create_transform(
-        **data.resolve_data_config({}, model=model), is_training=False
-    )
+    seen = data.create_transform(**data.resolve_data_config({}, model=model), is_training=False)
     return Trained(_loaded(path, model, state), f"{name} (timm)", options, images=seen)
 
 
@@ -297,7 +298,9 @@ def _bare_model(
         return _of_timm_named(path, _bare.timm_name(path, content), content, options)
     if name is None:
         keys = ", ".join(list(content)[:4])
-        raise ValueError(f"{path}: weights do not tell which model they are of ({keys}, ...): {_HOW}")
+        raise ValueError(
+            f"{path}: weights do not tell which model they are of ({keys}, ...): {_HOW}"
+        )
     if name in _bare.classes():
         return _of_ours(path, content, name, options, ())
     return _of_timm_named(path, name, content, options)
@@ -334,6 +337,3 @@ def _of_ours(
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, (str, int, float, bool, tuple, list, dict, type(None)))
-
-
-__all__ = ["Trained", "load"]

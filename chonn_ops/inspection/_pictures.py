@@ -119,7 +119,7 @@ def learned_picture(learned: Sequence[Mapping[str, Any]], reference: str) -> byt
         for (row, c), value in np.ndenumerate(table):
             text = "-" if np.isnan(value) else f"{value:.2f}"
             panel.text(c, row, text, ha="center", va="center", fontsize=7,
-                       bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"})  # fmt: skip
+                       bbox={"boxstyle": "round,pad=0.15", "fc": "w", "ec": "none"})  # fmt: skip
         panel.set_xticks(range(count))
         panel.set_xlabel("network", fontsize=8)
         panel.set_title(title, fontsize=8)

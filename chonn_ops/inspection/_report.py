@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -150,7 +151,7 @@ def _predicted(call: Callable[[], Any], grid: Sequence[int]) -> Tensor | None:
 
 
 def _known(order: float) -> float | None:
-    return None if order != order else order
+    return float(order) if math.isfinite(order) else None
 
 
 def _page(

@@ -176,7 +176,9 @@ def _tensors(path: Path, part: slice) -> Samples:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of many kinds on other bytes
         line = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: expected tensors, got a damaged or another file ({line})") from error
+        raise ValueError(
+            f"{path}: expected tensors, got a damaged or another file ({line})"
+        ) from error
     x = content.get("x") if isinstance(content, dict) else content
     if not isinstance(x, Tensor) or x.is_complex():
         raise ValueError(f"{path}: expected a real tensor, or a dictionary with one as x")
@@ -238,9 +240,7 @@ def _hdf5(path: Path, part: slice) -> Samples:
         fields = torch.stack([torch.from_numpy(dataset(file, f"{n}/data")[...]) for n in names])
         grid = file[names[0]].get("grid", {})
         coordinates = [torch.from_numpy(grid[axis][...]).float() for axis in "xyz" if axis in grid]
-        return Samples(
-            fields.movedim(-1, 2).float(), part.start, coordinates=coordinates or None
-        )
+        return Samples(fields.movedim(-1, 2).float(), part.start, coordinates=coordinates or None)
 
 
 def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
@@ -252,7 +252,9 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
     count = sum(name.startswith("Sample_") for name in file)
     fields = [dataset(file, f"Sample_{i}/input")[...] for i in range(count)[part]]
     if not fields:
-        raise ValueError(f"{path}: expected samples from number {part.start} on, got {count} in all")
+        raise ValueError(
+            f"{path}: expected samples from number {part.start} on, got {count} in all"
+        )
     ranges = path.with_name(path.name.replace("_OUT", "_IN"))
     with open_hdf5(ranges) as training:
         low, high = (float(dataset(training, name)[()]) for name in ("min_inp", "max_inp"))
