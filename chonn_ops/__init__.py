@@ -24,7 +24,7 @@ from chonn_ops.models import (
     grid_spacing,
 )
 from chonn_ops.network import edge_conductance, kirchhoff_network
-from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell
+from chonn_ops.nn import CKB, CKBOptions, FixedGridCKB, KirchhoffCell, NetworkCell, prune
 from chonn_ops.reading import inspect, to_netlist
 from chonn_ops.scan import kirchhoff_scan
 from chonn_plugins import autoload as _autoload
@@ -55,6 +55,7 @@ __all__ = [
     "kirchhoff_network",
     "kirchhoff_scan",
     "metrics",
+    "prune",
     "to_netlist",
 ]
 

@@ -48,7 +48,8 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
           exp(-Delta decay);
           ``effective_order``: quantiles over channels of the states whose Hankel singular value
           exceeds a thousandth of the largest, coefficients frozen; null where one is unstable.
-        - Block: name; ``stage_share``, each stage's part of the sum of their mean squares;
+        - Block: name; ``stage_share``, each stage's part of the sum of their mean squares (times
+          gates, of ``order="adaptive"``);
           ``gate_rms``, and ``gate_closed``, the part of the gate below a twentieth of that.
 
     Raises
@@ -104,7 +105,10 @@ def read_circuits(
             if on_scan is not None:
                 on_scan(names[cell], cell, inputs[0])
         if cell in stage_of:
-            squares.setdefault(stage_of[cell], []).append(output.double().square().mean().item())
+            found = squares.setdefault(stage_of[cell], [])
+            gates = stage_of[cell].gates
+            gate = 1.0 if gates is None else gates.values()[len(found)].item()
+            found.append(output.double().square().mean().item() * gate**2)
 
     def after_projection(block: CKB) -> Callable[..., None]:
         def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
