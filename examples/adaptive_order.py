@@ -5,13 +5,15 @@
     chonn run adaptive_order:POISSON --scale small --seeds 3
     python adaptive_order.py runs ../docs/results ../docs/results/adaptive_order.json
 
-In this folder. The last line sets them beside the fixed orders, prunes every trained model and compares outputs.
+In this folder. The last line sets them beside the fixed orders, prunes every trained model and
+compares outputs.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 from collections.abc import Iterator, Mapping
@@ -30,6 +32,7 @@ from chonn_ops.models import CKBStack1d
 from chonn_ops.nn import CKB, prune
 
 MAX_ORDER = 4
+SPARSITIES = {"": 0.02, "-0.005": 0.005}
 ALLOWED = 1.05  # times the error of the best fixed order
 KEPT = ("scale", "versions", "hardware", "commit", "precision")
 
@@ -41,29 +44,42 @@ class Order1d(order1d.Order1d):
     def variants(self, config: Any) -> tuple[Variant[Any], ...]:  # noqa: ARG002
         return tuple(
             Variant(
-                f"t{target}-adaptive-{termination}",
-                f"T{target}, adaptive, {words}",
-                lambda c, termination=termination: CKBStack1d(
-                    c.width,
-                    ckb=dataclasses.replace(c.block(1, termination), order="adaptive"),
-                ),
+                f"t{target}-adaptive-{termination}{suffix}",
+                f"T{target}, adaptive, sparsity {sparsity:g}, {words}",
+                functools.partial(self.model, termination, sparsity),
                 changes={"target": target},
             )
+            for suffix, sparsity in SPARSITIES.items()
             for termination, words in order1d.TERMINATIONS.items()
             for target in order1d.TARGETS
         )
+
+    @staticmethod
+    def model(termination: str, sparsity: float, config: Any) -> nn.Module:
+        block = dataclasses.replace(
+            config.block(1, termination), order="adaptive", sparsity=sparsity
+        )
+        return CKBStack1d(config.width, ckb=block)
 
 
 def of_one_layer(experiment: Any) -> tuple[Variant[Any], ...]:
     """The mixer of one layer, whose fixed orders are layer1 to layer4."""
 
-    def build(config: Any) -> nn.Module:
-        model = steady.mixer(config, 1, "adaptive")  # pyright: ignore[reportArgumentType]
+    def build(sparsity: float, config: Any) -> nn.Module:
+        order: Any = "adaptive"
+        model = steady.mixer(config, 1, order, sparsity=sparsity)
         return Standardized(model, experiment.units_of(config))
 
     rate = experiment.scales["small"].mixer_learning_rate
-    label = "CHONN mixer of one layer, adaptive"
-    return (Variant("layer-adaptive", label, build, changes={"learning_rate": rate}),)
+    return tuple(
+        Variant(
+            f"layer-adaptive{suffix}",
+            f"CHONN mixer of one layer, adaptive, sparsity {sparsity:g}",
+            functools.partial(build, sparsity),
+            changes={"learning_rate": rate},
+        )
+        for suffix, sparsity in SPARSITIES.items()
+    )
 
 
 class Darcy(darcy.Darcy):
@@ -112,14 +128,18 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
         for path in sorted((args.runs / experiment.name / "small").glob("*-seed*.json"))
     ]
     for variant in dict.fromkeys(run["variant"] for run in runs):
-        target, _, termination = variant.partition("-adaptive-")
+        target, termination, sparsity = parts(variant)
         names = {
             order: pattern.format(order=order, target=target[1:], termination=termination)
             for order in range(1, MAX_ORDER + 1)
         }
         mine = [run for run in runs if run["variant"] == variant]
         orders = {
-            order: [r["metrics"]["test"][metric] for r in fixed["runs"] if r["variant"] == named]
+            order: [
+                r["metrics"]["test"][metric]
+                for r in fixed["runs"]
+                if r["variant"] == named and r["seed"] in [run["seed"] for run in mine]
+            ]
             for order, named in names.items()
         }
         best = min(statistics.fmean(errors) for errors in orders.values())
@@ -129,6 +149,7 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
             "problem": name,
             "variant": variant,
             "metric": metric,
+            "sparsity": sparsity,
             "seeds": [run["seed"] for run in mine],
             "errors": errors,
             "fixed": {str(order): values for order, values in orders.items()},
@@ -163,23 +184,37 @@ def pruned_outputs(experiment: Experiment[Any], run: Mapping[str, Any], folder: 
     }
 
 
+def parts(variant: str) -> tuple[str, str, float]:
+    """Target ("t1", or "layer"), termination and sparsity of a variant's name."""
+    target, _, rest = variant.partition("-adaptive")
+    suffix = next((s for s in SPARSITIES if s and rest.endswith(s)), "")
+    return target, rest.removesuffix(suffix).removeprefix("-"), SPARSITIES[suffix]
+
+
 def blocks(model: nn.Module) -> list[CKB]:
     return [module for module in model.modules() if isinstance(module, CKB)]
 
 
 def table(found: list[dict[str, Any]]) -> str:
     """Mean error of every problem, its fixed orders beside it."""
-    head = ["problem", "adaptive", *(f"order {n}" for n in range(1, MAX_ORDER + 1))]
+    head = [
+        "problem",
+        "sparsity",
+        "seeds",
+        "adaptive",
+        *(f"order {n}" for n in range(1, MAX_ORDER + 1)),
+    ]
     head += ["/ best fixed", "within 5 %", "orders chosen", "pruned"]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in found:
         name = row["problem"]
         if name == "order1d":
-            target, _, termination = row["variant"].partition("-adaptive-")
-            name = f"{target.upper()}, {termination}"
+            name = row["variant"][:2].upper()
         ratio = row["over_best_fixed"]
         cells = [
             name,
+            f"{row['sparsity']:g}",
+            str(len(row["seeds"])),
             *(f"{statistics.fmean(v):.4f}" for v in (row["errors"], *row["fixed"].values())),
             f"{ratio:.2f}",
             "yes" if ratio <= ALLOWED else "no",

@@ -296,8 +296,9 @@ def _layers(depth: int | str, max_depth: int) -> int:
     if isinstance(depth, str):
         if depth != ADAPTIVE:
             raise ValueError(f"depth: expected an integer or {ADAPTIVE!r}, got {depth!r}")
-        depth = max_depth
-    check_least(1, depth=depth, max_depth=max_depth)
+        check_least(1, max_depth=max_depth)
+        return max_depth
+    check_least(1, depth=depth)
     return depth
 
 
