@@ -195,6 +195,11 @@ def blocks(model: nn.Module) -> list[CKB]:
     return [module for module in model.modules() if isinstance(module, CKB)]
 
 
+def block(results: Path) -> str:
+    """The table of docs/reading.md."""
+    return table(json.loads((results / "adaptive_order.json").read_text())["rows"]) + "\n"
+
+
 def table(found: list[dict[str, Any]]) -> str:
     """Mean error of every problem, its fixed orders beside it."""
     head = [

@@ -178,7 +178,5 @@ def test_unfit_depths_and_models():
         CHONNNetwork2d(depth="deep")
     with pytest.raises(ValueError, match="max_depth: expected at least 1, got 0"):
         CHONNNetwork2d(depth="adaptive", max_depth=0)
-    with pytest.raises(
-        ValueError, match=r"model: expected blocks of order='adaptive'.* got CKB wi"
-    ):
+    with pytest.raises(ValueError, match=r"model: expected blocks of order='adaptive'.* got CKB"):
         prune(CKB(4, order=2))
