@@ -179,8 +179,10 @@ def _streamlines(panel: Axes, currents: Sequence[Array]) -> None:
     thin = tuple(slice(None, None, step) for step in steps)
     if not np.hypot(along, across).max() > 0:
         return
+    across_places, up_places = places
     panel.streamplot(
-        *places,
+        across_places,
+        up_places,
         along[thin].T,
         across[thin].T,
         density=0.6,

@@ -22,6 +22,7 @@ from chonn_ops.inspection._samples import Samples
 from chonn_ops.problems._files import refuse_existing, whole_file
 from chonn_ops.reading._inspect import read_circuits
 
+_NETWORKS = (chonn_ops.CHONNNetwork1d, chonn_ops.CHONNNetwork2d, chonn_ops.CHONNNetwork3d)
 PAGE, NUMBERS = "inspection.html", "inspection.json"
 # Of samples that quantiles are over; correlations are over all, so many at once.
 _QUANTILES, _AT_ONCE = 16, 16
@@ -117,11 +118,13 @@ def write(
 def _caller(trained: Trained, samples: Samples) -> Callable[[slice], Callable[[], Any]]:
     """Calls of the model with a part of the samples."""
     x = samples.inputs(trained.in_channels)
+    takes_mask = isinstance(trained.model, _NETWORKS) and samples.mask is not None
+    told = {"mask": samples.mask} if takes_mask else {}
 
     def call(part: slice) -> Callable[[], Any]:
         inputs = x[part]
         if not trained.coordinates:
-            return lambda: trained.model(inputs)
+            return lambda: trained.model(inputs, **told)
         grid = samples.grid_coordinates().expand(len(inputs), *samples.grid, -1)
         return lambda: trained.model(inputs.movedim(1, -1), grid)
 

@@ -206,7 +206,8 @@ def _hdf5(path: Path, part: slice) -> Samples:
     def tensor(file: Any, name: str) -> Tensor:
         return torch.from_numpy(dataset(file, name)[part]).float()
 
-    with open_hdf5(path) as file:
+    with open_hdf5(path) as opened:
+        file: Any = opened
         axes = [file.get(f"{axis}-coordinate") for axis in "xyz"]
         coordinates = [torch.from_numpy(axis[...]).float() for axis in axes if axis is not None]
         mask = torch.from_numpy(file["mask"][...]).bool() if "mask" in file else None

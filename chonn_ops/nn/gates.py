@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -138,6 +138,6 @@ def prune(model: ModuleT) -> ModuleT:
             f"model: expected blocks of order={ADAPTIVE!r}, or network models of "
             f"depth={ADAPTIVE!r}, got {type(model).__name__} without"
         )
-    for module in gated:
+    for module in cast("list[Any]", gated):
         module.take_closed_away()
     return pruned
