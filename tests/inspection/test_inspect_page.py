@@ -205,3 +205,25 @@ def test_order_of_a_network_block_is_read_off(tmp_path):
     assert inspect(tmp_path, tmp_path / "w.pt", "--data", tmp_path / "x.npy") == 0
     numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())
     assert len(numbers["circuits"]["blocks"][0]["stage_share"]) == 2
+
+
+def test_a_mask_of_the_data_reaches_a_network_model(tmp_path):
+    model = CHONNNetwork2d(width=4, depth=1, ckb=CKBOptions(cell="network", networks=2)).eval()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    path = darcy_file(tmp_path)
+    mask = np.ones((16, 16), bool)
+    mask[8:, 8:] = False
+    with h5py.File(path, "a") as file:
+        file["mask"] = mask
+    samples = inspection.read(path)
+    trained = inspection.load(tmp_path / "w.pt", samples.fields.shape[1:])
+    inspection.write(trained, samples, tmp_path / "out", checkpoint="", data="")
+    numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"][0]
+    with torch.no_grad():
+        field = model.blocks[0].cells[0]
+        found = []
+        field.register_forward_hook(lambda _m, _i, v: found.append(v))
+        model(samples.inputs(1), mask=samples.mask)
+    assert numbers["networks"][0]["potential"][-1] == pytest.approx(
+        found[0][..., 0].max().item(), abs=1e-5
+    )
