@@ -123,6 +123,7 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
     """A problem each: errors of all seeds, those of the fixed orders, and what was chosen."""
     name, pattern, metric = FIXED[experiment.name]
     fixed = json.loads((args.fixed / f"{name}-small.json").read_text())
+    ladder = [{**fixed["shared"], **run} for run in fixed["runs"]]
     runs = [
         json.loads(path.read_text())
         for path in sorted((args.runs / experiment.name / "small").glob("*-seed*.json"))
@@ -137,7 +138,7 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
         orders = {
             order: [
                 r["metrics"]["test"][metric]
-                for r in fixed["runs"]
+                for r in ladder
                 if r["variant"] == named and r["seed"] in [run["seed"] for run in mine]
             ]
             for order, named in names.items()
@@ -158,7 +159,9 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
             "gates": [entry["gates"] for entry in pruned],
             "largest_difference_pruned": max(entry["difference"] for entry in pruned),
             "origin": {key: mine[0][key] for key in KEPT},
-            "fixed_commit": fixed["shared"]["commit"],
+            "fixed_commits": sorted(
+                {r["commit"] for r in ladder if r["variant"] in names.values()}
+            ),
         }
 
 
