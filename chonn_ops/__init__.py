@@ -38,6 +38,7 @@ from chonn_ops.nn import (
     LCNetworkCell,
     NetworkCell,
     RCNetworkCell,
+    prune,
 )
 from chonn_ops.reading import inspect, to_netlist
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
@@ -74,6 +75,7 @@ __all__ = [
     "kirchhoff_scan",
     "lc_step",
     "metrics",
+    "prune",
     "rc_step",
     "scan_field",
     "to_netlist",

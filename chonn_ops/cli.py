@@ -2,8 +2,8 @@
 
 ``chonn run`` trains and scores the models of an experiment, ``chonn list`` names the experiments,
 ``chonn report`` draws tables and figures of results, ``chonn data generate|fetch|convert`` makes
-data files, ``chonn data info`` says where they come from, ``chonn info`` describes the
-installation.
+data files, ``chonn data info`` says where they come from, ``chonn inspect`` shows the circuits in a
+checkpoint, ``chonn info`` describes the installation.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from chonn_ops import __version__
 from chonn_ops._cli_data import add_data_commands
+from chonn_ops._cli_inspect import add_inspect_command
 from chonn_ops._cli_run import add_run_commands
 
 EXPERIMENTS_MODULES = (
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add_run_commands(commands)
     add_data_commands(commands)
+    add_inspect_command(commands)
     return parser
 
 

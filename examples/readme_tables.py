@@ -6,12 +6,15 @@ python examples/readme_tables.py --check   # exit 1 if a table is out of date
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import adaptive_order
+import learned_conductivity
 from benchmark_tables import LOADED, PERFORMANCE, README, load, markdown
 from experiment_tables import EXPERIMENT_TABLES, claims_page, studies, verdicts
 from host_tables import NETWORK_MODELS, NEURALOPERATOR, VISION, by_model, spread
@@ -22,6 +25,11 @@ from results_page import draw, results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = "--check"
+KEPT = ROOT / "docs/results"
+READING: dict[str, Callable[[], str]] = {
+    f"{name} conductivity": functools.partial(learned_conductivity.block, KEPT, name)
+    for name in ("darcy", "poisson")
+} | {"adaptive order": functools.partial(adaptive_order.block, KEPT)}
 
 
 def main() -> None:
@@ -31,6 +39,7 @@ def main() -> None:
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
+        "docs/reading.md": READING,
         "docs/resolution.md": RESOLUTION,
         "docs/vision.md": VISION,
     }

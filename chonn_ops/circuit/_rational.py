@@ -173,12 +173,19 @@ class TransferFunction:
         """Without the pairs of zero and pole that are closer than `tol` times the larger one's
         modulus."""
         poles, zeros = list(self.poles), []
-        for zero in self.zeros:
-            near = min(poles, key=lambda pole: abs(pole - zero)) if poles else None
-            if near is not None and abs(near - zero) <= tol * max(abs(near), abs(zero)):
-                poles.remove(near)
+        for group in _conjugates(self.zeros):
+            left, pairs = list(poles), []
+            for zero in group:
+                near = min(left, key=lambda pole, zero=zero: abs(pole - zero), default=None)
+                if near is None or abs(near - zero) > tol * max(abs(near), abs(zero)):
+                    break
+                pairs.append(near)
+                left.remove(near)
+            # Both of a pair or none, and what is left of the poles is real or in pairs, too.
+            if len(pairs) == len(group) and abs(sum(pairs).imag) <= tol * abs(sum(pairs)):
+                poles = left
             else:
-                zeros.append(zero)
+                zeros += group
         return TransferFunction(tuple(zeros), tuple(poles), self.gain, self.step)
 
     def effective_order(self, tol: float = 1e-9) -> int:
@@ -248,6 +255,13 @@ def step_of(system: Any) -> float | None:
 def _check_steps(a: TransferFunction, b: TransferFunction) -> None:
     if a.step != b.step:
         raise ValueError(f"step: expected the same of both systems, got {a.step} and {b.step}")
+
+
+def _conjugates(values: tuple[complex, ...]) -> list[tuple[complex, ...]]:
+    """Real ones alone, complex ones with their conjugates."""
+    upper = sorted((v for v in values if v.imag > 0), key=lambda v: (v.real, v.imag))
+    lower = sorted((v for v in values if v.imag < 0), key=lambda v: (v.real, -v.imag))
+    return [(v,) for v in values if v.imag == 0] + list(zip(upper, lower, strict=False))
 
 
 def _polynomial(roots: tuple[complex, ...]) -> Array:

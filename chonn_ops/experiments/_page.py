@@ -76,10 +76,15 @@ def frame(title: str, body: str) -> str:
 
 def picture(path: Path, caption: str) -> str:
     """A figure whose picture is part of the page."""
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return embedded(path.read_bytes(), path.suffix, caption)
+
+
+def embedded(picture: bytes, suffix: str, caption: str) -> str:
+    """A figure of the bytes of a picture file, whose kind its suffix tells."""
+    data = base64.b64encode(picture).decode("ascii")
     text = html.escape(caption)
     return (
-        f'<figure><img alt="{text}" src="data:{KINDS[path.suffix]};base64,{data}">'
+        f'<figure><img alt="{text}" src="data:{KINDS[suffix]};base64,{data}">'
         f"<figcaption>{text}</figcaption></figure>"
     )
 

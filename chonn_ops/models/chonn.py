@@ -75,7 +75,8 @@ class CHONN(nn.Module):
     depths, dims : tuple of int
         Blocks and channels of each stage.
     mlp_ratio : float
-    cell, order, networks, d_state, directions, termination, topology, stage_input, constrained
+    cell, order, max_order, networks, d_state, directions, termination, topology, stage_input, \
+    constrained
         Of every CKB, see `chonn_ops.CKBOptions`. None: that cell's default, but scans have one
         state on "cross" lines, and two cells. The paper's routing ablation: `ROUTINGS`, as in
         ``create_model("chonn_tiny", **ROUTINGS["parallel"])``.
@@ -99,7 +100,8 @@ class CHONN(nn.Module):
         dims: Sequence[int] = (96, 192, 384, 768),
         mlp_ratio: float = 4.0,
         cell: str = "scan",
-        order: int | None = None,
+        order: int | str | None = None,
+        max_order: int | None = None,
         networks: int | None = None,
         d_state: int | None = None,
         directions: str | None = None,
@@ -118,6 +120,7 @@ class CHONN(nn.Module):
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
         given = {
             "order": order,
+            "max_order": max_order,
             "networks": networks,
             "d_state": d_state,
             "directions": directions,
@@ -155,8 +158,8 @@ class CHONN(nn.Module):
 
     @torch.jit.ignore()
     def no_weight_decay(self) -> set[str]:
-        """Circuit parameters: decay rates, skips, initial steps, walls."""
-        circuit = ("decay_param", "skip_param", "dt_proj.bias", "wall_param")
+        """Circuit parameters: decay rates, skips, initial steps, walls, gates."""
+        circuit = ("decay_param", "skip_param", "dt_proj.bias", "wall_param", "gate_param")
         return {name for name, _ in self.named_parameters() if name.endswith(circuit)}
 
     @torch.jit.ignore()

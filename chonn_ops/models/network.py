@@ -17,6 +17,7 @@ from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear, position_linear
 from chonn_ops.nn._recompute import recomputed
+from chonn_ops.nn.gates import ADAPTIVE, StageGates
 from chonn_ops.nn.network_cell import place_nodes
 
 if TYPE_CHECKING:
@@ -33,23 +34,24 @@ class _CHONNNetwork(nn.Module):
         in_channels: int = 1,
         out_channels: int = 1,
         width: int = 24,
-        depth: int = 2,
+        depth: int | str = 2,
         *,
         mlp_ratio: int = 2,
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
+        max_depth: int = 4,
         ckb: CKBOptions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        layers = _layers(depth, max_depth)
         check_least(
             1,
             in_channels=in_channels,
             out_channels=out_channels,
             width=width,
-            depth=depth,
             mlp_ratio=mlp_ratio,
             patch=patch,
         )
@@ -71,12 +73,23 @@ class _CHONNNetwork(nn.Module):
         inputs = in_channels * points + (self.axes if coordinates else 0)
         self.lift = PositionLinear(inputs, width, **factory)
         blocks, pointwise = [], []
-        for _ in range(depth):
+        for _ in range(layers):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, device, dtype))
             pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
+        self.gates = None
+        if depth == ADAPTIVE:
+            self.gates = StageGates(layers, ckb.sparsity, **factory)
+
+    def take_closed_away(self) -> None:
+        """Of ``depth="adaptive"``: remove the layers whose gates are closed. Outputs are equal."""
+        if self.gates is None:
+            raise ValueError(f"depth: expected {ADAPTIVE!r}, got {len(self.pointwise)}")
+        count = self.gates.open_stages()
+        self.gates.keep(count)
+        self.blocks, self.pointwise = self.blocks[:count], self.pointwise[:count]
 
     def place(self, nodes: str) -> None:
         """Say where the nodes lie, see `chonn_ops.NetworkCell`: a host may know it from its data.
@@ -173,10 +186,13 @@ class _CHONNNetwork(nn.Module):
         h = self.lift(h)
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                h = h + cast("CKB", self.blocks[layer]).branch(h, steps, mask)
-            h = h + pointwise(h)
+                h = h + self._gated(cast("CKB", self.blocks[layer]).branch(h, steps, mask), layer)
+            h = h + self._gated(pointwise(h), layer)
         y = self._points(self.head(h)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
+
+    def _gated(self, update: Tensor, layer: int) -> Tensor:
+        return update if self.gates is None else self.gates(update, layer)
 
     def _coordinates(self, field: Tensor) -> Tensor:
         """Where the nodes are, -1/2 to 1/2 from wall to wall."""
@@ -231,8 +247,9 @@ class CHONNNetwork2d(_CHONNNetwork):
         Channels of input and output fields.
     width : int
         Hidden channels.
-    depth : int
-        Layers.
+    depth : int or "adaptive"
+        Layers. "adaptive": `max_depth` layers, whose updates have gates with the sparsity prior of
+        the options `ckb`; `chonn_ops.prune` takes away what they close.
     mlp_ratio : int
         Hidden channels of the pointwise networks over `width`.
     patch : int
@@ -242,6 +259,8 @@ class CHONNNetwork2d(_CHONNNetwork):
         ends are ("ring").
     lengths : float or sequence of float, one an axis
         Size of the domain, to tell the spacing from a grid; the unit box by default.
+    max_depth : int
+        Layers of ``depth="adaptive"``.
     ckb : CKBOptions, optional
         Options of the blocks, with ``cell="network"``.
 
@@ -264,6 +283,23 @@ class CHONNNetwork3d(_CHONNNetwork):
     """`CHONNNetwork2d` for fields (B, C, H, W, T)."""
 
     axes = 3
+
+
+def _layers(depth: int | str, max_depth: int) -> int:
+    """How many there are.
+
+    Raises
+    ------
+    ValueError
+        For another word, or numbers that are no integers of at least 1.
+    """
+    if isinstance(depth, str):
+        if depth != ADAPTIVE:
+            raise ValueError(f"depth: expected an integer or {ADAPTIVE!r}, got {depth!r}")
+        check_least(1, max_depth=max_depth)
+        return max_depth
+    check_least(1, depth=depth)
+    return depth
 
 
 class _Pointwise(nn.Module):

@@ -66,7 +66,7 @@ class _CHONNUNet(nn.Module):
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
 
-        corrects = mode == "correction" and ckb.order > 0
+        corrects = mode == "correction" and bool(ckb.order)
         channels = in_channels + (out_channels if corrects else 0)
         for level in range(1, LEVELS + 1):
             width = width_of[f"encoder{level}"] = width_of[f"decoder{level}"] = widths[level - 1]

@@ -3,6 +3,7 @@
 from chonn_ops.nn.block import CKB
 from chonn_ops.nn.cell import KirchhoffCell
 from chonn_ops.nn.fixed_grid import FixedGridCKB
+from chonn_ops.nn.gates import StageGates, prune
 from chonn_ops.nn.lc_cell import LCNetworkCell
 from chonn_ops.nn.network_cell import NetworkCell
 from chonn_ops.nn.options import CKBOptions
@@ -18,5 +19,7 @@ __all__ = [
     "LCNetworkCell",
     "NetworkCell",
     "RCNetworkCell",
+    "StageGates",
+    "prune",
     "scan_field",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import cast
 
 import torch
@@ -12,6 +13,7 @@ from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import check_ends
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.cell import KirchhoffCell
+from chonn_ops.nn.gates import ADAPTIVE, StageGates
 from chonn_ops.nn.network_cell import NetworkCell
 from chonn_ops.nn.options import CKBOptions
 
@@ -41,7 +43,8 @@ class CKB(nn.Module):
     spatial_dims : {1, 2, 3}, optional
         Axes of a channels-first field (B, dim, \\*grid). Default: sequences (B, L, dim).
     cell, order, networks, nodes, selective, d_state, expand, norm, directions, termination, \
-    topology, stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max
+    topology, stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max, \
+    max_order, sparsity
         See `CKBOptions`. The order is at least 1 here.
 
     Raises
@@ -64,7 +67,7 @@ class CKB(nn.Module):
         spatial_dims: int | None = None,
         *,
         cell: str = "scan",
-        order: int | None = None,
+        order: int | str | None = None,
         networks: int = 8,
         nodes: str = "centres",
         selective: bool = True,
@@ -81,6 +84,8 @@ class CKB(nn.Module):
         dt_rank: int | None = None,
         dt_min: float = 1e-2,
         dt_max: float = 1.0,
+        max_order: int = 4,
+        sparsity: float = 0.02,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -104,9 +109,11 @@ class CKB(nn.Module):
             dt_rank=dt_rank,
             dt_min=dt_min,
             dt_max=dt_max,
+            max_order=max_order,
+            sparsity=sparsity,
         )
         self.options = options
-        if options.order < 1:
+        if options.stages < 1:
             raise ValueError(f"order: expected at least 1 in a CKB, got {options.order}")
         check_least(1, dim=dim)
         if spatial_dims not in (None, 1, 2, 3):
@@ -147,8 +154,11 @@ class CKB(nn.Module):
             later = inner + networks if stage_input == "inject" else networks
         self.cells = nn.ModuleList(
             _build_cell(options, later if stage else inner, axes, factory)
-            for stage in range(options.order)
+            for stage in range(options.stages)
         )
+        self.gates = None
+        if options.order == ADAPTIVE:
+            self.gates = StageGates(options.stages, options.sparsity, **factory)
         self.out_proj: nn.Module = nn.Identity()
         if self._networks or expand > 1:
             self.out_proj = PositionLinear(outputs, dim, **factory)
@@ -237,8 +247,22 @@ class CKB(nn.Module):
                 if stage > 0 and not self._parallel:
                     driven = u + y if self._inject else y
                 y = cell(driven)
-            total = y if stage == 0 else total + y
+            read = y if self.gates is None else self.gates(y, stage)
+            total = read if stage == 0 else total + read
         return total
+
+    def take_closed_away(self) -> None:
+        """Of ``order="adaptive"``: remove the stages whose gates are closed. Outputs are equal."""
+        if self.gates is None:
+            raise ValueError(f"order: expected {ADAPTIVE!r}, got {self.options.order!r}")
+        count = self.gates.open_stages()
+        self.gates.keep(count)
+        self.cells = self.cells[:count]
+        options = self.options
+        if not self._networks:  # what the number of cells decided
+            bounded = cast("KirchhoffCell", self.cells[0]).selective_norm
+            options = dataclasses.replace(options, selective_norm=bounded)
+        self.options = dataclasses.replace(options, max_order=count)
 
     def _padded(self, field: Tensor) -> Tensor:
         """The field with what the convolution sees outside, where that differs from axis to axis;
@@ -270,7 +294,7 @@ def _build_cell(options: CKBOptions, dim: int, axes: int, factory: dict) -> nn.M
             **factory,
         )
     assert isinstance(options.termination, str)
-    bounded = options.order > 2 if options.selective_norm is None else options.selective_norm
+    bounded = options.stages > 2 if options.selective_norm is None else options.selective_norm
     return KirchhoffCell(
         dim,
         options.d_state,

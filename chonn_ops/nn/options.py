@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, cast
 
 from chonn_ops.nn._geometry import NODES, check_ends
+from chonn_ops.nn.gates import ADAPTIVE
 from chonn_ops.scan import DIRECTIONS
 from chonn_ops.scan._checks import check_modes
 
@@ -34,9 +35,10 @@ class CKBOptions:
 
     Parameters
     ----------
-    order : int
+    order : int or "adaptive"
         Number of cells N; 2 by default, 1 for networks. 0 means "no block": backbones then are
-        their plain selves.
+        their plain selves. "adaptive": `max_order` cells, whose outputs have gates with a sparsity
+        prior; `chonn_ops.prune` takes away what they close.
     d_state : int
         States a channel in every scan cell.
     expand : int
@@ -82,6 +84,10 @@ class CKBOptions:
         Where the nodes lie between the walls, for network cells, see `NetworkCell`.
     selective : bool
         Whether conductivities and leaks of network cells depend on the features (ablation).
+    max_order : int
+        Cells of ``order="adaptive"``.
+    sparsity : float
+        Strength of the prior, see `chonn_ops.nn.StageGates`.
 
     Raises
     ------
@@ -89,7 +95,7 @@ class CKBOptions:
         For values outside these sets; the message states expected and actual.
     """
 
-    order: int = _BY_CELL
+    order: int | str = _BY_CELL
     d_state: int = 16
     expand: int = 1
     norm: str = _BY_CELL
@@ -107,6 +113,13 @@ class CKBOptions:
     networks: int = 8
     nodes: str = "centres"
     selective: bool = True
+    max_order: int = 4
+    sparsity: float = 0.02
+
+    @property
+    def stages(self) -> int:
+        """Number of cells."""
+        return self.max_order if isinstance(self.order, str) else self.order
 
     def __post_init__(self) -> None:
         if self.cell not in CELLS:
@@ -126,7 +139,19 @@ class CKBOptions:
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"{name}: expected one of {tuple(known)}, got {value!r}")
-        least = {"order": 0, "networks": 1, "d_state": 1, "expand": 1, "kernel_size": 1}
+        least = {"networks": 1, "d_state": 1, "expand": 1, "kernel_size": 1, "max_order": 1}
+        if isinstance(self.order, str):
+            if self.order != ADAPTIVE:
+                raise ValueError(
+                    f"order: expected an integer of at least 0 or {ADAPTIVE!r}, got {self.order!r}"
+                )
+        else:
+            least["order"] = 0
+            if self.max_order != CKBOptions.max_order:
+                raise ValueError(
+                    f"max_order: expected its default {CKBOptions.max_order} without "
+                    f"order={ADAPTIVE!r}, got {self.max_order!r}"
+                )
         if self.dt_rank is not None:
             least["dt_rank"] = 1
         for name, bound in least.items():
@@ -142,7 +167,7 @@ class CKBOptions:
             raise ValueError(
                 f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
             )
-        for name in ("dt_min", "dt_max"):
+        for name in ("dt_min", "dt_max", "sparsity"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"{name}: expected a number, got {value!r}")
@@ -150,6 +175,8 @@ class CKBOptions:
             raise ValueError(
                 f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
             )
+        if not 0 <= self.sparsity < 1:
+            raise ValueError(f"sparsity: expected at least 0 and below 1, got {self.sparsity}")
 
     def _check_cell(self) -> None:
         """No option of the other kind of cell, and ends that this kind has."""

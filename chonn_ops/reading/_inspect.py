@@ -48,13 +48,35 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
           exp(-Delta decay);
           ``effective_order``: quantiles over channels of the states whose Hankel singular value
           exceeds a thousandth of the largest, coefficients frozen; null where one is unstable.
-        - Block: name; ``stage_share``, each stage's part of the sum of their mean squares;
+        - Block: name; ``stage_share``, each stage's part of the sum of their mean squares (times
+          gates, of ``order="adaptive"``);
           ``gate_rms``, and ``gate_closed``, the part of the gate below a twentieth of that.
 
     Raises
     ------
     ValueError
         For a model without cells.
+    """
+    return read_circuits(model, lambda: model(x, *args, **kwargs))
+
+
+def read_circuits(
+    model: nn.Module,
+    call: Callable[[], Any],
+    on_network: Callable[[str, NetworkCell, tuple[Any, ...], SolvedNetworks], None] | None = None,
+    on_scan: Callable[[str, KirchhoffCell, Tensor], None] | None = None,
+) -> dict[str, Any]:
+    """`inspect` of any call of a model, with the fields of every cell for who asks for them.
+
+    Parameters
+    ----------
+    model : Module
+    call : callable
+        Calls it.
+    on_network, on_scan : callable, optional
+        Get the name of a cell, the cell, its input (B, \\*grid, D) (a network's inputs, with
+        spacing and mask) and, of networks, what was solved; while the model is called, so that the
+        cell's parameters are those of the call.
     """
     names = {module: name for name, module in model.named_modules()}
     if not any(isinstance(module, (KirchhoffCell, NetworkCell)) for module in names):
@@ -74,11 +96,19 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
 
     def after_cell(cell: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if isinstance(cell, NetworkCell):
-            read["networks"].append(_network(cell, names[cell], inputs[0], solved.pop()))
+            found = solved.pop()
+            read["networks"].append(_network(cell, names[cell], inputs[0], found))
+            if on_network is not None:
+                on_network(names[cell], cell, inputs, found)
         elif isinstance(cell, KirchhoffCell):
             read["scans"].append(_scan(cell, names[cell], inputs[0]))
+            if on_scan is not None:
+                on_scan(names[cell], cell, inputs[0])
         if cell in stage_of:
-            squares.setdefault(stage_of[cell], []).append(output.double().square().mean().item())
+            found = squares.setdefault(stage_of[cell], [])
+            gates = stage_of[cell].gates
+            gate = 1.0 if gates is None else gates.values()[len(found)].item()
+            found.append(output.double().square().mean().item() * gate**2)
 
     def after_projection(block: CKB) -> Callable[..., None]:
         def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
@@ -106,7 +136,7 @@ def inspect(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, An
         hooks.append(block.in_proj.register_forward_hook(after_projection(block)))
         hooks.append(block.out_proj.register_forward_hook(after_cells(block)))
     try:
-        record_networks(lambda: model(x, *args, **kwargs), solved.append)
+        record_networks(call, solved.append)
     finally:
         for hook in hooks:
             hook.remove()

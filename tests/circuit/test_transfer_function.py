@@ -125,3 +125,12 @@ def test_bad_transfer_functions():
         )
     with pytest.raises(ValueError, match=r"t: expected times >= 0"):
         TransferFunction((), (-1,), 1.0).impulse_response([-1.0])
+
+
+def test_a_complex_pair_cancels_whole_or_not_at_all():
+    near = TransferFunction((0.9 + 0.001j, 0.9 - 0.001j, 0.1), (0.9, 0.901, 0.5), 1.0, 1.0)
+    assert near.cancelled(0.01).poles == (0.5,)
+    lone = TransferFunction((0.9 + 0.001j, 0.9 - 0.001j), (0.9, 0.2), 1.0, 1.0)
+    assert lone.cancelled(0.01) == lone
+    both = TransferFunction((0.5 + 0.5j, 0.5 - 0.5j), (0.5 + 0.5j, 0.5 - 0.5j, 0.3), 2.0, 1.0)
+    assert both.cancelled() == TransferFunction((), (0.3,), 2.0, 1.0)

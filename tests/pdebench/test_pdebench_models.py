@@ -211,3 +211,23 @@ def test_third_parties(tmp_path, monkeypatch):
 def test_bad_family():
     with pytest.raises(ValueError, match=r"expected one of \('unet', 'fno'\), got 'gan'"):
         HostModel("gan", build=print)  # pyright: ignore[reportArgumentType]
+
+
+def test_orders_and_depths_that_choose_themselves():
+    import torch
+
+    from chonn_ops import prune
+    from chonn_plugins.pdebench import registry
+
+    host = {"num_channels": 1, "width": 8, "initial_step": 1, "modes1": 2, "modes2": 2}
+    grid = torch.rand(1, 8, 8, 2)
+    for name, options in (
+        ("chonn_network", {"order": "adaptive", "depth": "adaptive", "max_depth": 3}),
+        ("chonn_fno", {"order": "adaptive", "max_order": 2}),
+    ):
+        entry = registry.load(name)
+        entry.check(options)
+        assert set(options) <= set(entry.defaults)
+        model = entry.build(2, host, options).eval()
+        x = torch.rand(1, 8, 8, 1)
+        assert torch.equal(prune(model)(x, grid), model(x, grid))

@@ -13,7 +13,7 @@ import torch
 from conftest import SMALL
 
 import chonn_ops
-from chonn_ops import CKBOptions
+from chonn_ops import CKBOptions, inspection
 
 pytestmark = pytest.mark.host
 
@@ -117,6 +117,9 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     assert metrics["relative_l2"] == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-4)
 
     assert report["model"] == name
+    if name.startswith("chonn"):  # the checkpoint says it, too
+        built = inspection.load(folder / f"{result}.pt")
+        assert json.loads(json.dumps(dict(built.options))) == report["options"]
     assert report["samples"] == len(fields)
     assert report["frames"]["first"] == STEPS[problem][0]
     assert metrics["fourier_rmse_high"] is None or problem == "1d"

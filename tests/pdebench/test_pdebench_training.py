@@ -82,7 +82,7 @@ def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Wa
     undo, watch = patches.Patches(), Watch(show=show)
     patches.torch_functions(undo, trainer.module, trainer.save, watch)
     patches.loss_function(undo, trainer.module, watch)
-    patches.model_builders(undo, trainer.module, a_job(), watch)
+    patches.model_builders(undo, trainer.module, a_job(), watch, trainer.save)
     try:
         with finite(a_job(), watch, lambda: f"saved {trainer.save.count} times"):
             trainer.run(start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from scan_cases import BACKENDS, make_case, rms_ratio
 from scipy.signal import lfilter
 
 from chonn_ops import kirchhoff_scan, scan_field
+from chonn_ops.circuit import RCCell, TransferFunction
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
@@ -85,10 +88,7 @@ def test_ring_that_hardly_decays_averages(backend):
 
 
 def _fixed_stage(u, delta, decay, b, c, d, backend):
-    """One cell with constant coefficients, and its (numerator, denominator) in z^-1.
-
-    H(z) = d + c b' / (1 - a z^-1) with a = exp(-delta decay), b' = (1 - a) / decay b.
-    """
+    """One cell with constant coefficients, and its circuit under zero-order hold."""
     constant = torch.ones(1, u.shape[1], 1, dtype=torch.float64)
     y = kirchhoff_scan(
         u,
@@ -99,21 +99,19 @@ def _fixed_stage(u, delta, decay, b, c, d, backend):
         torch.tensor([d], dtype=torch.float64),
         backend=backend,
     )
-    a = np.exp(-delta * decay)
-    injection = (1 - a) / decay * b
-    return y, ([d + c * injection, -d * a], [1.0, -a])
+    return y, RCCell.from_rates(decay, b, c, d).zoh(delta)
 
 
 @EACH_BACKEND
 def test_fixed_coefficients_and_cascades_match_the_transfer_function(backend):
     u = make_case(1, 200, 1, 1, dtype=torch.float64)["u"]
-    y, numerator, denominator = u, [1.0], [1.0]
+    y, transfer = u, TransferFunction((), (), 1.0, 1.0)
     for delta, decay, b, c, d in ((0.3, 0.5, 1.3, 0.7, 0.2), (1.0, 2.0, -0.4, 1.1, -0.5),
                                   (0.05, 0.1, 2.0, 0.9, 0.0)):  # fmt: skip
-        y, (stage_numerator, stage_denominator) = _fixed_stage(y, delta, decay, b, c, d, backend)
-        numerator = np.convolve(numerator, stage_numerator)
-        denominator = np.convolve(denominator, stage_denominator)
-        expected = lfilter(numerator, denominator, u[0, :, 0].numpy())
+        y, circuit = _fixed_stage(y, delta, decay, b, c, d, backend)
+        # Scans count in positions, whatever their steps are.
+        transfer = transfer * dataclasses.replace(circuit.transfer(), step=1.0)
+        expected = lfilter(transfer.numerator, transfer.denominator, u[0, :, 0].numpy())
         np.testing.assert_allclose(y[0, :, 0].numpy(), expected, rtol=1e-10, atol=1e-12)
 
 

@@ -25,7 +25,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     in_channels, out_channels : int
     n_dim : {1, 2, 3}
         Axes of the grid.
-    width, depth, mlp_ratio, patch, coordinates, lengths
+    width, depth, mlp_ratio, patch, coordinates, lengths, max_depth
         See `chonn_ops.CHONNNetwork2d`.
     ckb : mapping, optional
         Options of the blocks, the fields of `chonn_ops.CKBOptions`; the cell is "network". Nodes
@@ -50,11 +50,12 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         *,
         n_dim: int = 2,
         width: int = 24,
-        depth: int = 2,
+        depth: int | str = 2,
         mlp_ratio: int = 2,
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
+        max_depth: int = 4,
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
         # Here: who loads neuraloperator and none of our models must not wait for them.
@@ -91,6 +92,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             patch=patch,
             coordinates=coordinates,
             lengths=lengths,
+            max_depth=max_depth,
             ckb=options,
         )
 

@@ -31,7 +31,7 @@ FNO_PLACES = {
     "network": {"mode": "lift", "downsample": 1},
     "scan": {"mode": "replace", "downsample": 1},
 }
-SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True}
+SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True, "max_depth": 4}
 
 
 class Network(chonn_ops.Equalised):

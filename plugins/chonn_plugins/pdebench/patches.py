@@ -120,8 +120,11 @@ def trainer_log(patches: Patches, train: ModuleType) -> None:
     patches.set(train, "logger", shown)
 
 
-def model_builders(patches: Patches, train: ModuleType, job: Job, watch: Watch) -> None:
-    """Have the trainer build the job's own model where it builds its U-Net or FNO."""
+def model_builders(
+    patches: Patches, train: ModuleType, job: Job, watch: Watch, save: WholeSave
+) -> None:
+    """Have the trainer build the job's own model where it builds its U-Net or FNO, and its
+    checkpoints say which model that is."""
     model = job.model
     if model is None:
         return
@@ -130,6 +133,12 @@ def model_builders(patches: Patches, train: ModuleType, job: Job, watch: Watch) 
     def builder(ndim: int) -> Callable[..., torch.nn.Module]:
         def build(*channels: int, **host: Any) -> torch.nn.Module:
             host.update(zip(("in_channels", "out_channels"), channels, strict=False))
+            save.described = {
+                "name": job.name,
+                "ndim": ndim,
+                "host": dict(host),
+                "options": model.complete(job.options),
+            }
 
             def one() -> torch.nn.Module:
                 return model.build(ndim, host, job.options)
@@ -177,13 +186,22 @@ class WholeSave:
     ----------
     only : Path, optional
         The one place where it may be written; default wherever the trainer asks for.
+
+    Attributes
+    ----------
+    described : dict, optional
+        What the checkpoint's model is, `HostModel.build`'s arguments and the name of its entry
+        point: kept in the checkpoint as ``model``, which PDEBench does not read.
     """
 
     def __init__(self, only: Path | None = None) -> None:
         self.only = only
         self.count = 0
+        self.described: dict[str, Any] | None = None
 
     def __call__(self, obj: object, f: Any, **kwargs: Any) -> None:
+        if self.described is not None and isinstance(obj, dict):
+            obj = {**obj, "model": self.described}
         path = Path(f)
         if self.only is not None and path != self.only:
             raise RuntimeError(
