@@ -18,6 +18,7 @@ from host_tables import NETWORK_MODELS, NEURALOPERATOR, VISION, by_model, spread
 from network_tables import NETWORKS
 from resolution_tables import EQUAL_TIME, RESOLUTION
 from results_file import write_whole
+from rollout_tables import ROLLOUTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,6 +31,7 @@ def main() -> None:
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
         "docs/resolution.md": RESOLUTION,
+        "docs/rollouts.md": ROLLOUTS,
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():

@@ -1,4 +1,4 @@
-"""The models that the Navier-Stokes experiment compares: FNOs, plain and with a block."""
+"""The models that the Navier-Stokes experiment compares: FNOs, plain and with a block, and ours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from chonn_ops.experiments._rollout import PLAIN, Forecaster, GridFNO, RolloutConfig
 from chonn_ops.experiments.base import Variant
+from chonn_ops.models import CHONNRollout2d
 from chonn_ops.nn import CKBOptions
 
 HISTORIES = (10, 5, 3)
@@ -118,7 +119,28 @@ def _probe(
     return _variant(name, label, block, cost, tags, HISTORIES[0], **changes)
 
 
+# Rates found at seeds that no result has; the large one has about the FNO's parameters.
+_ROLLOUTS = (
+    ("rollout", "CHONN rollout", {}, 5e-3, 3.0),
+    ("rollout-large", "CHONN rollout, large", {"width": 96, "networks": 24}, 2e-3, 10.0),
+)
+
+
+def _rollout(
+    name: str, label: str, sizes: Mapping[str, int], rate: float, cost: float, history: int
+) -> Variant[Any]:
+    def build(config: RolloutConfig) -> nn.Module:
+        # It predicts the frame, out of the last one.
+        model = CHONNRollout2d(1, config.history, **sizes)
+        return Forecaster(model, increment=False)
+
+    tags = {"family": "chonn", "role": "network", "recipe": name, "history": history}
+    changes = {"history": history, "learning_rate": rate}
+    return Variant(f"{name}-{history}", label, build, MappingProxyType(tags), changes, cost)
+
+
 VARIANTS = (
     *(_variant(*model, history) for history in HISTORIES for model in _MODELS),
+    *(_rollout(*model, history) for history in HISTORIES for model in _ROLLOUTS),
     *(_probe(*probe) for probe in _PROBES),
 )
