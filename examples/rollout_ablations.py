@@ -56,11 +56,13 @@ class Latest(nn.Module):
         return self.model(frames[:, -self.frames :])
 
 
-def ours(frames: int = 10, **options: Any) -> Callable[[NavierStokesConfig], nn.Module]:
+def ours(
+    frames: int = 10, damping: str = "state", **options: Any
+) -> Callable[[NavierStokesConfig], nn.Module]:
     """The model; it predicts frames, so that the setting `increment` is without effect."""
 
     def build(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
-        model = CHONNRollout2d(1, frames, **options)
+        model = CHONNRollout2d(1, frames, damping=damping, **options)
         return Latest(Forecaster(model, increment=False), frames)
 
     return build
@@ -113,6 +115,18 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
         "ours, conservative, noise",
         ours(conservative=True, heads=2),
         {**HIGHER, **NOISE},
+    ),
+    (
+        "ours-both",
+        "ours, conservative, state and increment damped",
+        ours(damping="both", conservative=True, heads=2),
+        HIGHER,
+    ),
+    (
+        "ours-two-both",
+        "ours, conservative, the last two frames, state and increment damped",
+        ours(2, "both", conservative=True, heads=2),
+        HIGHER,
     ),
     (
         "ours-two-unroll",

@@ -38,6 +38,8 @@ EXPECTED = {
     "0.015, 0.05; bounded",
     "ours-two": "0.010, 0.035; bounded",
     "ours-noise": "0.011, 0.05; bounded",
+    "ours-both": "smooth increments cannot excite what doubled: 0.010, 0.035; bounded",
+    "ours-two-both": "0.010, 0.035; bounded",
     "ours-two-unroll": "0.010, 0.030; bounded",
     "ours-pushforward": "0.010, 0.04",
     "ours-unroll": "0.0095, 0.036",
