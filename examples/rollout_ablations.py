@@ -56,13 +56,11 @@ class Latest(nn.Module):
         return self.model(frames[:, -self.frames :])
 
 
-def ours(
-    frames: int = 10, damping: str = "state", **options: Any
-) -> Callable[[NavierStokesConfig], nn.Module]:
+def ours(frames: int = 10, **options: Any) -> Callable[[NavierStokesConfig], nn.Module]:
     """The model; it predicts frames, so that the setting `increment` is without effect."""
 
     def build(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
-        model = CHONNRollout2d(1, frames, damping=damping, **options)
+        model = CHONNRollout2d(1, frames, **options)
         return Latest(Forecaster(model, increment=False), frames)
 
     return build
@@ -79,6 +77,12 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
     ("fno-rate", "FNO, increments, the rate of ours", fno, RATE),
     ("fno-pushforward", "FNO, increments, pushforward", fno, PUSHFORWARD),
     ("fno-unroll", "FNO, increments, two steps with their gradient", fno, UNROLL),
+    (
+        "fno-cosine",
+        "FNO, increments, cosine from 2e-3",
+        fno,
+        {"schedule": "cosine", "learning_rate": 2e-3},
+    ),
     ("fno-filter", "FNO, increments, spectral filter", lambda c: Filtered(fno(c)), {}),
     ("ours", "ours: state carried and damped", ours(), RATE),
     ("ours-increment", "ours, last solve on the increment", ours(damping="increment"), RATE),
@@ -117,22 +121,16 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
         {**HIGHER, **NOISE},
     ),
     (
-        "ours-both",
-        "ours, conservative, state and increment damped",
-        ours(damping="both", conservative=True, heads=2),
-        HIGHER,
-    ),
-    (
-        "ours-two-both",
-        "ours, conservative, the last two frames, state and increment damped",
-        ours(2, "both", conservative=True, heads=2),
-        HIGHER,
-    ),
-    (
         "ours-two-unroll",
         "ours, conservative, the last two frames, two steps with their gradient",
         ours(2, conservative=True, heads=2),
         {**HIGHER, **UNROLL},
+    ),
+    (
+        "ours-unroll3",
+        "ours, conservative, three steps with their gradient",
+        ours(conservative=True, heads=2),
+        {**RATE, "unroll": 3},
     ),
     ("ours-pushforward", "ours, pushforward", ours(), {**RATE, **PUSHFORWARD}),
     ("ours-unroll", "ours, two steps with their gradient", ours(), {**RATE, **UNROLL}),

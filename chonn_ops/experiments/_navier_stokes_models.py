@@ -75,6 +75,13 @@ _PROBES = (
     ("fno-noise", "FNO, increments, noise", _none, 1.0, _NOISE),
     ("chonn-noise", "CHONN rings, increments, noise", _rings, 2.0, _NOISE),
     ("fno-pushforward", "FNO, increments, pushforward", _none, 1.4, _PUSHFORWARD),
+    (
+        "fno-cosine",
+        "FNO, increments, cosine from 2e-3",
+        _none,
+        1.0,
+        {"schedule": "cosine", "learning_rate": 2e-3},
+    ),
     ("chonn-pushforward", "CHONN rings, increments, pushforward", _rings, 2.6, _PUSHFORWARD),
     ("chonn-lines", "CHONN axial lines from rest, increments", _lines, 2.0, {}),
     ("chonn-unnormed", "CHONN rings without norm, increments", _unnormed, 2.0, {}),
@@ -119,28 +126,28 @@ def _probe(
     return _variant(name, label, block, cost, tags, HISTORIES[0], **changes)
 
 
-# Rates found at seeds that no result has; the large one has about the FNO's parameters.
-_ROLLOUTS = (
-    ("rollout", "CHONN rollout", {}, 5e-3, 3.0),
-    ("rollout-large", "CHONN rollout, large", {"width": 96, "networks": 24}, 2e-3, 10.0),
-)
+# Steps with their gradient, without which its rollouts diverge; docs/rollouts.md.
+_UNROLLED = {"unroll": 3, "learning_rate": 5e-3}
 
 
-def _rollout(
-    name: str, label: str, sizes: Mapping[str, int], rate: float, cost: float, history: int
-) -> Variant[Any]:
+def _rollout(history: int) -> Variant[Any]:
     def build(config: RolloutConfig) -> nn.Module:
         # It predicts the frame, out of the last one.
-        model = CHONNRollout2d(1, config.history, **sizes)
-        return Forecaster(model, increment=False)
+        return Forecaster(CHONNRollout2d(1, config.history, conservative=True), increment=False)
 
-    tags = {"family": "chonn", "role": "network", "recipe": name, "history": history}
-    changes = {"history": history, "learning_rate": rate}
-    return Variant(f"{name}-{history}", label, build, MappingProxyType(tags), changes, cost)
+    tags = {"family": "chonn", "role": "probe", "recipe": "rollout", "history": history}
+    return Variant(
+        f"rollout-{history}",
+        "CHONN rollout",
+        build,
+        MappingProxyType(tags),
+        {"history": history, **_UNROLLED},
+        5.0,
+    )
 
 
 VARIANTS = (
     *(_variant(*model, history) for history in HISTORIES for model in _MODELS),
-    *(_rollout(*model, history) for history in HISTORIES for model in _ROLLOUTS),
     *(_probe(*probe) for probe in _PROBES),
+    _rollout(HISTORIES[0]),
 )

@@ -192,7 +192,9 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
 
         def ours(config: ShallowWaterConfig) -> nn.Module:
             # Cells between walls. It predicts the frame, out of the last one.
-            model = CHONNRollout2d(1, config.history, ends="wall", nodes="centres")
+            model = CHONNRollout2d(
+                1, config.history, ends="wall", nodes="centres", conservative=True
+            )
             return Forecaster(model, increment=False)
 
         def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
@@ -214,7 +216,7 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
                 3.0,
                 {"learning_rate": 5e-3},
                 family="chonn",
-                role="network",
+                role="probe",
             ),
             variant(
                 "fno-pushforward",

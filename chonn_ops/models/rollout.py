@@ -18,13 +18,12 @@ from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear
 
-DAMPINGS = ("both", "state", "increment", "none")
+DAMPINGS = ("state", "increment", "none")
 ENDS = ("ring", "wall")
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
 UNIT = 16.0
-# Diffusivity over a step in these units, of the state (5e-4 of the unit box) and of what is added
-# to it, which is to be smooth: one period of a unit box loses a third, four lose nine tenths.
-DIFFUSIVITY = {"state": 0.125, "increment": 3.25}
+# Diffusivity over a step in these units; 5e-4 of the unit box.
+DIFFUSIVITY = 0.125
 RATE_GAIN = 8.0
 
 
@@ -51,7 +50,7 @@ class _CHONNRollout(nn.Module):
         order: int = 3,
         conservative: bool = False,
         carried: bool = True,
-        damping: str = "both",
+        damping: str = "state",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -102,12 +101,9 @@ class _CHONNRollout(nn.Module):
         # softplus of it, over a gain: one number that the whole field wants elsewhere must travel
         # further than a weight.
         self.diffusivity_param = None
-        self.damped = [what for what in DIFFUSIVITY if damping in (what, "both")]
-        if self.damped:
-            starts = [math.log(math.expm1(DIFFUSIVITY[what])) / RATE_GAIN for what in self.damped]
-            self.diffusivity_param = nn.Parameter(
-                torch.tensor(starts, **factory).repeat_interleave(channels)
-            )
+        if damping != "none":
+            start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
+            self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
         with torch.no_grad():
             # No norm: signals keep their size, and the first frames predicted are near the last.
             for layer in self.layers:
@@ -116,10 +112,9 @@ class _CHONNRollout(nn.Module):
             self.head.weight.mul_(0.1)
 
     def diffusivity(self) -> Tensor:
-        """Of the last networks over a step, the domain's unit of length being 1: of the channels of
-        the state, then of those of the increment, as far as they are damped."""
+        """Of the last networks over a step, (channels,), the domain's unit of length being 1."""
         if self.diffusivity_param is None:
-            return torch.zeros(0)
+            return torch.zeros(self.channels)
         return F.softplus(RATE_GAIN * self.diffusivity_param) / UNIT**2
 
     def forward(self, x: Tensor, *, spacing: Sequence[float] | None = None) -> Tensor:
@@ -168,14 +163,12 @@ class _CHONNRollout(nn.Module):
             increment = increment - increment.mean(places, keepdim=True)
         if self.carrier is not None:
             state = self.carrier(state, potentials, steps)
-        if self.damping == "both":
-            parts = self._damped(torch.cat((state, increment), -1), steps)
-            state, increment = parts.split(self.channels, dim=-1)
-        elif self.damping == "increment":
-            increment = self._damped(increment, steps)
-        state = state + increment
-        if self.damping == "state":
-            state = self._damped(state, steps)
+        if self.damping == "increment":
+            state = state + self._damped(increment, steps)
+        else:
+            state = state + increment
+            if self.damping == "state":
+                state = self._damped(state, steps)
         return state.movedim(-1, 1)
 
     def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
@@ -214,9 +207,10 @@ class CHONNRollout2d(_CHONNRollout):
     A pointwise embedding of the last frames; `depth` layers in which networks are solved, gated
     and read as displacements that move the features, and a pointwise network follows; a pointwise
     readout, which is added to the last frame. That frame itself, too, is moved along displacements
-    read off the last potentials (`carried`), and both go through a last network with a capacitor
-    at every node, an implicit step of diffusion (`damping`). So what a rollout adds to its state
-    is smooth, and carried along and decays, where models of increments keep everything.
+    read off the last potentials (`carried`), and what comes out is solved for once more by a
+    network with a capacitor at every node, an implicit step of diffusion (`damping`). So what a
+    rollout adds to its state at the scale of the grid, where models of increments keep everything,
+    is carried along and decays.
 
     In two dimensions displacements are the curl of a stream function, with a part that is none.
 
@@ -256,9 +250,8 @@ class CHONNRollout2d(_CHONNRollout):
         form, and what is added has no mean.
     carried : bool
         Whether the last frame is moved, too, before the readout is added (ablation).
-    damping : {"both", "state", "increment", "none"}
-        What goes through the last solve: the last frame and what is added to it, each through
-        networks of its own, the sum of both, what is added alone, or nothing (ablation).
+    damping : {"state", "increment", "none"}
+        What goes through the last solve: the sum, what is added alone, or nothing (ablation).
 
     Raises
     ------
