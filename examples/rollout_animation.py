@@ -18,7 +18,7 @@ from PIL import Image
 from chonn_ops.experiments import schedule
 from chonn_ops.experiments._rollout import relative_l2, rollout
 from chonn_ops.experiments.jobs import Run
-from chonn_ops.experiments.navier_stokes import GIVEN
+from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokesConfig
 from chonn_ops.problems._files import whole_file
 
 VARIANTS = "fno-increment-10,rollout-10"
@@ -73,8 +73,10 @@ def predicted(run: Run, sample: int) -> torch.Tensor:
     state = torch.load(run.checkpoint, weights_only=True, map_location="cpu")["state_dict"]
     model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
     frames = truth(run, sample)
-    known = frames[None, GIVEN - run.config.history : GIVEN]
-    return rollout(model.eval(), known, run.config.horizon)[0]
+    config = run.config
+    assert isinstance(config, NavierStokesConfig)
+    known = frames[None, GIVEN - config.history : GIVEN]
+    return rollout(model.eval(), known, config.horizon)[0]
 
 
 def draw(panels: dict[str, torch.Tensor], path: Path) -> None:

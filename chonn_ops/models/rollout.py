@@ -105,9 +105,7 @@ class _CHONNRollout(nn.Module):
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
         with torch.no_grad():
-            # No norm: signals keep their size, and the first frames predicted are near the last.
-            for layer in self.layers:
-                nn.init.normal_(layer.in_proj.weight, std=width**-0.5)
+            # The first frames predicted are near the last ones.
             nn.init.zeros_(self.head.bias)
             self.head.weight.mul_(0.1)
 
@@ -352,6 +350,8 @@ class _CarrierLayer(nn.Module):
         super().__init__()
         self.split = [width, networks, width]
         self.in_proj = PositionLinear(width, 2 * width + networks, bias=False, **factory)
+        # There is no norm: signals keep their size.
+        nn.init.normal_(self.in_proj.weight, std=width**-0.5)
         self.cell = NetworkCell(width, networks, axes, ends=moved["ends"], nodes=nodes, **factory)
         self.carrier = Carrier(networks, heads, axes, **moved, **factory)
         self.out_proj = PositionLinear(networks + width, width, **factory)

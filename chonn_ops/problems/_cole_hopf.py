@@ -64,7 +64,7 @@ def burgers(
     log_phi, turn = _initial_logarithm(initial, n, diffusivity)
     kernel = _Kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
     frames = np.empty((n_frames, resolution))
-    frames[0] = initial((np.arange(resolution) + 0.5) / resolution)
+    frames[0] = u = initial((np.arange(resolution) + 0.5) / resolution)
     for frame in range(1, n_frames):
         for _ in range(steps):
             log_phi, u = kernel(log_phi)

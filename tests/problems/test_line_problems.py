@@ -62,10 +62,9 @@ def test_waves_have_pdebenchs_law():
 def test_waves_are_periodic_and_what_they_say(kind):
     wave = wave_of(kind)
     x = np.linspace(0, 1, 500, endpoint=False)
-    expected = sum(
-        a * np.sin(2 * np.pi * n * x + p)
-        for a, n, p in zip(wave.amplitudes, wave.wavenumbers, wave.phases, strict=True)
-    )
+    expected = np.zeros(500)
+    for a, n, p in zip(wave.amplitudes, wave.wavenumbers, wave.phases, strict=True):
+        expected += a * np.sin(2 * np.pi * n * x + p)
     expected = wave.sign * (np.abs(expected) if wave.absolute else expected)
     if wave.window is None:
         np.testing.assert_allclose(wave(x), expected, atol=1e-12)
@@ -198,7 +197,10 @@ def test_a_sample_is_the_same_in_any_company_and_on_any_grid(tmp_path, monkeypat
     problem, _, value = GENERATORS[name]
     small = problem.generate(tmp_path / "a", 2, 16, value, 5, seed=1, progress=False)
     monkeypatch.setattr(_line_data, "SAMPLES_PER_PART", 3)
-    large = problem.generate(tmp_path / "b", 5, 16, value, 5, seed=1, workers=2, progress=False)
+    # Processes take seconds to start: for one of the two.
+    workers = 2 if problem is burgers else 1
+    large = tmp_path / "b"
+    problem.generate(large, 5, 16, value, 5, seed=1, workers=workers, progress=False)
     np.testing.assert_array_equal(problem.read(small), problem.read(large, 0, 2))
     fine = problem.generate(tmp_path / "c", 2, 48, value, 5, seed=1, progress=False)
     np.testing.assert_allclose(problem.read(small), problem.read(fine)[..., 1::3], atol=2e-5)
@@ -278,5 +280,6 @@ def test_amplitudes_do_not_depend_on_rare_features():
     one = draw_wave(0, 5)
     rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(5,)))
     drawn = rng.integers(1, _line_waves.N_WAVENUMBERS + 1, 2)
-    assert sorted(np.repeat([1, 2, 3, 4], one.wavenumbers // [1, 2, 3, 4])) == sorted(drawn)
+    counts = [int((drawn == n).sum()) for n in (1, 2, 3, 4)]
+    np.testing.assert_array_equal(one.wavenumbers, np.array([1, 2, 3, 4]) * counts)
     np.testing.assert_array_equal(one.amplitudes, rng.random(4))
