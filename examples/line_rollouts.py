@@ -1,6 +1,6 @@
 """Advection and Burgers on a line: rollouts of FNO and ours, trained for the same time.
 
-python examples/line_rollouts.py      # docs/results/rollouts/lines.json
+python examples/line_rollouts.py      # docs/results/lines/line_rollouts.json
 
 PDEBench's problems, exact, on 128 cells with frames 0.05 apart: 10 frames are given, 31 are rolled
 out. Every model trains on single steps for the same seconds of one core; the learning rate falls to
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from chonn_ops import CHONNFNO1d, CHONNRollout1d, CKBOptions
 from chonn_ops.problems import advection, burgers, origin
 
-OUTPUT = Path(__file__).parent.parent / "docs" / "results" / "rollouts" / "lines.json"
+OUTPUT = Path(__file__).parent.parent / "docs" / "results" / "lines" / "line_rollouts.json"
 HISTORY, RESOLUTION, FRAMES = 10, 128, 41
 PROBLEMS: dict[str, tuple[Any, float]] = {
     "advection": (advection, 0.4),
@@ -54,7 +54,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="of training, each")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of training, each")
     parser.add_argument("--train", type=int, default=256)
     parser.add_argument("--test", type=int, default=64)
     parser.add_argument("--seeds", type=int, nargs="+", default=[300])

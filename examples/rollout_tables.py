@@ -1,10 +1,11 @@
-"""Table of docs/rollouts.md: what was tried, what was expected before, and what came out.
+"""Tables of docs/rollouts.md: what was tried, what was expected before, and what came out.
 
 python examples/rollout_tables.py runs/navier_stokes_rollouts/FOLDER   # keep the results of a study
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.summaries import collect
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results" / "rollouts"
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
+RESULTS, LINES = FOLDER / "rollouts", FOLDER / "lines" / "line_rollouts.json"
 # Written down before the first run of each: errors of one step and of the rollout, growth over 200
 # steps.
 EXPECTED = {
@@ -86,7 +88,25 @@ def rollouts() -> str:
     return text.replace("| --- | ---: |", "| --- | --- |", 1)
 
 
-ROLLOUTS: dict[str, Callable[[], str]] = {"rollouts": rollouts}
+def lines() -> str:
+    """A line a problem and model of the 1-D problems."""
+    if not LINES.exists():
+        return MISSING
+    rows = [
+        [
+            row["problem"],
+            row["model"],
+            f"{row['parameters']:,}",
+            f"{row['steps']:,}",
+            *(number(row[name]) for name in ("one_step", "rollout", "rollout_last")),
+        ]
+        for row in json.loads(LINES.read_text())["results"]
+    ]
+    header = ["problem", "model", "parameters", "steps", "one step", "rollout", "last frame"]
+    return markdown(header, rows).replace("| --- | ---: |", "| --- | --- |", 1)
+
+
+ROLLOUTS: dict[str, Callable[[], str]] = {"rollouts": rollouts, "lines": lines}
 
 
 if __name__ == "__main__":
