@@ -19,6 +19,7 @@ from chonn_ops._cli_arguments import (
     positive,
 )
 from chonn_ops._cli_elliptic import add_elliptic_problems
+from chonn_ops._cli_lines import add_line_problems
 
 
 def add_data_commands(commands: Any) -> None:
@@ -30,6 +31,7 @@ def add_data_commands(commands: Any) -> None:
     for add in (_add_order1d, _add_darcy, _add_poisson, _add_shallow_water, _add_navier_stokes):
         add(problems)
     add_elliptic_problems(problems)
+    add_line_problems(problems)
     _add_fetch(actions.add_parser("fetch", help="download an official data set"))
     _add_convert(actions.add_parser("convert", help="neuraloperator Darcy .pt to PDEBench HDF5"))
     info = actions.add_parser("info", help="where data files come from: generated or official")

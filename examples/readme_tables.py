@@ -22,6 +22,7 @@ from network_tables import NETWORKS
 from resolution_tables import EQUAL_TIME, RESOLUTION
 from results_file import has_origin, write_whole
 from results_page import draw, results_page
+from rollout_tables import ROLLOUTS
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = "--check"
@@ -41,6 +42,7 @@ def main() -> None:
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
         "docs/reading.md": READING,
         "docs/resolution.md": RESOLUTION,
+        "docs/rollouts.md": ROLLOUTS,
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():

@@ -82,6 +82,29 @@ def test_generate_navier_stokes(folder, capsys):
     assert "chonn: error: device 'nowhere' cannot compute" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("problem", "option", "attribute", "name"),
+    [
+        ("advection", "--beta", "beta", "1D_Advection_Sols_beta0.5.hdf5"),
+        ("burgers", "--nu", "Nu", "1D_Burgers_Sols_Nu0.5.hdf5"),
+    ],
+)
+def test_generate_on_a_line(folder, capsys, problem, option, attribute, name):
+    command = ["data", "generate", problem, "--n", "2", "--resolution", "16", "--frames", "5"]
+    command += ["--workers", "1", option, "0.5"]
+    assert cli.main(command) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"wrote {name}: 2 samples\n"
+    assert "2/2" in captured.err
+    with h5py.File(folder / name) as file:
+        assert file["tensor"].shape == (2, 5, 16)
+        assert file.attrs[attribute] == 0.5
+    assert cli.main(command) == 1
+    assert f"output file exists: {name}" in capsys.readouterr().err
+    assert cli.main([*command, "--force", "--output", "other.hdf5"]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted([name, "other.hdf5"])
+
+
 def test_generate_fno_darcy(folder, capsys):
     command = ["data", "generate", "fno_darcy", "--n", "2", "--n-test", "1", "--resolution", "9"]
     assert cli.main([*command, "--workers", "1", "--seed", "3"]) == 0

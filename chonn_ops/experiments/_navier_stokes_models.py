@@ -1,4 +1,4 @@
-"""The models that the Navier-Stokes experiment compares: FNOs, plain and with a block."""
+"""The models that the Navier-Stokes experiment compares: FNOs, plain and with a block, and ours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from chonn_ops.experiments._rollout import PLAIN, Forecaster, GridFNO, RolloutConfig
 from chonn_ops.experiments.base import Variant
+from chonn_ops.models import CHONNRollout2d
 from chonn_ops.nn import CKBOptions
 
 HISTORIES = (10, 5, 3)
@@ -74,6 +75,13 @@ _PROBES = (
     ("fno-noise", "FNO, increments, noise", _none, 1.0, _NOISE),
     ("chonn-noise", "CHONN rings, increments, noise", _rings, 2.0, _NOISE),
     ("fno-pushforward", "FNO, increments, pushforward", _none, 1.4, _PUSHFORWARD),
+    (
+        "fno-cosine",
+        "FNO, increments, cosine from 2e-3",
+        _none,
+        1.0,
+        {"schedule": "cosine", "learning_rate": 2e-3},
+    ),
     ("chonn-pushforward", "CHONN rings, increments, pushforward", _rings, 2.6, _PUSHFORWARD),
     ("chonn-lines", "CHONN axial lines from rest, increments", _lines, 2.0, {}),
     ("chonn-unnormed", "CHONN rings without norm, increments", _unnormed, 2.0, {}),
@@ -118,7 +126,28 @@ def _probe(
     return _variant(name, label, block, cost, tags, HISTORIES[0], **changes)
 
 
+# Steps with their gradient, without which its rollouts diverge; docs/rollouts.md.
+_UNROLLED = {"unroll": 3, "learning_rate": 5e-3}
+
+
+def _rollout(history: int) -> Variant[Any]:
+    def build(config: RolloutConfig) -> nn.Module:
+        # It predicts the frame, out of the last one.
+        return Forecaster(CHONNRollout2d(1, config.history, conservative=True), increment=False)
+
+    tags = {"family": "chonn", "role": "probe", "recipe": "rollout", "history": history}
+    return Variant(
+        f"rollout-{history}",
+        "CHONN rollout",
+        build,
+        MappingProxyType(tags),
+        {"history": history, **_UNROLLED},
+        5.0,
+    )
+
+
 VARIANTS = (
     *(_variant(*model, history) for history in HISTORIES for model in _MODELS),
     *(_probe(*probe) for probe in _PROBES),
+    _rollout(HISTORIES[0]),
 )

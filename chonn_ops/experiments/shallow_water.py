@@ -36,7 +36,7 @@ from chonn_ops.experiments.base import (
     per_sample,
 )
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNUNet2d
+from chonn_ops.models import CHONNRollout2d, CHONNUNet2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import shallow_water
 
@@ -190,8 +190,15 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             model = GridFNO(config, options, downsample=config.downsample, padding=config.padding)
             return Forecaster(model, config.increment)
 
-        def variant(name: str, label: str, build, cost: float = 1.0, **tags):
-            return Variant(name, label, build, MappingProxyType(tags), cost=cost)
+        def ours(config: ShallowWaterConfig) -> nn.Module:
+            # Cells between walls. It predicts the frame, out of the last one.
+            model = CHONNRollout2d(
+                1, config.history, ends="wall", nodes="centres", conservative=True
+            )
+            return Forecaster(model, increment=False)
+
+        def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
+            return Variant(name, label, build, MappingProxyType(tags), changes or {}, cost)
 
         raster = functools.partial(fno, order=2, directions="raster")
         # Waves leave the domain: the outside continues the edge.
@@ -202,6 +209,24 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             variant("fno", "FNO", functools.partial(fno, order=0), family="fno", role="baseline"),
             variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
             variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
+            variant(
+                "rollout",
+                "CHONN rollout",
+                ours,
+                3.0,
+                {"learning_rate": 5e-3},
+                family="chonn",
+                role="probe",
+            ),
+            variant(
+                "fno-pushforward",
+                "FNO, pushforward",
+                functools.partial(fno, order=0),
+                1.0,
+                {"pushforward": True},
+                family="fno",
+                role="probe",
+            ),
         )
 
     def files(self, config: ShallowWaterConfig, folder: Path) -> tuple[Path]:

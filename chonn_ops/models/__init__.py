@@ -5,6 +5,7 @@ from chonn_ops.models.cascade import CKBStack1d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "CHONNNetwork1d",
     "CHONNNetwork2d",
     "CHONNNetwork3d",
+    "CHONNRollout1d",
+    "CHONNRollout2d",
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",

@@ -202,7 +202,15 @@ def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
 
 def _published() -> "dict[str, str | None]":
     """MD5 of the published files by name, None where none is known."""
-    from chonn_ops.problems import darcy, fno_darcy, navier_stokes, poisson, shallow_water
+    from chonn_ops.problems import (
+        advection,
+        burgers,
+        darcy,
+        fno_darcy,
+        navier_stokes,
+        poisson,
+        shallow_water,
+    )
 
     unknown = (poisson.file_name("IN"), poisson.file_name("OUT"), navier_stokes.OFFICIAL_NAME)
     unknown += fno_darcy.OFFICIAL_NAMES
@@ -211,6 +219,11 @@ def _published() -> "dict[str, str | None]":
         **{
             problem.OFFICIAL_NAME: problem.OFFICIAL_HASH.removeprefix("md5:")
             for problem in (darcy, shallow_water)
+        },
+        **{
+            problem.file_name(value): checksum
+            for problem in (advection, burgers)
+            for value, checksum in problem.OFFICIAL_HASHES.items()
         },
     }
 

@@ -82,7 +82,7 @@ def test_every_history_has_the_same_models():
     for model in ("fno", "chonn", "fno-increment", "chonn-increment"):
         names -= {f"{model}-{history}" for history in HISTORIES}
     # Probes of one history.
-    assert len(names) == 7
+    assert len(names) == 9
     assert all(name.endswith("-10") for name in names)
 
 
@@ -91,6 +91,7 @@ def test_every_history_has_the_same_models():
     [
         *("fno-10", "chonn-5", "fno-increment-3", "chonn-increment-10"),
         *("fno-noise-10", "chonn-pushforward-10", "chonn-lines-10", "chonn-unnormed-10"),
+        *("fno-cosine-10", "rollout-10"),
     ],
 )
 def test_models_learn(name, folder):

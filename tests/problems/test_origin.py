@@ -16,6 +16,8 @@ pytest.importorskip("tqdm")
 import chonn_ops
 from chonn_ops import cli
 from chonn_ops.problems import (
+    advection,
+    burgers,
     darcy,
     darcy3d,
     fno_darcy,
@@ -57,6 +59,16 @@ def make_shallow_water(folder):
     return path
 
 
+def make_advection(folder):
+    path = folder / advection.file_name(0.4)
+    return advection.generate(path, 2, 16, 0.4, 3, seed=1, progress=False)
+
+
+def make_burgers(folder):
+    path = folder / burgers.file_name(0.1)
+    return burgers.generate(path, 2, 16, 0.1, 3, seed=2, progress=False)
+
+
 def make_fno_darcy(folder):
     return fno_darcy.generate(folder, 2, 1, 11, seed=6, progress=False)[0]
 
@@ -78,6 +90,8 @@ GENERATORS = {
     "order1d": (make_order1d, 4, {"sizes": {"train": 3, "validation": 2, "test": 1}}),
     "navier_stokes": (make_navier_stokes, 2, {"field": "fno-code", "step": 0.1}),
     "shallow_water": (make_shallow_water, 3, {"n_samples": 1, "resolution": 8}),
+    "advection": (make_advection, 1, {"n_samples": 2, "beta": 0.4, "n_frames": 3}),
+    "burgers": (make_burgers, 2, {"n_samples": 2, "Nu": 0.1, "resolution": 16}),
 }
 
 

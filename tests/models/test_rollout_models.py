@@ -1,0 +1,194 @@
+"""Models that step in time: shapes, symmetries, other grids, what damping and transport do."""
+
+import pytest
+import torch
+
+from chonn_ops.models import CHONNRollout1d, CHONNRollout2d
+
+MODELS = {1: CHONNRollout1d, 2: CHONNRollout2d}
+
+
+def build(axes=2, **options):
+    torch.manual_seed(0)
+    return MODELS[axes](**{"history": 3, "width": 8, "networks": 4, "heads": 2, **options})
+
+
+def frames(axes=2, n=12, batch=2, channels=3):
+    return torch.randn(batch, channels, *(n,) * axes, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("axes", MODELS)
+@pytest.mark.parametrize("ends", ["ring", "wall"])
+def test_shapes_and_gradients(axes, ends):
+    model = build(axes, ends=ends, channels=2, conservative=True)
+    x = frames(axes, channels=6).requires_grad_()
+    y = model(x)
+    assert y.shape == (2, 2, *(12,) * axes)
+    y.square().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("axes", MODELS)
+def test_shifts_on_rings(axes):
+    model, x = build(axes, coordinates=False), frames(axes)
+    shift, dims = (3, -2)[:axes], tuple(range(2, 2 + axes))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model(x.roll(shift, dims)), model(x).roll(shift, dims), rtol=1e-3, atol=1e-3
+        )
+        placed = build(axes)
+        difference = placed(x.roll(shift, dims)) - placed(x).roll(shift, dims)
+    assert difference.abs().max() > 0.01
+
+
+def test_a_finer_grid_has_the_same_answer():
+    """Of a smooth field: the model belongs to the domain and not to the grid."""
+    model = build(coordinates=True)
+
+    def answer(n):
+        x = torch.arange(n) / n
+        waves = [torch.sin(2 * torch.pi * (x[:, None] + k * x)) for k in range(3)]
+        with torch.no_grad():
+            return model(torch.stack(waves)[None])
+
+    coarse, fine, finest = answer(16), answer(32), answer(64)
+    first = (coarse - fine[..., ::2, ::2]).norm() / fine.norm() * 2
+    second = (fine - finest[..., ::2, ::2]).norm() / finest.norm() * 2
+    assert second < 0.02
+    assert second < first / 2.5
+
+
+def test_spacing_is_that_of_the_lengths():
+    model, x = build(lengths=2.0), frames()
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), model(x, spacing=[1 / 6, 1 / 6]))
+        assert not torch.allclose(model(x), model(x, spacing=[1 / 12, 1 / 12]), atol=1e-3)
+
+
+def still(model):
+    """The model without what it adds and without displacements."""
+    with torch.no_grad():
+        model.head.weight.zero_()
+        if model.carrier is not None:
+            model.carrier.maps.weight.zero_()
+    return model
+
+
+def test_damping_is_an_implicit_step_of_diffusion():
+    model = still(build())
+    n = 16
+    k = torch.tensor([2, 3])
+    line = 2 * torch.pi * torch.arange(n) / n
+    wave = torch.cos(k[0] * line[:, None] + k[1] * line)
+    x = torch.stack([torch.zeros(n, n), torch.zeros(n, n), wave])[None]
+    eigenvalue = (4 * n**2 * torch.sin(torch.pi * k / n) ** 2).sum()
+    with torch.no_grad():
+        gain = 1 / (1 + model.diffusivity() * eigenvalue)
+        assert 0.5 < gain.item() < 0.95
+        torch.testing.assert_close(model(x)[0, 0], gain * wave, rtol=1e-3, atol=1e-3)
+        for damping in ("none", "increment"):
+            torch.testing.assert_close(still(build(damping=damping))(x)[0, 0], wave)
+
+
+def test_damping_of_the_increment_leaves_the_state():
+    one, other = build(damping="increment", carried=False), build(damping="none", carried=False)
+    other.load_state_dict(one.state_dict(), strict=False)
+    x = frames()
+    with torch.no_grad():
+        smooth, rough = one(x) - x[:, -1:], other(x) - x[:, -1:]
+    # The mean stays, all else decays.
+    torch.testing.assert_close(smooth.mean((2, 3)), rough.mean((2, 3)), rtol=1e-2, atol=1e-3)
+    assert smooth.var() < 0.9 * rough.var()
+
+
+def test_the_state_is_carried():
+    model = build(damping="none", coordinates=False)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.zero_()
+        assert model.carrier is not None
+        model.carrier.maps.weight.mul_(10)
+    x = frames()
+    with torch.no_grad():
+        moved = model(x)
+        potentials = []
+        model.layers[-1].cell.register_forward_hook(lambda *args: potentials.append(args[-1]))
+        model(x)
+        displacement = model.carrier.displacement(potentials[0], [1 / 12] * 2)
+    assert 0.01 < displacement.abs().max() <= 0.125
+    assert (moved - x[:, -1:]).abs().max() > 0.1
+    constant = torch.cat((x[:, :2], torch.full((2, 1, 12, 12), 3.0)), dim=1)
+    with torch.no_grad():
+        torch.testing.assert_close(model(constant), constant[:, -1:])
+
+
+def test_conservative_transport_keeps_the_mean():
+    x = frames()
+    for conservative, kept in ((True, True), (False, False)):
+        model = build(damping="state", conservative=conservative, ends="wall", nodes="centres")
+        with torch.no_grad():
+            model.carrier.maps.weight.mul_(10)
+            change = (model(x) - x[:, -1:]).mean().abs().item()
+        assert (change < 1e-5) == kept
+
+
+def test_stream_functions_make_displacements_without_divergence():
+    model = build()
+    carrier = model.layers[0].carrier
+    with torch.no_grad():
+        carrier.maps.weight[: 2 * carrier.heads].zero_()
+    potentials = frames(channels=4, n=16).movedim(1, -1)
+    step = 1 / 16
+    d = carrier.displacement(potentials, [step, step]).detach() / carrier.reach
+    d = torch.atanh(d)
+    along, across = (
+        d[..., axis].roll(-1, axis + 1) - d[..., axis].roll(1, axis + 1) for axis in (0, 1)
+    )
+    divergence = along + across
+    assert d.abs().max() > 0.01
+    assert divergence.abs().max() < 1e-4 * d.abs().max()
+
+
+def test_state_dict_and_double():
+    model, x = build(), frames()
+    copy = build()
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            parameter.add_(1)
+    copy.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(copy(x), model(x))
+        wide = model.double()(x.double())
+    torch.testing.assert_close(wide.float(), copy(x).detach(), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"history": 0}, "history: expected at least 1, got 0"),
+        ({"networks": 0}, "networks: expected at least 1, got 0"),
+        ({"heads": 3}, "heads: expected a divisor of width=8, got 3"),
+        ({"ends": "open"}, "ends: expected one of .*or 2 of them, got 'open'"),
+        ({"ends": ("ring",)}, "ends: expected one of"),
+        ({"nodes": "x"}, "nodes: expected one of .*got 'x'"),
+        ({"lengths": 0.0}, "lengths: expected a number > 0, or 2 of them, got 0.0"),
+        ({"reach": 0.0}, "reach: expected a number > 0, got 0.0"),
+        ({"order": 2}, r"order: expected one of \(1, 3\), got 2"),
+        ({"damping": "all"}, "damping: expected one of .*got 'all'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_bad_inputs():
+    with pytest.raises(ValueError, match=r"x: expected shape \(B, 3, H, W\), got \(2, 4, 12, 12\)"):
+        build()(frames(channels=4))
+    with pytest.raises(ValueError, match="spacing: expected 2 numbers > 0"):
+        build()(frames(), spacing=[0.1])
