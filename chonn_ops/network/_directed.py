@@ -24,7 +24,7 @@ from chonn_ops.network._network import NetworkInfo
 DIRECTED_ENDS = ("open", "short", "ring")
 _BACKENDS = ("reference", "torch")
 # Iterations that end by what they find are no graph.
-_solve: Any = torch.compiler.disable(DirectedSolve.apply)
+_solve: Any = torch._disable_dynamo(DirectedSolve.apply)
 
 
 def _leak_with_shorts(

@@ -130,6 +130,16 @@ def test_gradients_through_time(grid, ends, method):
     assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grid", [(9,), (30, 31)], ids=str)
+def test_currents_that_hardly_are(grid, backend):
+    """Denormal: what is left of a state after many steps."""
+    source, g, leak = make_network(grid, dtype=torch.float32)
+    tiny = kirchhoff_network(source * 1e-39, g, leak, backend=backend)
+    expected = kirchhoff_network(source, g, leak, backend=backend)
+    assert (tiny.double() * 1e39 - expected).norm() <= 1e-3 * expected.norm()
+
+
 def test_strides_dtypes_and_capacitances_of_any_shape():
     source, g, leak = make_network((6, 5), dtype=torch.float32)
     v = make_network((6, 5), dtype=torch.float32, seed=5)[0]
