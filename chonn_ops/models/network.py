@@ -74,7 +74,7 @@ class _CHONNNetwork(nn.Module):
         for _ in range(depth):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, device, dtype))
-            pointwise.append(Pointwise(width, mlp_ratio * width, factory))
+            pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
 
@@ -266,7 +266,7 @@ class CHONNNetwork3d(_CHONNNetwork):
     axes = 3
 
 
-class Pointwise(nn.Module):
+class _Pointwise(nn.Module):
     """What a two-layer network adds at every point. Without a norm: one over the field hides its
     amplitude, in which a linear problem is linear."""
 

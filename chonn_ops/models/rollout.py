@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models.network import Pointwise
+from chonn_ops.models.network import _Pointwise
 from chonn_ops.models.transport import ORDERS, transport
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.nn import NetworkCell
@@ -91,7 +91,7 @@ class _CHONNRollout(nn.Module):
             for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
+            _Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
         )
         self.head = PositionLinear(width, channels, **factory)
         self.carrier = None
