@@ -128,9 +128,9 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
     ),
     (
         "ours-unroll3",
-        "ours, conservative, three steps with their gradient",
+        "ours, conservative, three steps with their gradient, cosine",
         ours(conservative=True, heads=2),
-        {**RATE, "unroll": 3},
+        {**RATE, "unroll": 3, "schedule": "cosine"},
     ),
     ("ours-pushforward", "ours, pushforward", ours(), {**RATE, **PUSHFORWARD}),
     ("ours-unroll", "ours, two steps with their gradient", ours(), {**RATE, **UNROLL}),

@@ -127,7 +127,7 @@ def _probe(
 
 
 # Steps with their gradient, without which its rollouts diverge; docs/rollouts.md.
-_UNROLLED = {"unroll": 3, "learning_rate": 5e-3}
+_UNROLLED = {"unroll": 3, "schedule": "cosine", "learning_rate": 5e-3}
 
 
 def _rollout(history: int) -> Variant[Any]:

@@ -76,7 +76,7 @@ class _CHONNNetwork(nn.Module):
         for _ in range(layers):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, device, dtype))
-            pointwise.append(Pointwise(width, mlp_ratio * width, factory))
+            pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
         self.gates = None
@@ -302,7 +302,7 @@ def _layers(depth: int | str, max_depth: int) -> int:
     return depth
 
 
-class Pointwise(nn.Module):
+class _Pointwise(nn.Module):
     """What a two-layer network adds at every point. Without a norm: one over the field hides its
     amplitude, in which a linear problem is linear."""
 

@@ -13,9 +13,8 @@ Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))
 Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points in float64,
            stored as float32; shocks thinner than a cell are sampled, not smeared. PDEBench's files
            have the numerical diffusion of a second-order upwind scheme
-Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000. Solved samples are
-           kept beside the file in parts of
-           16: the same call goes on after an interruption
+Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000. Solved samples
+           are kept beside the file in parts of 16: the same call goes on after an interruption
 Layout     that of PDEBench: HDF5, ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate``
            (202,), float32; attribute ``Nu``. Ours also has the attributes of
            `chonn_ops.problems.origin`

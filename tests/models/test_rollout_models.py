@@ -187,6 +187,11 @@ def test_bad_options(options, message):
         build(**options)
 
 
+@pytest.mark.parametrize("ends", ["ring", "wall"])
+def test_an_axis_of_one_point(ends):
+    assert build(ends=ends)(frames()[..., :1]).isfinite().all()
+
+
 def test_bad_inputs():
     with pytest.raises(ValueError, match=r"x: expected shape \(B, 3, H, W\), got \(2, 4, 12, 12\)"):
         build()(frames(channels=4))
