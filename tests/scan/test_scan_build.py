@@ -58,6 +58,7 @@ assert alive(), "loading the kernel flushes denormals to zero"
 """
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_build_tags_the_wheel_for_this_platform_and_leaves_denormals_alone(
     source_tree, capfd, monkeypatch, quick_compiler
@@ -100,6 +101,7 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
     assert done.stdout.strip() == "backend: expected one of ('reference', 'torch'), got 'cpu'"
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX compilers only")
 def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, monkeypatch):
