@@ -60,7 +60,7 @@ def _repacked(content: bytes, draw: random.Random, folder: Path) -> bytes:
         _Hostile(eval, f"open({trace!r}, 'w')"),
         _Hostile(os._exit, 3),
         _Hostile(__import__, "antigravity"),
-        _Hostile(getattr, os, "system"),
+        _Hostile(exec, f"open({trace!r}, 'w')"),
     )
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:

@@ -33,7 +33,7 @@ NORM = poisson.Normalization(-1.0, 1.0, -1.0, 1.0)
 
 EXPERIMENT = get("darcy")
 CONFIG = dataclasses.replace(
-    EXPERIMENT.scales["smoke"], resolution=SIZE, n_train=3, n_validation=2, n_test=2
+    EXPERIMENT.scales["smoke"], resolution=SIZE, n_train=6, n_validation=2, n_test=4
 )
 (DARCY,) = (path.name for path in EXPERIMENT.files(CONFIG, Path()))
 POISSON = poisson.file_name("IN", SIZE)
@@ -101,8 +101,8 @@ READERS = {
 def prepare(folder: Path):
     quiet = {"progress": False}
     order1d.generate(folder / "order1d.h5", {"train": 3, "validation": 1, "test": 2}, **quiet)
-    darcy.generate(folder / DARCY, 7, SIZE, workers=1, **quiet)
-    darcy.generate(folder / "masked.hdf5", 7, SIZE, workers=1, domain="l-shape", **quiet)
+    darcy.generate(folder / DARCY, 12, SIZE, workers=1, **quiet)
+    darcy.generate(folder / "masked.hdf5", 12, SIZE, workers=1, domain="l-shape", **quiet)
     poisson.generate(folder, n_in=3, n_out=1, resolution=SIZE, **quiet)
     navier_stokes.generate(
         folder / "flow.mat",
