@@ -1,12 +1,13 @@
-# Targets: setup, setup-pyclaw, setup-ngspice, demo, test, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-pyclaw, setup-ngspice, demo, check, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.chonn-setup
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/csrc/*)
 
-.PHONY: setup setup-pyclaw setup-ngspice demo test bench lint tables
+.PHONY: setup setup-pyclaw setup-ngspice demo check test test-slow docs bench lint tables
 
 setup: $(STAMP)
 
@@ -31,8 +32,19 @@ setup-ngspice:
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
+# The inner loop: lint, and the operators' and blocks' quick tests.
+check: lint
+	$(PYTEST) -q -m "not slow" -k "not triton" tests/circuit tests/network tests/nn tests/scan
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) -m "not slow"
+
+# What takes more than a few seconds a test; .ci/run runs it after `make test`.
+test-slow: setup
+	$(PYTEST) -m slow
+
+docs: setup
+	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs
 
 # About three quarters of an hour on two cores, which should have nothing else to do.
 bench: setup
@@ -56,3 +68,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows

@@ -105,16 +105,18 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _refuse(reason: object) -> None:
+def _remedy() -> str:
     root = PACKAGE.parent
     if (root / "hatch_build.py").exists():
-        remedy = f"run `python hatch_build.py` (or `pip install -e .`) in {root}"
-    else:
-        remedy = "run `pip install --force-reinstall chonn-ops`"
+        return f"run `python hatch_build.py` (or `pip install -e .`) in {root}"
+    return "run `pip install --force-reinstall --no-deps --no-binary chonn-ops chonn-ops`"
+
+
+def _refuse(reason: object) -> None:
     refusal = f"{PACKAGE / KERNEL} refused: {reason}"
     _refusals.append(refusal)
     warnings.warn(
-        f"compiled kernel {refusal}. Slower fallbacks run instead; to rebuild it, {remedy}.",
+        f"compiled kernel {refusal}. Slower fallbacks run instead; to rebuild it, {_remedy()}.",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -196,6 +198,19 @@ def operator(
     except Refused as reason:
         _refuse(reason)
         return None
+
+
+@cache
+def warn_of_fallback() -> None:
+    """Say once that a kernel would be faster; one that was refused has had its warning."""
+    if not _refusals:
+        warnings.warn(
+            "chonn-ops has no compiled kernel here: scans and networks on the CPU run on the "
+            f"slower PyTorch backend. With a C compiler, {_remedy()}; backend='torch' (or "
+            "CHONN_SCAN_BACKEND=torch, CHONN_NETWORK_BACKEND=torch) asks for it without a warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def state() -> str:

@@ -3,7 +3,7 @@
     chonn run adaptive_order:ORDER1D --scale small --seeds 3
     chonn run adaptive_order:DARCY --scale small --seeds 3
     chonn run adaptive_order:POISSON --scale small --seeds 3
-    python adaptive_order.py runs ../docs/results ../docs/results/adaptive_order.json
+    python adaptive_order.py runs ../docs/results ../benchmarks/results/adaptive_order.json
 
 In this folder. The last line sets them beside the fixed orders, prunes every trained model and
 compares outputs.
@@ -196,11 +196,6 @@ def parts(variant: str) -> tuple[str, str, float]:
 
 def blocks(model: nn.Module) -> list[CKB]:
     return [module for module in model.modules() if isinstance(module, CKB)]
-
-
-def block(results: Path) -> str:
-    """The table of docs/reading.md."""
-    return table(json.loads((results / "adaptive_order.json").read_text())["rows"]) + "\n"
 
 
 def table(found: list[dict[str, Any]]) -> str:

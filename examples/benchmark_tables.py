@@ -42,27 +42,6 @@ def times(sizes: Iterable[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def scan_summary() -> str:
-    """A line a shape: our times, over the floor, and how many times longer the peers take."""
-    found: dict[tuple[int, ...], dict[str, dict[str, Any]]] = {}
-    for row in load("scan")["rows"]:
-        found.setdefault(tuple(row["shape"]), {})[row["name"]] = row
-    peers = ("mambapy", "compiled loop", "torch", "loop")
-    lines = []
-    for shape, rows in found.items():
-        ours = rows["chonn-ops"]
-        line = [times(shape)]
-        for column in COLUMNS:
-            line += [number(ours, f"{column}_ms"), number(ours, f"{column}_floors", "{:.1f}x")]
-        for peer in peers:
-            row = rows.get(peer, {})
-            line.append(" / ".join(number(row, f"{c}_ratio", "{:.0f}x") for c in COLUMNS))
-        line += [mebibytes(ours), mebibytes(rows.get("mambapy", {}))]
-        lines.append(line)
-    header = ["B x L x D x N", "forward, ms", "/ floor", "both, ms", "/ floor", *peers]
-    return markdown([*header, "peak MiB", "mambapy's"], lines)
-
-
 def scan_rows(section: str) -> str:
     rows = load("scan").get(section)
     if not rows:
@@ -217,7 +196,6 @@ def changes() -> str:
     return markdown(["change", "case", "before", "predicted", "measured"], lines)
 
 
-README: dict[str, Callable[[], str]] = {"scan": scan_summary, "models": models}
 PERFORMANCE: dict[str, Callable[[], str]] = {
     "scan": lambda: scan_rows("rows"),
     "floors": floors,

@@ -46,11 +46,6 @@ def main() -> None:
     )
 
 
-def block(results: Path, name: str) -> str:
-    """The table of docs/reading.md."""
-    return table(json.loads((results / "learned_conductivity.json").read_text())[name]) + "\n"
-
-
 def table(numbers: dict[str, Any]) -> str:
     """A row a network: correlation with its deviation over the samples, variation inside."""
     lines = ["| layer | network | correlation | deviation | variation inside |"]

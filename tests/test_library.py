@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -152,22 +153,50 @@ def test_the_place_of_older_builds_is_not_loaded(folder):
     refused(folder, "older build in chonn_ops/scan")
 
 
-def test_scans_go_on_without_the_refused_library(folder):
+def checkout(folder):
+    """A copy of the package without a kernel, and a program that solves with it twice."""
     package = folder.parent / "checkout" / "chonn_ops"
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "experiments", "problems")
     shutil.copytree(PACKAGE, package, ignore=ignored)
-    (package / "_kernel.so").touch()
+    return package
+
+
+def solve(package, **environment):
     script = (
         "import torch, chonn_ops\n"
         "x = torch.ones(1, 4, 2)\n"
         "for _ in range(2): print(chonn_ops.kirchhoff_scan(x, x, torch.ones(2, 2), x, x).shape)\n"
+        "for _ in range(2): chonn_ops.kirchhoff_network(x, (x,), x)\n"
         "print(chonn_ops.scan.available_backends(), chonn_ops.__file__)\n"
         "print(chonn_ops._library.state())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=package.parent
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=package.parent,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("RuntimeWarning") == 1
     assert f"('reference', 'torch') {package}" in done.stdout
+    return done
+
+
+def test_scans_go_on_without_the_refused_library(folder):
+    package = checkout(folder)
+    (package / "_kernel.so").touch()
+    done = solve(package)
+    assert done.stderr.count("RuntimeWarning") == 1
     assert f"{package / '_kernel.so'} refused: " in done.stdout
+
+
+def test_the_slow_fallback_is_said_once(folder):
+    done = solve(checkout(folder))
+    assert done.stderr.count("RuntimeWarning: chonn-ops has no compiled kernel here") == 1
+    assert done.stderr.count("Warning: ") == 1
+    assert "--no-binary chonn-ops chonn-ops`" in done.stderr
+
+
+def test_the_fallback_that_was_asked_for_is_silent(folder):
+    asked = {"CHONN_SCAN_BACKEND": "torch", "CHONN_NETWORK_BACKEND": "torch"}
+    assert solve(checkout(folder), **asked).stderr == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -53,9 +54,17 @@ def _value(name: str, kind: Any, text: str) -> Any:
         raise ValueError(f"{name}: expected {expected}, got {text!r}") from None
 
 
+def _finite(text: str) -> float:
+    # NaN passes every comparison with a bound, and is not equal to itself in a result file.
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
 _PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("an integer", int),
-    float: ("a number", float),
+    float: ("a finite number", _finite),
     str: ("text", str),
     bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
 }

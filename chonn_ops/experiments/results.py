@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_ops.experiments import EXPERIMENTS, provenance
+from chonn_ops.experiments import EXPERIMENTS, _schema, provenance
 from chonn_ops.experiments._ours import is_ours
 from chonn_ops.experiments.statistic import Statistic
 
@@ -76,14 +76,7 @@ class Run:
         ]
         if missing:
             raise ValueError(f"missing {', '.join(missing)}")
-        for name in ("tags", "curve", "metrics", "curves", *NESTED):
-            if not isinstance(record.get(name, {}), dict):
-                raise ValueError(f"{name}: expected an object, got {record[name]!r}")
-        if not all(isinstance(file, dict) for file in record.get("data", {}).values()):
-            raise ValueError(f"data: expected an object for each file, got {record['data']!r}")
-        for name in ("seed", "parameters", "multiply_adds", "seconds"):
-            if not isinstance(record[name], (int, float)):
-                raise ValueError(f"{name}: expected a number, got {record[name]!r}")
+        _schema.check(record)
         given = {f.name: record[f.name] for f in fields if f.name in record}
         # Old files have both in one.
         if isinstance(commit := given["commit"], str) and commit.endswith(DIRTY):
@@ -302,7 +295,7 @@ def _read(path: Path) -> tuple[Run, ...]:
             shared = record["shared"]
             return tuple(Run.parse(_merged(shared, run)) for run in record["runs"])
         return (Run.parse(record),)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a result file, or damaged: {error}") from error
 
 

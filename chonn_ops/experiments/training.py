@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import MeanMetric
 
-from chonn_ops.experiments import provenance
+from chonn_ops.experiments import _schema, provenance
 from chonn_ops.experiments.base import Config, Experiment
 from chonn_ops.experiments.jobs import defaults, differences
 
@@ -189,6 +189,10 @@ class Training(lightning.LightningModule):
             or not isinstance(checkpoint[_STATE], dict)
         ):
             raise ValueError(f"{path}: no checkpoint of chonn run; {advice}")
+        try:
+            _check_state(checkpoint[_STATE])
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged checkpoint ({error}); {advice}") from error
         there = defaults(self.config) | checkpoint[_STATE]["settings"]
         if differing := differences(there, self.settings):
             raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
@@ -209,8 +213,28 @@ class Training(lightning.LightningModule):
             self.notes.append(f"resumed after epoch {epochs}: {note}")
         try:
             self.load_state_dict(checkpoint["state_dict"])
-        except RuntimeError as error:
+        # What is no mapping of names to tensors fails in other ways than weights that do not fit.
+        except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: checkpoint of another model; {advice}") from error
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    """ValueError for the first part of a checkpoint's own state that is of another kind."""
+    history, settings = state.get("history"), state.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings: expected a mapping, got {settings!r:.80}")
+    if not isinstance(state.get("seconds"), float):
+        raise ValueError(f"seconds: expected a number, got {state.get('seconds')!r:.80}")
+    columns = [history.get(name) for name in _HISTORY] if isinstance(history, dict) else [None]
+    for values in columns:
+        if not isinstance(values, list) or not all(isinstance(value, float) for value in values):
+            raise ValueError(f"history: expected lists of numbers, got {history!r:.80}")
+    if len({len(values) for values in columns if values is not None}) != 1:
+        raise ValueError("history: expected lists of one length")
+    origin = state.get("origin", {})
+    if not isinstance(origin, dict):
+        raise ValueError(f"origin: expected a mapping, got {origin!r:.80}")
+    _schema.check({**origin, "notes": state.get("notes", [])})
 
 
 def _read(path: Path, advice: str) -> Any:

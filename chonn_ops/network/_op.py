@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops._library import warn_of_fallback
 from chonn_ops.network._checks import check_values, error
 
 # The kernels return tuples from helpers; older releases were not tried.
@@ -86,6 +87,8 @@ def _backend(name: str, device: torch.device) -> Any:
     forced = name or os.environ.get("CHONN_NETWORK_BACKEND", "")
     if not forced:  # asks nothing about CUDA for tensors elsewhere: asking may start its driver
         compiled = {"cpu": _cpu, "cuda": _triton}.get(device.type, lambda: None)()
+        if compiled is None and device.type == "cpu":
+            warn_of_fallback()
         return compiled or _module("_torch") or _module("reference")
     known = available_backends()
     if forced not in known:

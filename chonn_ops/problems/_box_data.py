@@ -81,9 +81,9 @@ def write_box_data(
 
 
 def read_box_data(
-    path: "str | Path", names: "tuple[str, str]", start: int, stop: "int | None"
+    path: "str | Path", names: "tuple[str, str]", axes: int, start: int, stop: "int | None"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and solutions of some samples, (N, R, ...) float32 each.
+    """Inputs and solutions of some samples, (N, R, ...) float32 each, on a grid of so many axes.
 
     Raises
     ------
@@ -91,7 +91,13 @@ def read_box_data(
         If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
-        given, solution = (dataset(file, name) for name in names)
+        given = dataset(file, names[0], axes + 1)
+        solution = dataset(file, names[1], axes + 2)
+        if solution.shape != (len(given), 1, *given.shape[1:]):
+            raise ValueError(
+                f"{path}: expected {names[1]} of shape {(len(given), 1, *given.shape[1:])}, "
+                f"got {solution.shape}"
+            )
         check_range(path, len(given), start, stop)
-        x, u = given[start:stop], solution[start:stop, 0]
+        x, u = given[start:stop].astype("f4"), solution[start:stop, 0].astype("f4")
     return torch.from_numpy(x), torch.from_numpy(u)

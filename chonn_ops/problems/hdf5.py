@@ -187,17 +187,33 @@ def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, KeyError, RuntimeError) as error:
-        # h5py raises any of these for a truncated file, a wrong name or a damaged block.
+    except MemoryError:
+        raise
+    except Exception as error:
+        # h5py and NumPy raise anything for a truncated file, a wrong name, a damaged block, or
+        # another shape or type; what names the file has been said by the block.
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
         raise ValueError(f"{path}: damaged, or not the expected HDF5 file ({error})") from error
 
 
-def dataset(file: "h5py.File | h5py.Group", name: str) -> h5py.Dataset:
-    """The data set ``name``; KeyError if it is missing or a group."""
-    # h5py's own message does not name what is missing.
+def dataset(file: "h5py.File | h5py.Group", name: str, ndim: "int | None" = None) -> h5py.Dataset:
+    """The data set ``name``, of so many axes.
+
+    Raises
+    ------
+    KeyError
+        If it is missing or a group: h5py's own message does not name what is missing.
+    ValueError
+        If it holds no real numbers, or has other axes.
+    """
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise KeyError(f"no data set {name}")
+    if found.shape is None or found.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: expected real numbers, got {found.dtype} of {found.shape}")
+    if ndim is not None and found.ndim != ndim:
+        raise ValueError(f"{name}: expected {ndim} axes, got shape {found.shape}")
     return found
 
 
@@ -244,4 +260,4 @@ def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
     with open_hdf5(path) as file:
         if file.attrs.get("domain", SQUARE) == SQUARE:
             return None
-        return dataset(file, "mask")[...].astype(bool)
+        return dataset(file, "mask", 2)[...].astype(bool)

@@ -236,7 +236,7 @@ def read(
     FileNotFoundError, ValueError
         If the file is missing, damaged or of another problem, or lacks the samples.
     """
-    return read_box_data(Path(path), NAMES, start, stop)
+    return read_box_data(Path(path), NAMES, 2, start, stop)
 
 
 def _solve_part(

@@ -278,7 +278,7 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
         return np.ascontiguousarray(u[start:stop].transpose(0, 3, 1, 2), dtype=np.float32)
     with open_hdf5(path) as file:
         # MATLAB's axes appear in reverse.
-        u = dataset(file, "u")
+        u = dataset(file, "u", 4)
         check_range(path, u.shape[-1], start, stop)
         return np.ascontiguousarray(u[..., start:stop].transpose(3, 0, 2, 1), dtype=np.float32)
 

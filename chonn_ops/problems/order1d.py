@@ -224,8 +224,10 @@ def read(
             f"got {split!r} and {order!r}"
         )
     with open_hdf5(path) as file:
-        x = dataset(file, f"{split}/x")[:n_samples]
-        y = dataset(file, f"{split}/y")[:n_samples, order - 1]
+        x = dataset(file, f"{split}/x", 2)[:n_samples].astype(np.float32, copy=False)
+        y = dataset(file, f"{split}/y", 3)[:n_samples, order - 1].astype(np.float32, copy=False)
+    if x.shape != y.shape:
+        raise ValueError(f"{path}: expected x and y of one shape, got {x.shape} and {y.shape}")
     if n_samples is not None and len(x) < n_samples:
         raise ValueError(f"{path}: {n_samples} samples of {split} asked for, {len(x)} there")
     return x, y

@@ -152,6 +152,14 @@ def read(path: "str | os.PathLike[str]") -> Origin:
             if isinstance(source, str) and source.startswith(_EARLIER):
                 return Origin(name, False, "unknown", source=source)
             return Origin(name)
+        settings = json.loads(found["settings"])
+        kinds = {"generator": str, "generator_version": int, "chonn_ops_version": str}
+        kinds |= {key: kind for key, kind in (("seed", int), ("source", str)) if key in found}
+        for key, kind in kinds.items():
+            if not isinstance(found[key], kind):
+                raise ValueError(f"{key}: expected {kind.__name__}, got {found[key]!r:.80}")
+        if not isinstance(settings, dict):
+            raise ValueError(f"settings: expected an object, got {settings!r:.80}")
         return Origin(
             name,
             False,
@@ -159,10 +167,10 @@ def read(path: "str | os.PathLike[str]") -> Origin:
             found["generator_version"],
             found["chonn_ops_version"],
             found.get("seed"),
-            json.loads(found["settings"]),
+            settings,
             found.get("source"),
         )
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # h5py's are of many kinds
         raise ValueError(f"{path}: damaged, or its record of origin is ({error})") from error
 
 

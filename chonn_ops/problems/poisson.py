@@ -345,12 +345,12 @@ def read_samples(
     """
     with open_hdf5(path) as file:
         pairs = [
-            (dataset(file, f"Sample_{i}/input")[...], dataset(file, f"Sample_{i}/output")[...])
+            [dataset(file, f"Sample_{i}/{name}", 2)[...] for name in ("input", "output")]
             for i in samples
         ]
         check_mask(file, domain, domain_mask(domain, nodes(len(pairs[0][0]))))
-    f = normalization.input(np.stack([pair[0] for pair in pairs]))
-    u = normalization.output(np.stack([pair[1] for pair in pairs]))
+        f, u = (np.stack(fields) for fields in zip(*pairs, strict=True))
+    f, u = normalization.input(f), normalization.output(u)
     return f.astype(np.float32), u.astype(np.float32)
 
 

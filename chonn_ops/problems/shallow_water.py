@@ -227,7 +227,8 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
     with open_hdf5(path) as file:
         names = sorted(file)
         check_range(path, len(names), start, stop)
-        return np.stack([dataset(file, f"{name}/data")[..., 0] for name in names[start:stop]])
+        depths = [dataset(file, f"{name}/data", 4)[..., 0] for name in names[start:stop]]
+        return np.stack(depths).astype(np.float32, copy=False)
 
 
 def _pyclaw() -> Any:

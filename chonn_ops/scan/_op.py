@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops._library import warn_of_fallback
 from chonn_ops.scan import _chunked, _cpu, reference
 from chonn_ops.scan._checks import check_decay, within_range
 from chonn_ops.scan._lines import OverLines
@@ -91,8 +92,10 @@ def _backend(name: str, device: torch.device) -> Any:
     """
     forced = name or os.environ.get("CHONN_SCAN_BACKEND", "")
     if not forced:  # asks nothing about CUDA for tensors elsewhere: asking may start its driver
-        if device.type == "cpu" and _cpu.available_isas():
-            return _BACKENDS["cpu"]
+        if device.type == "cpu":
+            if _cpu.available_isas():
+                return _BACKENDS["cpu"]
+            warn_of_fallback()
         return (_triton() if device.type == "cuda" else None) or _BACKENDS["torch"]
     known = available_backends()
     if forced not in known:

@@ -25,6 +25,7 @@ def without_times(record):
     return [{**run, "seconds": None} for run in record["results"]]
 
 
+@pytest.mark.slow
 def test_ablation_is_fair_and_a_stopped_one_ends_at_the_same_numbers(tmp_path):
     run = ablate(tmp_path)
     assert run.returncode == 0, run.stderr

@@ -18,6 +18,7 @@ def grow(output, samples):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_low_wavenumbers_last_and_high_ones_are_damped(tmp_path):
     output = tmp_path / "growth.json"
     run = grow(output, 2)

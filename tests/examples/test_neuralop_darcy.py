@@ -31,6 +31,7 @@ def run(data, output, *arguments):
     return subprocess.run([*command, *sizes, *arguments], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_trains_scores_and_goes_on(data, tmp_path):
     output = tmp_path / "runs" / "mixers.json"
     models = ("--models", "fno", "replace-axial")

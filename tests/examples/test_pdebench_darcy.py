@@ -18,6 +18,7 @@ def compare(output, *options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
     options = ["cell=scan", "directions=cross", "constrained=False", "mode=alongside"]
@@ -48,6 +49,7 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
     assert finished.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_ours_stays(tmp_path):
     theirs = tmp_path / "runs" / "Unet-seed0" / "thesis.pt"
     theirs.parent.mkdir(parents=True)
@@ -58,6 +60,7 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
     assert theirs.read_text() == "years of work"
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_networks_stand_beside_the_others_with_what_they_learned(tmp_path):
     run = compare(tmp_path, "--models", "chonn_network", "chonn_unet")

@@ -20,6 +20,7 @@ def study(folder, *options):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
+@pytest.mark.slow
 def test_study_asks_finer_grids_and_domains_and_goes_on(tmp_path):
     run = study(tmp_path)
     assert run.returncode == 0, run.stderr

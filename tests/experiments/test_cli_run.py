@@ -17,6 +17,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_run(folder):
     process = start(folder, "--scale", "smoke", "--seeds", "2", "--jobs", "2", "--set", "epochs=3")
     out, errors = process.communicate(timeout=240)

@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_smoke_run_writes_its_scores(tmp_path):
     record = check_smoke(EXPERIMENT, tmp_path)
     assert list(record["metrics"]) == ["test"]

@@ -11,6 +11,7 @@ from chonn_ops.experiments import runs
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="gloo and sessions of POSIX")
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     process = start(
         tmp_path,

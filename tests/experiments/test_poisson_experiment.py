@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_smoke_run_writes_its_scores(tmp_path):
     record = check_smoke(EXPERIMENT, tmp_path)
     assert set(record["metrics"]) == {"test", "out_of_distribution"}

@@ -45,6 +45,7 @@ def _epochs(run):
     return len(state["history"]["train_loss"])
 
 
+@pytest.mark.slow
 def test_killed_five_times_at_random(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
@@ -99,6 +100,7 @@ def _wait_for_end(group):
     pytest.fail("a worker goes on")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted(tmp_path, jobs, sent, code):
@@ -119,6 +121,7 @@ def test_interrupted(tmp_path, jobs, sent, code):
     _wait_for_end(process.pid)
 
 
+@pytest.mark.slow
 def test_killed_command_leaves_no_worker_behind(tmp_path):
     options = ("--scale", "small", "--set", "epochs=3000", "--jobs", 2, "--variants", "order1")
     process = start(tmp_path, *options)
@@ -239,6 +242,7 @@ def test_finished_checkpoint_without_result(tmp_path, checkpoint):
     assert numbers(record) == numbers(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_damaged_files_give_one_line_and_stop_nothing_else(tmp_path, checkpoint, jobs):
     prepared(tmp_path / "data")
@@ -261,6 +265,7 @@ def test_truncated_data(tmp_path):
         runs.execute(work)
 
 
+@pytest.mark.slow
 def test_dead_worker_takes_one_run_with_it(tmp_path):
     process = start(
         tmp_path, "--scale", "smoke", "--seeds", "2", "--jobs", "2", TINY_KILL="order2:5"

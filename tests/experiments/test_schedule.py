@@ -49,7 +49,11 @@ def test_set_wins_over_the_variant(tmp_path):
         ({"assignments": ["epochs"]}, "expected field=value, got 'epochs'"),
         ({"assignments": ["epoks=3"]}, "epoks: no such field, expected one of n_train, .*, modes"),
         ({"assignments": ["epochs=3.5"]}, "epochs: expected an integer, got '3.5'"),
-        ({"assignments": ["learning_rate=fast"]}, "learning_rate: expected a number, got 'fast'"),
+        ({"assignments": ["learning_rate=nan"]}, "learning_rate: expected a finite number"),
+        (
+            {"assignments": ["learning_rate=fast"]},
+            "learning_rate: expected a finite number, got 'fast'",
+        ),
         ({"assignments": ["noisy=1"]}, "noisy: expected true or false, got '1'"),
         ({"assignments": ["modes=1,x"]}, "modes: expected an integer, got 'x'"),
         ({"assignments": ["epochs=0"]}, "epochs: expected at least 1, got 0"),

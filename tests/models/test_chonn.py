@@ -215,6 +215,7 @@ def test_tiny_exports_for_any_batch():
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "backend"),
     [

@@ -61,6 +61,7 @@ def with_us(code, folder, monkeypatch):
     exec(textwrap.dedent(code), {})
 
 
+@pytest.mark.slow
 def test_plain_models_are_what_they_are_without_us(tmp_path, monkeypatch):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with_us(PLAIN, ours, monkeypatch)
@@ -75,6 +76,7 @@ def test_plain_models_are_what_they_are_without_us(tmp_path, monkeypatch):
     torch.testing.assert_close(*(torch.load(p / "out.pt") for p in (ours, theirs)), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [FNO, TFNO])
 def test_checkpoints_rebuild_the_mixers(fno, tmp_path, model):
     saved = fno(model=model, **MIXER)

@@ -120,6 +120,7 @@ def test_pickles_copies_and_checkpoints(fno, tmp_path, conv):
         torch.testing.assert_close(twin(x), model(x), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_needs_no_hook(fno, tmp_path):
     conv = CKBSpectralConv.with_options(order=1)
     model = fno(spectral_mixer=None, conv_module=conv)

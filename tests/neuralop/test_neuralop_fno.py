@@ -241,6 +241,7 @@ def test_signature_adds_keyword_only_parameters():
     assert {p.kind for p in ours} == {inspect.Parameter.KEYWORD_ONLY}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "import neuralop.models, chonn_ops"])
 def test_nothing_else_to_import(first):
     code = f"{first}\nfrom neuralop.models import FNO; FNO((8,8),1,1,16,spectral_mixer='ckb')"

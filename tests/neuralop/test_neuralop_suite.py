@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 RUNNER = Path(__file__).with_name("host_suite.py")
 # UNO's tests allocate and free gigabytes, and wait for the pages twice as long as they compute.
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
@@ -38,6 +40,7 @@ def outcomes(*results):
     return Counter(outcome for result in results for outcome in result["outcomes"].values())
 
 
+@pytest.mark.slow
 def test_their_tests_pass_with_the_plugin_as_without(tmp_path):
     files = [*FNO_TESTS, *OTHER_TESTS]
     # Without: what there is to run. That all of it passes there is neuraloperator's business.
@@ -52,6 +55,7 @@ def test_their_tests_pass_with_the_plugin_as_without(tmp_path):
     assert len(ran) > 300
 
 
+@pytest.mark.slow
 def test_their_fno_tests_pass_with_a_mixer_in_every_model(tmp_path):
     runs = [
         Run(tmp_path / mode, "--mixer", json.dumps(keywords), *FNO_TESTS)

@@ -95,6 +95,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     return torch.cat(frames, dim=-2).double().numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     problem, folder, printed = trained
@@ -148,6 +149,7 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     assert f"evaluating {name}" in printed
 
 
+@pytest.mark.slow
 def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     """Sweeps do not collide, nothing of the user's is overwritten, seeds repeat a run."""
     theirs = tmp_path / "2D_Darcy_FNO.pt"
@@ -190,6 +192,7 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     assert not list(tmp_path.glob(".*.partial"))
 
 
+@pytest.mark.slow
 def test_stock_models_repeat_with_a_seed(tmp_path, pdebench):
     kept = []
     for seed in (7, 7, 8):
@@ -199,6 +202,7 @@ def test_stock_models_repeat_with_a_seed(tmp_path, pdebench):
     assert not all(torch.equal(kept[0][k], kept[2][k]) for k in kept[0])
 
 
+@pytest.mark.slow
 def test_what_diverges_ends_in_a_line(tmp_path, pdebench):
     """A sweep goes on with its other jobs, and fails at its end; nothing is saved."""
     sweep = ("--multirun", f"args.model_name={','.join(MODELS)}")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 DISCOVERY = """
@@ -28,7 +30,7 @@ print(list(ConfigStore.instance().load("hydra/config.yaml").node.callbacks))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory, quick_compiler):
     """Built from the tracked files only, so that nothing is written into the repository."""
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -45,7 +47,11 @@ def wheel(tmp_path_factory):
     offline = ["--no-build-isolation"] if find_spec("hatchling") else []
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *offline]
     done = subprocess.run(
-        [*pip, "--wheel-dir", str(target), str(tree)], capture_output=True, text=True, check=False
+        [*pip, "--wheel-dir", str(target), str(tree)],
+        env=os.environ | {"CC": quick_compiler},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode and not offline and "hatchling" in done.stderr:
         pytest.skip("the build backend is neither installed nor to be downloaded")

@@ -75,6 +75,7 @@ def test_same_seed_same_medium_on_another_grid():
     assert (fine[:, 1::3, 1::3] == coarse).mean() > 0.995
 
 
+@pytest.mark.slow
 def test_data_do_not_depend_on_the_number_of_workers(tmp_path):
     files = [tmp_path / f"{workers}.hdf5" for workers in (1, 3)]
     for workers, path in zip((1, 3), files, strict=True):

@@ -47,6 +47,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.slow
 def test_one_line_and_nothing_left_for_every_command(tmp_path):
     pytest.importorskip("resource")
     folder = tmp_path / "empty"

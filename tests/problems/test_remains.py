@@ -140,6 +140,7 @@ def _workers_end(group):
     pytest.fail("a worker goes on")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 def test_killed_command_leaves_no_worker_and_its_file_is_cleared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

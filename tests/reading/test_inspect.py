@@ -10,6 +10,7 @@ from chonn_ops import CKB, CHONNNetwork2d, CHONNUNet1d, CKBOptions, KirchhoffCel
 from chonn_ops import inspect as read
 
 
+@pytest.mark.slow
 def test_a_trained_network_model():
     model = CHONNNetwork2d.from_pretrained("darcy-small")
     torch.manual_seed(0)

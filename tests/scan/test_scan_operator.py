@@ -189,6 +189,7 @@ print(scan(2, 2048, 256, int(sys.argv[2])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
 def test_peak_memory_does_not_grow_with_the_states(backend):
     pytest.importorskip("resource")

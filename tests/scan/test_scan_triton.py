@@ -107,6 +107,7 @@ def test_lines(interpreted, sizes):
     interpreted(check_line, sizes)
 
 
+@pytest.mark.slow
 @needs_triton
 def test_a_line_cut_into_segments(interpreted):
     interpreted(check_line, (1, 130, 5, 3), torch.float64, wanted=16, reverse=True)
@@ -153,6 +154,7 @@ def test_narrow_fields(interpreted):
     interpreted(check_field, (2, (3, 4), 2, 2), "cross", "open", torch.bfloat16)
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize(
     ("grid", "directions", "termination", "wanted"),
@@ -215,6 +217,7 @@ def _gpu_benchmark(*arguments):
     )
 
 
+@pytest.mark.slow
 @needs_triton
 def test_gpu_benchmark_checks_without_a_gpu():
     done = _gpu_benchmark("--interpret")

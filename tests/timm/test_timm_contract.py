@@ -53,6 +53,7 @@ def run(folder, selection):
     return [case.get("name") for case in cases]
 
 
+@pytest.mark.slow
 def test_unmodified(timm_tests):
     names = run(timm_tests, "chonn")
     for model in MODELS:
@@ -60,6 +61,7 @@ def test_unmodified(timm_tests):
     assert len(names) == 8 * len(MODELS)
 
 
+@pytest.mark.slow
 def test_among_the_models_with_intermediate_features(timm_tests):
     path = timm_tests / "tests" / "test_models.py"
     text = path.read_text()

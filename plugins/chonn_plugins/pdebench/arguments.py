@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from chonn_plugins.pdebench import CONFIG_DIR
 from chonn_plugins.pdebench.contract import JobError
@@ -102,7 +103,8 @@ def _config_keys(folders: Iterable[Path]) -> tuple[set[str], set[str]]:
         for path in (*folder.glob("*.yaml"), *folder.glob("args/*.yaml")):
             try:
                 config = OmegaConf.load(path)
-            except (OSError, yaml.YAMLError):
+            # Not UTF-8, names that are no keys, too deep: what Hydra cannot read either.
+            except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException):
                 continue
             if not isinstance(config, DictConfig):
                 continue

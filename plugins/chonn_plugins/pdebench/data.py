@@ -96,11 +96,23 @@ def _opened(job: Job) -> Iterator[Any]:
             f"data file is not a readable HDF5 file, damaged or still being downloaded: {path} "
             f"({path.stat().st_size} bytes; {error})"
         ) from error
-    with file:
-        try:
-            yield file
-        except (OSError, RuntimeError) as error:
-            raise JobError(f"data file cannot be read, it is damaged: {path} ({error})") from error
+    with file, readable(path):
+        yield file
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What h5py and NumPy raise for damaged blocks, dead links, groups and texts in the place of
+    fields is one JobError."""
+    try:
+        yield
+    except JobError:
+        raise
+    except Exception as error:
+        raise JobError(
+            f"data file cannot be read, it is damaged or holds something else: {path} "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
 
 def _need(node: Any, keys: list[str], where: str) -> None:

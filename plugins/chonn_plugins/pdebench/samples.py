@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file
+from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file, readable
 from chonn_plugins.pdebench.job import Job
 
 BLOCK_BYTES = 2**26
@@ -99,7 +99,7 @@ def _check(path: Path, modified: int, size: int, use: Use) -> None:  # noqa: ARG
             file=sys.stderr,
             flush=True,
         )
-    with h5py.File(path, "r") as file:
+    with readable(path), h5py.File(path, "r") as file:
         bad = list(_groups(file, use) if use.grouped else _arrays(file, use))
     if bad:
         more = f", and {len(bad) - NAMED} more" if len(bad) > NAMED else ""

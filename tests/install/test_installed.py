@@ -1,0 +1,161 @@
+"""What `python -m build` makes, installed where nothing of this checkout is.
+
+The environments have what this one has but our package: its packages are on their path through a
+``.pth`` file, whose folder's own ``.pth`` files, an editable install's among them, are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("build")
+pytest.importorskip("hatchling")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="POSIX compilers and environments"),
+]
+
+ROOT = Path(__file__).parents[2]
+NONE = "/nowhere/cc"
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+COMPILED = pytest.mark.parametrize(
+    "compiled", [pytest.param(True, marks=needs_compiler), False], ids=["compiler", "none"]
+)
+
+
+def run(*command, **options):
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def tracked():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs the git checkout")
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def build(tracked, tmp_path_factory):
+    """``build(compiler)``: paths of the sdist and of the wheel that is built from it."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in tracked:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    made = {}
+
+    def made_with(compiler):
+        if compiler not in made:
+            target = tmp_path_factory.mktemp("dist")
+            command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, tree)
+            run(*command, env=os.environ | {"CC": compiler}, cwd=target)
+            (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+            made[compiler] = sdist, wheel
+        return made[compiler]
+
+    return made_with
+
+
+class Environment:
+    def __init__(self, folder):
+        venv.create(folder, symlinks=True)
+        self.python = folder / "bin" / "python"
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+
+    def install(self, *arguments, compiler=NONE):
+        # --ignore-installed: pip would take the package of the environment behind for its own.
+        pip = (sys.executable, "-m", "pip", "--python", self.python, "install", "--no-deps")
+        options = ("--quiet", "--ignore-installed", "--disable-pip-version-check")
+        return run(*pip, *options, *arguments, env=os.environ | {"CC": compiler})
+
+    def solves(self, backend, folder):
+        script = shutil.copy(Path(__file__).with_name("solve.py"), folder)
+        assert run(self.python, "-I", script, backend, cwd=folder).endswith(
+            f"solved with {backend}\n"
+        )
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return Environment(tmp_path / "environment")
+
+
+def packaged(tracked):
+    """Paths in the wheel of all files of the packages."""
+    plugins = (name.removeprefix("plugins/") for name in tracked if name.startswith("plugins/"))
+    return {*plugins, *(name for name in tracked if name.startswith("chonn_ops/"))}
+
+
+def test_files_of_sdist_and_wheel(build, tracked):
+    sdist, wheel = build(NONE)
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {n for n in tracked if not n.startswith((".ci/", ".github/"))} | {"PKG-INFO"} == names
+    metadata = "chonn_ops-"
+    names = {n for n in zipfile.ZipFile(wheel).namelist() if not n.startswith(metadata)}
+    assert names == packaged(tracked)
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+@COMPILED
+def test_wheel(build, environment, tmp_path, compiled, quick_compiler):
+    _, wheel = build(quick_compiler if compiled else NONE)
+    environment.install("--no-index", wheel)
+    environment.solves("cpu" if compiled else "torch", tmp_path)
+
+
+@needs_compiler
+def test_wheel_with_a_kernel_is_of_this_platform(build, tracked, quick_compiler):
+    _, wheel = build(quick_compiler)
+    assert "-py3-none-any" not in wheel.name
+    names = {n for n in zipfile.ZipFile(wheel).namelist() if not n.startswith("chonn_ops-")}
+    assert names - packaged(tracked) == {"chonn_ops/_kernel.so"}
+
+
+@COMPILED
+def test_sdist_without_build_isolation(build, environment, tmp_path, compiled, quick_compiler):
+    sdist, _ = build(NONE)
+    compiler = quick_compiler if compiled else NONE
+    environment.install("--no-index", "--no-build-isolation", sdist, compiler=compiler)
+    environment.solves("cpu" if compiled else "torch", tmp_path)
+
+
+def test_sdist_with_build_isolation(build, environment, tmp_path):
+    """The build's requirements are complete; they come from the package index."""
+    sdist, _ = build(NONE)
+    try:
+        environment.install(sdist)
+    except AssertionError as error:
+        if "Could not find a version that satisfies the requirement" in str(error):
+            pytest.skip("no package index")
+        raise
+    environment.solves("torch", tmp_path)
+
+
+def test_programs_and_hosts(build, environment, tmp_path):
+    """Console scripts, and what hosts find by entry points."""
+    _, wheel = build(NONE)
+    environment.install("--no-index", wheel)
+    bin = environment.python.parent
+    told = run(bin / "chonn", "info", cwd=tmp_path)
+    assert "C kernel: not built" in told
+    assert "after `import torch`: yes" in told
+    assert (bin / "chonn-pdebench").exists()
+    pytest.importorskip("timm")
+    hosts = "import torch, timm; print(timm.create_model('test_chonn').default_cfg['input_size'])"
+    assert run(environment.python, "-I", "-c", hosts, cwd=tmp_path).startswith("(3, ")

@@ -1,0 +1,259 @@
+"""What circuits are, whatever their size, ends, direction, precision and backend.
+
+Drawn by hypothesis: the same examples in every run, and the smallest that fails.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("hypothesis")
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chonn_ops import kirchhoff_network, kirchhoff_scan
+from chonn_ops.network import available_backends as network_backends
+from chonn_ops.scan import available_backends as scan_backends
+from chonn_ops.scan import scan_field
+
+# Triton is held to the same truth by tests of its own.
+SCANS = tuple(name for name in scan_backends() if name not in ("triton", "reference"))
+NETWORKS = tuple(name for name in network_backends() if name not in ("triton", "reference"))
+draws = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+sizes = st.integers(1, 40)
+seeds = st.integers(0, 2**31)
+
+
+@st.composite
+def lines(draw, dtype=torch.float64):
+    """u, delta, decay, b, c of a line; steps and rates over seven orders of magnitude."""
+    B, L, D, N = draw(st.integers(1, 3)), draw(st.integers(1, 70)), draw(sizes), draw(sizes)
+    generator = torch.Generator().manual_seed(draw(seeds))
+    spread = draw(st.floats(0, 7))
+
+    def positive(*shape):
+        exponents = torch.rand(*shape, generator=generator, dtype=torch.float64) - 0.5
+        return (10 ** (spread * exponents)).to(dtype)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    return normal(B, L, D), positive(B, L, D), positive(D, N), normal(B, L, N), normal(B, L, N)
+
+
+def close(one, other, scale, tolerance):
+    error = (one.double() - other.double()).abs().max().item()
+    assert error <= tolerance * (scale.double().abs().max().item() + 1e-300)
+
+
+@draws
+@given(line=lines(), backend=st.sampled_from(SCANS), ring=st.booleans(), reverse=st.booleans())
+def test_scan_is_the_reference(line, backend, ring, reverse):
+    options = {"termination": "ring" if ring else "matched", "reverse": reverse}
+    truth, state = kirchhoff_scan(*line, **options, return_state=True, backend="reference")
+    y, end = kirchhoff_scan(*line, **options, return_state=True, backend=backend)
+    # Sums of N terms of either sign: their size is that of the terms.
+    terms = state.abs().amax() * line[4].abs().amax() * line[2].shape[1]
+    close(y, truth, terms + truth.abs().amax(), 1e-10)
+    close(end, state, state, 1e-10)
+
+
+@draws
+@given(
+    line=lines(), factor=st.floats(-1e3, 1e3), backend=st.sampled_from(SCANS), ring=st.booleans()
+)
+def test_scan_is_linear_in_its_input(line, factor, backend, ring):
+    u, *rest = line
+    options = {"termination": "ring" if ring else "matched", "backend": backend}
+    other = u.roll(1, 0) * u.cos()
+    y, z = kirchhoff_scan(u, *rest, **options), kirchhoff_scan(other, *rest, **options)
+    both = kirchhoff_scan(factor * u + other, *rest, **options)
+    scale = (abs(factor) * y.abs() + z.abs()).amax() * rest[1].shape[1]
+    close(both, factor * y + z, scale + 1e-12, 1e-8)
+
+
+@draws
+@given(line=lines(), at=st.integers(0, 70), backend=st.sampled_from(SCANS))
+def test_scan_goes_on_from_its_state(line, at, backend):
+    """And is causal: what comes later has no part in what came before."""
+    u, delta, decay, b, c = line
+    at = min(at, u.shape[1] - 1)
+    whole, end = kirchhoff_scan(*line, return_state=True, backend=backend)
+    if not at:
+        return
+    first, state = kirchhoff_scan(
+        u[:, :at], delta[:, :at], decay, b[:, :at], c[:, :at], return_state=True, backend=backend
+    )
+    rest = (u[:, at:], delta[:, at:], decay, b[:, at:], c[:, at:])
+    second, last = kirchhoff_scan(*rest, initial_state=state, return_state=True, backend=backend)
+    close(torch.cat([first, second], 1), whole, whole, 1e-9)
+    close(last, end, end, 1e-9)
+
+
+@draws
+@given(line=lines(), backend=st.sampled_from(SCANS))
+def test_scan_backwards_is_the_line_turned_round(line, backend):
+    u, delta, decay, b, c = line
+    turned = (u.flip(1), delta.flip(1), decay, b.flip(1), c.flip(1))
+    y = kirchhoff_scan(*line, reverse=True, backend=backend)
+    close(y, kirchhoff_scan(*turned, backend=backend).flip(1), y, 1e-9)
+
+
+@draws
+@given(line=lines(), backend=st.sampled_from(SCANS))
+def test_capacitors_hold_no_more_than_was_fed_in(line, backend):
+    """Every step is a mean of the state and of what feeds it: |v| <= max |b u| / decay."""
+    u, delta, decay, b, c = line
+    _, state = kirchhoff_scan(u, delta, decay, b, c, return_state=True, backend=backend)
+    fed = (b[:, :, None] * u[..., None]).abs().amax(1) / decay
+    assert bool((state.abs() <= fed * (1 + 1e-9)).all())
+
+
+@draws
+@given(
+    grid=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    directions=st.sampled_from(("raster", "bidirectional", "cross", "axial")),
+    termination=st.sampled_from(("matched", "ring", "open", "short")),
+    seed=seeds,
+    dtype=st.sampled_from((torch.float32, torch.float64, torch.bfloat16)),
+    backend=st.sampled_from(SCANS),
+)
+def test_field_is_the_reference(grid, directions, termination, seed, dtype, backend):
+    generator = torch.Generator().manual_seed(seed)
+    u, delta = torch.randn(2, 2, *grid, 3, generator=generator, dtype=torch.float64)
+    b, c = torch.randn(2, 2, *grid, 4, generator=generator, dtype=torch.float64)
+    decay = torch.rand(3, 4, generator=generator, dtype=torch.float64) + 0.05
+    line = [x.to(dtype) for x in (u, delta.abs() + 0.01, decay, b, c)]
+    options = {"directions": directions, "termination": termination}
+    if directions == "raster" and termination in ("open", "short"):
+        with pytest.raises(ValueError, match="raster"):
+            scan_field(*line, **options, backend=backend)
+        return
+    truth = scan_field(*line, **options, backend="reference")
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 2e-2}[dtype]
+    close(scan_field(*line, **options, backend=backend), truth, truth.abs() + 1, tolerance)
+
+
+@st.composite
+def networks(draw):
+    """Source, conductances, leak and ends of networks whose conductances differ up to 10^4."""
+    grid = draw(
+        st.lists(st.integers(1, 12), min_size=1, max_size=3).filter(
+            lambda g: len(g) < 3 or max(g) < 7
+        )
+    )
+    generator = torch.Generator().manual_seed(draw(seeds))
+    contrast = 10 ** draw(st.floats(0, 4))
+    shape = (draw(st.integers(1, 2)), *grid, draw(st.integers(1, 5)))
+
+    def uniform():
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    conductance = tuple(contrast ** (uniform() - 0.5) for _ in grid)
+    ends = [draw(st.sampled_from(("open", "short", "ring", "matched"))) for _ in grid]
+    return uniform() - 0.5, conductance, 0.05 + uniform(), ends
+
+
+def solve(source, conductance, leak, ends, backend):
+    return kirchhoff_network(source, conductance, leak, ends=ends, tol=1e-12, backend=backend)
+
+
+@draws
+@given(network=networks(), backend=st.sampled_from(NETWORKS))
+def test_backends_solve_the_same_network(network, backend):
+    truth = solve(*network, "reference" if "reference" in network_backends() else "torch")
+    close(solve(*network, backend), truth, truth, 1e-8)
+
+
+@draws
+@given(network=networks(), backend=st.sampled_from(NETWORKS))
+def test_reciprocity(network, backend):
+    """What a current here does there, it does there here: the matrix is symmetric."""
+    source, conductance, leak, ends = network
+    other = source.flip(1) * source.cos()
+    v, w = (solve(s, conductance, leak, ends, backend) for s in (source, other))
+    one, two = (other * v).sum(), (source * w).sum()
+    assert abs(one - two) <= 1e-8 * (other.norm() * v.norm() + 1e-300)
+
+
+@draws
+@given(network=networks(), backend=st.sampled_from(NETWORKS))
+def test_maximum_principle_and_dissipation(network, backend):
+    source, conductance, leak, ends = network
+    v = solve(source, conductance, leak, ends, backend)
+    bound = source.abs().amax(tuple(range(1, source.ndim - 1))) / leak.amin(
+        tuple(range(1, source.ndim - 1))
+    )
+    highest = v.abs().amax(tuple(range(1, v.ndim - 1)))
+    assert bool((highest <= bound * (1 + 1e-8)).all())
+    assert bool(((source * v).sum(tuple(range(1, v.ndim - 1))) >= -1e-12).all())
+    fed = solve(source.abs(), conductance, leak, ends, backend)
+    assert bool((fed >= -1e-9 * fed.abs().amax()).all())
+
+
+@draws
+@given(network=networks(), backend=st.sampled_from(NETWORKS), more=st.floats(0.01, 100))
+def test_more_leak_is_less_potential(network, backend, more):
+    source, conductance, leak, ends = network
+    ends = ["open" if end == "matched" else end for end in ends]  # whose lines leak more, too
+    v = solve(source.abs(), conductance, leak, ends, backend)
+    w = solve(source.abs(), conductance, leak + more, ends, backend)
+    assert bool((w <= v * (1 + 1e-7) + 1e-10 * v.amax()).all())
+
+
+@draws
+@given(network=networks(), factor=st.floats(1e-6, 1e6), backend=st.sampled_from(NETWORKS))
+def test_ohm(network, factor, backend):
+    """All conductances times a factor, potentials divided by it."""
+    source, conductance, leak, ends = network
+    v = solve(source, conductance, leak, ends, backend)
+    w = solve(source, [factor * g for g in conductance], factor * leak, ends, backend)
+    close(factor * w, v, v, 1e-7)
+
+
+SPOILED = st.sampled_from(("shape", "dtype", "negative", "zero", "rank", "ends", "backend", "text"))
+
+
+@draws
+@given(line=lines(), spoiled=SPOILED, place=st.integers(0, 4), seed=seeds)
+def test_wrong_arguments_of_a_scan_are_named(line, spoiled, place, seed):
+    arguments, options = list(line), {}
+    value = arguments[place]
+    if spoiled == "shape":
+        arguments[place] = torch.cat([value, value[..., :1]], -1)
+    elif spoiled == "dtype":
+        arguments[place] = value.to(torch.int64)
+    elif spoiled in ("negative", "zero"):
+        arguments[2] = arguments[2] * (-1 if spoiled == "negative" else 0)
+    elif spoiled == "rank":
+        arguments[place] = value[0]
+    elif spoiled == "text":
+        arguments[place] = "x"
+    else:
+        options = {"termination" if spoiled == "ends" else "backend": f"x{seed}"}
+    with pytest.raises((ValueError, TypeError), match=r"expected .* got"):
+        kirchhoff_scan(*arguments, **options)
+
+
+@draws
+@given(network=networks(), spoiled=SPOILED, seed=seeds)
+def test_wrong_arguments_of_a_network_are_named(network, spoiled, seed):
+    source, conductance, leak, ends = network
+    options = {"ends": ends}
+    if spoiled == "shape":
+        leak = torch.cat([leak, leak[..., :1]], -1)
+    elif spoiled == "dtype":
+        source = source.to(torch.int64)
+    elif spoiled == "negative":
+        leak = -leak
+    elif spoiled == "zero":
+        leak, options = 0 * leak, {"ends": "open"}
+    elif spoiled == "rank":
+        source = source[0]
+    elif spoiled == "text":
+        leak = "x"
+    else:
+        options |= {"ends" if spoiled == "ends" else "backend": f"x{seed}"}
+    with pytest.raises((ValueError, TypeError), match=r"expected .* got"):
+        kirchhoff_network(source, conductance, leak, **options)
