@@ -23,8 +23,11 @@ from chonn_ops.network._network import NetworkInfo
 
 DIRECTED_ENDS = ("open", "short", "ring")
 _BACKENDS = ("reference", "torch")
-# Iterations that end by what they find are no graph.
-_solve: Any = torch._disable_dynamo(DirectedSolve.apply)
+
+
+@torch._disable_dynamo  # iterations that end by what they find are no graph
+def _solve(*arguments: Any) -> Any:
+    return DirectedSolve.apply(*arguments)
 
 
 def _leak_with_shorts(

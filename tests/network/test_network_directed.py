@@ -196,6 +196,15 @@ def test_strides_batches_and_narrow_types():
     assert none.shape == (0, 9, 8, 3)
 
 
+def test_compiled_code_may_hold_a_solve():
+    source, f, b, leak = _directed((5, 4))
+
+    def twice(source):
+        return 2 * directed_network(source + 1, f, b, leak)
+
+    torch.testing.assert_close(torch.compile(twice, backend="eager")(source), twice(source))
+
+
 def test_vmap_is_a_loop():
     source, f, b, leak = _directed((5, 4))
     many = torch.stack((source, -2 * source, source.flip(1)))
