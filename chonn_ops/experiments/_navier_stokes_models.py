@@ -126,7 +126,7 @@ def _probe(
     return _variant(name, label, block, cost, tags, HISTORIES[0], **changes)
 
 
-# Steps with their gradient, without which its rollouts diverge; docs/rollouts.md.
+# Steps with their gradient: without them its rollouts diverge within the horizon; docs/rollouts.md.
 _UNROLLED = {"unroll": 3, "schedule": "cosine", "learning_rate": 5e-3}
 
 
