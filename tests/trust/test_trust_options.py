@@ -41,7 +41,7 @@ GOOD = {
     "dt_max": st.sampled_from((0.1, 1.0)),
     "cell": st.sampled_from(CELLS),
     "networks": st.integers(1, 3),
-    "nodes": st.sampled_from(NODES),
+    "nodes": st.sampled_from(tuple(NODES)),
     "selective": st.booleans(),
 }
 ANYTHING = st.one_of(
