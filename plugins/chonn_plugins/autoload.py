@@ -139,8 +139,11 @@ def _is_loading(name: str) -> bool:
 
 def _integrate(host: str) -> None:
     _tried.add(host)
+    name, _, function = HOSTS[host].partition(":")
+    if _is_loading(name):  # our side was imported first, and imports the host
+        _finder.waiting.add(host)
+        return
     try:
-        name, _, function = HOSTS[host].partition(":")
         module = import_module(name)
         getattr(module, function)()
     except Exception as error:

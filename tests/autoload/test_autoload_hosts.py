@@ -126,3 +126,15 @@ def test_workers_know_us(tmp_path, host, code, name, stock_error, method):  # no
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == [name]
+
+
+def test_our_side_may_be_imported_before_its_host(fakes):
+    code = """
+        import torch, fakes
+        import ours
+        import host.other
+        print(len(ours.calls))
+    """
+    run = succeeds(fakes, code)
+    assert run.stdout == "1\n"
+    assert run.stderr == ""
