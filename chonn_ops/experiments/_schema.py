@@ -13,8 +13,8 @@ def _text(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    # An integer beyond the floats cannot be averaged.
-    return (isinstance(value, (int, float)) and abs(value) < 1e308) or value != value
+    # NaN and infinity are what diverged; an integer beyond the floats cannot be averaged.
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e308)
 
 
 def _count(value: Any) -> bool:
