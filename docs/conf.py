@@ -1,5 +1,6 @@
 """Sphinx settings: ``make docs``. The pages need no network, fonts or scripts of others."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -23,10 +24,11 @@ exclude_patterns = ["results"]
 default_role = "py:obj"
 myst_heading_anchors = 3
 # The README is the front page; links of it to files that are no pages stay links to files.
-suppress_warnings = ["myst.xref_missing"]
+suppress_warnings = ["myst.xref_missing", "ref.citation"]
 
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # fields of a NamedTuple have entries of their own
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "show-inheritance": True}
@@ -41,6 +43,16 @@ def _mathml(display: str):
     return visit
 
 
+def _own_references(app, what, name, obj, options, lines) -> None:  # noqa: ARG001 - Sphinx's
+    """Numbered references get the name of their module: several share a page."""
+    own = name.rpartition(".")[2]
+    lines[:] = [
+        re.sub(r"\[(\d+)\](?=_)|(?<=^\.\. )\[(\d+)\]", lambda m: f"[{own}{m[1] or m[2]}]", line)
+        for line in lines
+    ]
+
+
 def setup(app) -> None:
     """Formulas as MathML, which browsers draw by themselves."""
+    app.connect("autodoc-process-docstring", _own_references)
     app.add_html_math_renderer("mathml", (_mathml("inline"), None), (_mathml("block"), None))

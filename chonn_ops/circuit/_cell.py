@@ -222,7 +222,7 @@ class DiscreteCell:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the potential decays without input: |retention| < 1."""
+        """Whether the potential decays without input: ``|retention| < 1``."""
         return abs(self.retention) < 1
 
     @property

@@ -65,7 +65,7 @@ def _shallow_water(folder):
 def _helmholtz(folder):
     from chonn_ops.problems import helmholtz
 
-    helmholtz.generate(folder / "out.hdf5", 4, 16, workers=1, **SMALL)
+    helmholtz.generate(folder / "out.hdf5", 4, 32, workers=1, **SMALL)
 
 
 def _darcy3d(folder):
