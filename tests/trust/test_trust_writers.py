@@ -33,7 +33,7 @@ def test_killed_anywhere(count, tmp_path):
     assert len(counts) == 12
     assert {kills for kills, _ in counts.values()} == {count}
     # Most kills come before the end; where few do, a writer is not being tested.
-    assert sum(early for _, early in counts.values()) > count * len(counts) / 3
+    assert sum(early for _, early in counts.values()) > count * len(counts) / 6
 
 
 def chonn(folder, *arguments, limit=None):
