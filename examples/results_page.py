@@ -167,7 +167,8 @@ def budget(study: Study, found: Sequence[Group]) -> str:
     if SECONDS in study.scale:
         return (
             f"Equal wall-clock: {size}; size, learning rate, batch and epochs of each model are "
-            "those with the lowest validation error in a search of equal cost."
+            "those with the lowest validation error in a search of equal cost. The epochs fit the "
+            "same seconds of an idle core; the seconds in the table are those of the runs."
         )
     epochs = {run.config.get("epochs") for group in found for run in group.runs}
     same = f"Equal data and epochs, {size}, {epochs.pop()} epochs"
@@ -244,7 +245,7 @@ PROOFS = {
         "the network has reached what the fitted scheme gives",
     ),
     "solve-cnn": (
-        "the textbook's solve, corrected by convolutions with the network's parameters",
+        "the textbook's solve, corrected by convolutions",
         "one solve and a small network behind it are not what the networks do",
         "a solve that was told the equation and a few convolutions do better than learned networks",
         "a solve that was told the equation and a few convolutions do as well",
