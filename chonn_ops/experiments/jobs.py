@@ -146,7 +146,7 @@ class Run:
             found = results.Run.parse(record)
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{self.result}: damaged, or no result of chonn run ({error}); {advice}"
             ) from error
