@@ -21,9 +21,8 @@ from benchmark_tables import MISSING, load, markdown
 
 from chonn_ops.experiments import EXPERIMENTS, FURTHER, PAPERS, get, scoreboard
 from chonn_ops.experiments.claims import VERDICTS
-from chonn_ops.experiments.results import Run, Study, read_studies
-from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.comparison import number
+from chonn_ops.experiments.results import Run, Study, collect, read_studies
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 # Scales, also with the sizes of a search, such as small+sizes=seconds.

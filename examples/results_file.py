@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from chonn_ops.experiments import _environment, _sources
+from chonn_ops.experiments import fingerprint, provenance
 from chonn_ops.problems.origin import identify
 
 Data = dict[str, dict[str, Any]]
@@ -29,8 +29,8 @@ def commit() -> str | None:
 
 def code() -> dict[str, Any]:
     """Which code a run is of: digest of the package's files, commit, and whether any is changed."""
-    found, dirty = _environment.commit()
-    return {"code": _sources.package(), "commit": found, "dirty": dirty}
+    found, dirty = provenance.commit()
+    return {"code": fingerprint.package(), "commit": found, "dirty": dirty}
 
 
 def data_files(*paths: Path) -> Data:

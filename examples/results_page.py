@@ -8,11 +8,10 @@ from pathlib import Path
 
 from benchmark_tables import RESULTS, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, choice, provenance
-from chonn_ops.experiments.comparison import LEVEL, gap, sign
+from chonn_ops.experiments import EXPERIMENTS, provenance, roles
+from chonn_ops.experiments.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.scoreboard import scaled_down
-from chonn_ops.experiments.statistic import Statistic, number
 from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_title
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -88,7 +87,7 @@ def rows(study: Study) -> list[Group]:
         if group.tags.get("role") not in ASIDE and not group.tags.get("matched_parameters")
     ]
     if not hardest:
-        found += [group for group in [choice.papers(study)] if group and group not in found]
+        found += [group for group in [roles.papers(study)] if group and group not in found]
     found = sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
     kept = [group for group in found if group.family in OURS]
     others = [group for group in found if group not in kept]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from benchmark_tables import MISSING, markdown
 
-from chonn_ops.experiments.results import Study, read_studies
-from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.comparison import number
+from chonn_ops.experiments.results import Study, collect, read_studies
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 RESULTS, LINES = FOLDER / "rollouts", FOLDER / "lines" / "line_rollouts.json"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from chonn_ops.experiments import provenance
+from chonn_ops.experiments.comparison import Statistic, number
 from chonn_ops.experiments.results import Group, Run, Study
-from chonn_ops.experiments.statistic import Statistic, number
 
 METRICS = {
     "relative_l1": "relative L1",
@@ -203,7 +203,7 @@ def settings(study: Study) -> dict[str, str]:
 
 
 def _commit(run: Run) -> str:
-    return provenance.state({"commit": run.commit, "dirty": run.dirty})
+    return run.provenance.state
 
 
 def _data(name: str, file: Mapping[str, Any]) -> str:

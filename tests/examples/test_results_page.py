@@ -186,7 +186,7 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
     assert read_record(path, *arguments, data) == record
     with pytest.raises(SystemExit, match=r"holds runs of the data \{'a.hdf5': '0'\}, asked"):
         read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
-    monkeypatch.setattr(results_file._sources, "package", lambda: "other")
+    monkeypatch.setattr(results_file.fingerprint, "package", lambda: "other")
     with pytest.raises(SystemExit, match="holds runs of the code"):
         read_record(path, *arguments, data)
 

@@ -13,9 +13,8 @@ from chonn_ops.experiments.claims._claim import (
     mostly,
     untested,
 )
-from chonn_ops.experiments.comparison import Estimate
+from chonn_ops.experiments.comparison import Estimate, Statistic
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.statistic import Statistic
 
 ROLLOUT = "rollout_relative_l2"
 HISTORIES = (10, 5, 3)

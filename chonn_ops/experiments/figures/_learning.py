@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import compared, representatives
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.figures._order1d import ENDS
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import compared, representatives
 
 KINDS = {"chonn": ("order", "order n"), "depth": ("depth", "n first-order blocks")}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import compared
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import compared
 
 CURVE = "rollout_relative_l2"
 CURVES = {

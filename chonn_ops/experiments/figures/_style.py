@@ -14,9 +14,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from chonn_ops.experiments._ours import MARK, own_file
+from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments.ownership import MARK, own_file
 from chonn_ops.experiments.results import Group
-from chonn_ops.experiments.statistic import Statistic
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it
