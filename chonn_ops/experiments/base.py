@@ -217,6 +217,13 @@ class Experiment(ABC, Generic[ConfigT]):
         """Arguments of the model for one sample, to count its operations and test that it runs."""
 
 
+def processes() -> tuple[int, int]:
+    """Rank of this process, and how many train together."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
 def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
     """Random numbers for the samples of a training batch, however many processes share it.
 
@@ -227,8 +234,7 @@ def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
     n : int
         Samples of this process.
     """
-    distributed = dist.is_available() and dist.is_initialized()
-    rank, world = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+    rank, world = processes()
     # As the sampler deals them out; every process draws for all, from the same seed.
     return draw(n * world)[rank::world]
 
