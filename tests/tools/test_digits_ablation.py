@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("timm")
 pytest.importorskip("sklearn")
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "digits_ablation.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "digits_ablation.py"
 VARIANTS = ["baseline", "parallel", "serial", "serial+constraints"]
 
 

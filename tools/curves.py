@@ -11,7 +11,7 @@ resolution  trained and tested there, Fourier modes at most half of the points
 
 With ``--sizes seconds`` the models are those that ``search.py`` chose at equal wall-clock.
 
-    python examples/curves.py darcy --over samples --seeds 0 1 2    # results in runs/curves
+    python tools/curves.py darcy --over samples --seeds 0 1 2    # results in runs/curves
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the flow itself does to errors: growth of small perturbations, by their wavenumber.
 
-python examples/navier_stokes_growth.py   # minutes; benchmarks/results/navier_stokes_growth.json
+python tools/navier_stokes_growth.py   # minutes; benchmarks/results/navier_stokes_growth.json
 
 Why a lower one-step error need not give a lower rollout error: the solver of the Navier-Stokes
 problem goes on from t = 10 with the true vorticity and with one that has an error of random phases

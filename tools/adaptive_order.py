@@ -114,7 +114,7 @@ def main() -> None:
     found = [row for experiment in (ORDER1D, DARCY, POISSON) for row in rows(experiment, args)]
     if not found:
         raise SystemExit(f"{args.runs}: expected runs of this study, found none")
-    record = {"generator": "examples/adaptive_order.py", "commit": commit(), "rows": found}
+    record = {"generator": "tools/adaptive_order.py", "commit": commit(), "rows": found}
     write_whole(args.output, json.dumps(record, indent=1) + "\n")
     print(table(found))
 

@@ -1,7 +1,7 @@
 """Weights and card of a trained network, from a finished study, into the package.
 
     chonn run darcy --scale small --variants network --seeds 3
-    python examples/pretrained.py runs/darcy/small darcy-small
+    python tools/pretrained.py runs/darcy/small darcy-small
 
 Of the seeds, the one with the lowest validation error. The units in which it was trained go into
 its first and last map, so that the model takes and gives fields in the data's own.

@@ -1,6 +1,6 @@
 """docs/claims.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
 
-python examples/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
+python tools/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
 
 Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
 whose folders are named behind: ``runs paper+epochs=200,sizes=small``. The routing ablation on

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "neuralop_darcy.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "neuralop_darcy.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Advection and Burgers on a line: rollouts of FNO and ours, trained for the same time.
 
-python examples/line_rollouts.py      # docs/results/lines/line_rollouts.json
+python tools/line_rollouts.py      # docs/results/lines/line_rollouts.json
 
 PDEBench's problems, exact, on 128 cells with frames 0.05 apart: 10 frames are given, 31 are rolled
 out. Every model trains on single steps for the same seconds of one core; the learning rate falls to

@@ -10,8 +10,8 @@ The learning rate is the one of 1e-3, 3e-3 and 6e-3 with the best validation acc
 four variants, at a seed outside the five. Test images are scored once a run, by the last epoch's
 model. Finished runs are kept in the results file, so a stopped ablation goes on where it was.
 
-    python examples/digits_ablation.py --output runs/digits.json --figure runs/digits.png
-    python examples/digits_ablation.py --models network --output runs/digits_network.json
+    python tools/digits_ablation.py --output runs/digits.json --figure runs/digits.png
+    python tools/digits_ablation.py --models network --output runs/digits_network.json
 """
 
 from __future__ import annotations

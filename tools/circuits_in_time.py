@@ -2,7 +2,7 @@
 
 The numbers of docs/networks.md, "Circuits in time", on one thread. Takes about a minute.
 
-    python examples/circuits_in_time.py
+    python tools/circuits_in_time.py
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("lightning")
 pytest.importorskip("h5py")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "tools"
 
 
 def study(folder, *options):

@@ -1,6 +1,6 @@
 """Tables of docs/rollouts.md: what was tried, what was expected before, and what came out.
 
-python examples/rollout_tables.py runs/navier_stokes_rollouts/FOLDER   # keep the results of a study
+python tools/rollout_tables.py runs/navier_stokes_rollouts/FOLDER   # keep the results of a study
 """
 
 from __future__ import annotations

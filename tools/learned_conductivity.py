@@ -6,7 +6,7 @@
     chonn run poisson --scale small --variants network --seeds 1 --output runs --data data
     chonn inspect runs/poisson/small/network-seed0/last.ckpt --start 1152 --samples 256 \\
         --data data/poisson/PoissonData_64x64_IN.h5 --output inspected/poisson
-    python examples/learned_conductivity.py inspected/darcy inspected/poisson
+    python tools/learned_conductivity.py inspected/darcy inspected/poisson
 
 Samples 1152 to 1407 of the Poisson file are its test split.
 """
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", help="of chonn inspect")
     parser.add_argument("--output", type=Path, default=DOCS, help="with results/ and figures/")
     args = parser.parse_args()
-    record: dict[str, Any] = {"generator": "examples/learned_conductivity.py", "commit": commit()}
+    record: dict[str, Any] = {"generator": "tools/learned_conductivity.py", "commit": commit()}
     for folder in args.folders:
         numbers = json.loads((folder / "inspection.json").read_text())
         found = {key: numbers[key] for key in KEPT}

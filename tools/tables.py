@@ -1,7 +1,7 @@
 """Rewrite the tables of README.md and docs/ from the results files: nobody types a number.
 
-python examples/readme_tables.py           # rewrite
-python examples/readme_tables.py --check   # exit 1 if a table is out of date
+python tools/tables.py           # rewrite
+python tools/tables.py --check   # exit 1 if a table is out of date
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "experiments")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "experiments")]
 
 import result_files
 import results_page
-from readme_tables import rewritten, without_origin
 from results_file import has_origin, read_record
+from tables import rewritten, without_origin
 
 from chonn_ops.experiments.results import Run, Study
 
@@ -159,7 +159,7 @@ ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
 )
 def test_what_has_an_origin(record, expected, monkeypatch):
     assert has_origin(record) == expected
-    monkeypatch.setattr("readme_tables.LOADED", {"a": record})
+    monkeypatch.setattr("tables.LOADED", {"a": record})
     assert ("`a.json`" in without_origin()) != expected
 
 
@@ -186,7 +186,7 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
     assert read_record(path, *arguments, data) == record
     with pytest.raises(SystemExit, match=r"holds runs of the data \{'a.hdf5': '0'\}, asked"):
         read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
-    monkeypatch.setattr(results_file._sources, "package", lambda: "other")
+    monkeypatch.setattr("chonn_ops.experiments.provenance.package", lambda: "other")
     with pytest.raises(SystemExit, match="holds runs of the code"):
         read_record(path, *arguments, data)
 

@@ -6,8 +6,8 @@ models get the same data, epochs, optimiser and seeds; networks have a learning 
 with a CKB mixer. Finished runs are kept in the results file, so a stopped comparison goes on where
 it was.
 
-    python examples/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
-    python examples/neuralop_darcy.py --data folder --models fno lift-network network
+    python tools/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
+    python tools/neuralop_darcy.py --data folder --models fno lift-network network
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The control that asks what a trained network adds to a solver: the two-phase med
 at 16 or 32 points. Fitted to the training file: its contrast, the share of the arithmetic mean in
 the conductivity of a face (the rest is the harmonic one) and the scale of the pressure.
 
-    python examples/direct_solve.py --data folder --output runs/darcy_direct.json
+    python tools/direct_solve.py --data folder --output runs/darcy_direct.json
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lightning")
 pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "tools"
 sys.path.insert(0, str(EXAMPLES))
 
 import curves

@@ -14,23 +14,17 @@ from typing import Any
 
 from torch import Tensor
 
-from chonn_ops.experiments import _environment, _sources
+from chonn_ops.experiments.provenance import code
 from chonn_ops.problems.origin import identify
 
 Data = dict[str, dict[str, Any]]
 
 
 def commit() -> str | None:
-    """Commit of the checkout that holds the examples, if it is one."""
+    """Commit of the checkout that holds the tools, if it is one."""
     folder = Path(__file__).parent
     git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
     return git.stdout.strip() or None
-
-
-def code() -> dict[str, Any]:
-    """Which code a run is of: digest of the package's files, commit, and whether any is changed."""
-    found, dirty = _environment.commit()
-    return {"code": _sources.package(), "commit": found, "dirty": dirty}
 
 
 def data_files(*paths: Path) -> Data:

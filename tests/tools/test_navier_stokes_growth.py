@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("h5py")
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "navier_stokes_growth.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "navier_stokes_growth.py"
 
 
 def grow(output, samples):

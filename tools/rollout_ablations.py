@@ -1,6 +1,6 @@
 """What a model needs so that its rollouts keep the gain of one step: experiments of `chonn run`.
 
-cd examples && chonn run rollout_ablations:NAVIER_STOKES --set seed=300 --variants fno,ours
+cd tools && chonn run rollout_ablations:NAVIER_STOKES --set seed=300 --variants fno,ours
 
 The data, sizes and schedule of the experiment ``navier_stokes``, 10 frames to 1. Beside its scores
 every model is rolled out over 200 steps from the first and the last place of every test trajectory:

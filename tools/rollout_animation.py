@@ -1,7 +1,7 @@
 """A rollout to look at: the truth, FNO and ours side by side as a GIF, from a study's checkpoints.
 
 chonn run navier_stokes --variants fno-increment-10,rollout-10
-python examples/rollout_animation.py rollout.gif    # below 2 MB
+python tools/rollout_animation.py rollout.gif    # below 2 MB
 """
 
 from __future__ import annotations

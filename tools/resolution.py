@@ -6,8 +6,8 @@ samples on every finer grid up to 256; then trained and asked on an l-shape and 
 holes, at 64. Each training is a run of `chonn run`, in a folder named after its settings, so that a
 stopped study goes on where it was. Everything at the first seed comes first.
 
-    python examples/resolution.py    # all of it in runs/resolution
-    python examples/resolution.py --models network --trained 64 --domains --set epochs=10
+    python tools/resolution.py    # all of it in runs/resolution
+    python tools/resolution.py --models network --trained 64 --domains --set epochs=10
 """
 
 from __future__ import annotations

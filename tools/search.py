@@ -1,12 +1,12 @@
 """Search the sizes and learning rates of all families of a steady problem, at equal cost.
 
 Each family gets the same number of trials, and each trial the same seconds of training; what is
-searched, and how it is scored, is in `chonn_ops.experiments.search`. A stopped search goes on where
+searched, and how it is scored, is in `_search.py`. A stopped search goes on where
 it was. At its end the settings with the lowest validation error are in the file that
 ``chonn run darcy --set sizes=seconds`` reads, likewise for the other budgets.
 
-    python examples/search.py darcy                          # equal seconds
-    python examples/search.py darcy --budgets parameters multiply_adds seconds
+    python tools/search.py darcy                          # equal seconds
+    python tools/search.py darcy --budgets parameters multiply_adds seconds
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import dataclasses
 from pathlib import Path
 
 import torch
+from _search import Search, choose
+from _search_space import LIMITS, SPACE
 
 from chonn_ops.experiments import FURTHER
 from chonn_ops.experiments._families import BUDGETS, CHOSEN
-from chonn_ops.experiments._search_space import LIMITS, SPACE
 from chonn_ops.experiments.schedule import default_workers
-from chonn_ops.experiments.search import Search, choose
 
 STEADY = ("darcy", "poisson", *(name for name in FURTHER if not name.endswith("3d")))
 

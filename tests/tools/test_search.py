@@ -13,11 +13,13 @@ pytest.importorskip("lightning")
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 
-from chonn_ops.experiments import _families, get, schedule, search
-from chonn_ops.experiments._search_space import RATES, SPACE
-from chonn_ops.experiments.search import Search
+import _search as search
+from _search import Search
+from _search_space import RATES, SPACE
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "search.py"
+from chonn_ops.experiments import _families, get, schedule
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "search.py"
 FAMILIES = ("unet", "solve-cnn")
 
 
@@ -180,7 +182,7 @@ def test_too_little_time(tmp_path):
 
 
 def test_the_command(tmp_path):
-    command = [sys.executable, str(EXAMPLE), "darcy", "--scale", "smoke", "--families", "unet"]
+    command = [sys.executable, str(SCRIPT), "darcy", "--scale", "smoke", "--families", "unet"]
     command += ["--trials", "1", "--finalists", "1", "--seconds", "1", "--jobs", "1"]
     run = subprocess.run(
         [*command, "--chosen", "chosen.json"],

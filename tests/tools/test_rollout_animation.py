@@ -12,7 +12,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from chonn_ops import cli
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "rollout_animation.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "rollout_animation.py"
 VARIANTS = "fno-increment-10,rollout-10"
 
 

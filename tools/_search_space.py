@@ -1,4 +1,4 @@
-"""What `chonn_ops.experiments.search` draws from: sizes of every family, rates, batches."""
+"""What `_search.py` draws from: sizes of every family, rates, batches."""
 
 from __future__ import annotations
 
