@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results_file import commit, write_whole
+from pages.reading import adaptive_orders
+from results_file import commit, write_record
 from torch import nn
 
 from chonn_ops.experiments import _steady_models as steady
@@ -33,7 +34,6 @@ from chonn_ops.nn import CKB, prune
 
 MAX_ORDER = 4
 SPARSITIES = {"": 0.02, "-0.005": 0.005}
-ALLOWED = 1.05  # times the error of the best fixed order
 KEPT = ("scale", "versions", "hardware", "commit", "precision")
 
 
@@ -115,8 +115,8 @@ def main() -> None:
     if not found:
         raise SystemExit(f"{args.runs}: expected runs of this study, found none")
     record = {"generator": "tools/adaptive_order.py", "commit": commit(), "rows": found}
-    write_whole(args.output, json.dumps(record, indent=1) + "\n")
-    print(table(found))
+    write_record(args.output, record)
+    print(adaptive_orders(found))
 
 
 def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -196,36 +196,6 @@ def parts(variant: str) -> tuple[str, str, float]:
 
 def blocks(model: nn.Module) -> list[CKB]:
     return [module for module in model.modules() if isinstance(module, CKB)]
-
-
-def table(found: list[dict[str, Any]]) -> str:
-    """Mean error of every problem, its fixed orders beside it."""
-    head = [
-        "problem",
-        "sparsity",
-        "seeds",
-        "adaptive",
-        *(f"order {n}" for n in range(1, MAX_ORDER + 1)),
-    ]
-    head += ["/ best fixed", "within 5 %", "orders chosen", "pruned"]
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-    for row in found:
-        name = row["problem"]
-        if name == "order1d":
-            name = row["variant"][:2].upper()
-        ratio = row["over_best_fixed"]
-        cells = [
-            name,
-            f"{row['sparsity']:g}",
-            str(len(row["seeds"])),
-            *(f"{statistics.fmean(v):.4f}" for v in (row["errors"], *row["fixed"].values())),
-            f"{ratio:.2f}",
-            "yes" if ratio <= ALLOWED else "no",
-            ", ".join("+".join(map(str, orders)) for orders in row["orders"]),
-            f"{row['largest_difference_pruned']:.0e}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from digits_figure import draw
-from host_tables import digits as digits_table
+from pages.hosts import digits as digits_table
 from results_file import code, drawn_data, read_record, write_record
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split

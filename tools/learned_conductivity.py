@@ -18,7 +18,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from results_file import commit, write_whole
+from pages.reading import conductivity
+from results_file import commit, write_record
 
 from chonn_ops.inspection._pictures import learned_picture
 
@@ -40,22 +41,8 @@ def main() -> None:
         path = args.output / "figures" / f"learned_conductivity_{folder.name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture)
-        print(f"{folder.name}, {numbers['title']}\n\n{table(numbers)}\n")
-    write_whole(
-        args.output / "results" / "learned_conductivity.json", json.dumps(record, indent=1) + "\n"
-    )
-
-
-def table(numbers: dict[str, Any]) -> str:
-    """A row a network: correlation with its deviation over the samples, variation inside."""
-    lines = ["| layer | network | correlation | deviation | variation inside |"]
-    lines.append("| ---: | ---: | ---: | ---: | ---: |")
-    for layer, cell in enumerate(numbers["learned_conductivity"]):
-        for c, network in enumerate(cell["networks"]):
-            values = [network[k] for k in ("correlation", "deviation", "variation_inside")]
-            shown = " | ".join("-" if value is None else f"{value:.3f}" for value in values)
-            lines.append(f"| {layer} | {c} | {shown} |")
-    return "\n".join(lines)
+        print(f"{folder.name}, {numbers['title']}\n\n{conductivity(numbers)}")
+    write_record(args.output / "results" / "learned_conductivity.json", record)
 
 
 if __name__ == "__main__":

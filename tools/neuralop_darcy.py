@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from host_tables import darcy_grids, darcy_mixers
 from network_ablations import ABLATIONS, network
 from neuralop.data.datasets.darcy import DarcyDataset
 from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
+from pages.hosts import darcy_grids, darcy_mixers
 from results_file import code, data_files, read_record, write_record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pages.resolution import domains, grids
 from resolution_figures import draw_curves, draw_domains
-from resolution_tables import domains, grids
 from results_file import write_record
 
 from chonn_ops.experiments import get, schedule

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
-from resolution_tables import NAMES, groups
+from pages.resolution import NAMES, groups
 
 from chonn_ops.problems import darcy, poisson
 from chonn_ops.problems.domains import domain_mask

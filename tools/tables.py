@@ -7,37 +7,27 @@ python tools/tables.py --check   # exit 1 if a table is out of date
 from __future__ import annotations
 
 import re
-import statistics
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
-import adaptive_order
-import learned_conductivity
-from benchmark_tables import LOADED, PERFORMANCE, load, markdown
-from experiment_tables import EXPERIMENT_TABLES, claims_page, studies, verdicts
-from host_tables import NETWORK_MODELS, NEURALOPERATOR, VISION, by_model, spread
-from network_tables import NETWORKS
-from resolution_tables import EQUAL_TIME, RESOLUTION
-from results_file import has_origin, write_whole
-from results_page import draw, results_page
-from rollout_tables import ROLLOUTS
+from pages.blocks import ROOT, Build, rewritten
+from pages.experiments import EXPERIMENTS_PAGE, claims_page, studies
+from pages.hosts import HOSTS, NETWORK_MODELS, NEURALOPERATOR, VISION
+from pages.networks import NETWORKS
+from pages.performance import PERFORMANCE
+from pages.reading import READING
+from pages.resolution import EQUAL_TIME, RESOLUTION
+from pages.results import draw, results_page
+from pages.rollouts import ROLLOUTS
+from results_file import write_whole
 
-ROOT = Path(__file__).resolve().parent.parent
 CHECK = "--check"
-READING: dict[str, Callable[[], str]] = {
-    f"{name} conductivity": lambda name=name: (
-        learned_conductivity.table(load("learned_conductivity")[name]) + "\n"
-    )
-    for name in ("darcy", "poisson")
-} | {"adaptive order": lambda: adaptive_order.table(load("adaptive_order")["rows"]) + "\n"}
 
 
 def main() -> None:
-    pages: dict[str, dict[str, Callable[[], str]]] = {
+    pages: dict[str, dict[str, Build]] = {
         "README.md": {"darcy networks": NETWORK_MODELS["darcy networks"]},
-        "docs/experiments.md": {**EXPERIMENT_TABLES, "verdicts": verdicts},
-        "docs/hosts.md": {"darcy": darcy_table},
+        "docs/experiments.md": EXPERIMENTS_PAGE,
+        "docs/hosts.md": HOSTS,
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
@@ -66,60 +56,6 @@ def update(name: str, old: str, new: str) -> None:
         write_whole(ROOT / name, new)
     elif new != old:
         raise SystemExit(f"{name} is out of date: run `make tables`")
-
-
-def rewritten(page: str, text: str, tables: dict[str, Callable[[], str]]) -> str:
-    """The text with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew.
-
-    The last block, "origin", is of all the others.
-    """
-    LOADED.clear()
-    for name, build in {**tables, "origin": without_origin}.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        block = build()
-        text, count = re.subn(
-            pattern, lambda found, block=block: found[1] + block + found[2], text, flags=re.S
-        )
-        if count != 1:
-            raise SystemExit(f"{page}: expected one block {name!r}, got {count}")
-    return text
-
-
-def without_origin() -> str:
-    """The results files of a page that do not say of which data and code they are."""
-    names = [f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record)]
-    if not names:
-        return "All numbers of this page have a record of their data and code.\n"
-    return (
-        "† Measured before results had a record of their data and code, of which these have at "
-        f"most a commit: {', '.join(sorted(names))}.\n"
-    )
-
-
-def darcy_table() -> str:
-    rows = []
-    named = [{**run, "model": _label(run)} for run in load("darcy_16")["results"]]
-    for label, results in by_model(named).items():
-        seconds = statistics.median(result["seconds_per_epoch"] for result in results)
-        metrics = ("nrmse", "relative_l1", "boundary_rmse")
-        rows.append(
-            [
-                label,
-                f"{results[0]['parameters']:,}",
-                *(spread([result["metrics"][name] for result in results]) for name in metrics),
-                f"{seconds:.2f}",
-                str(len(results)),
-            ]
-        )
-    header = ["model", "parameters", "nRMSE", "rel. L1", "boundary RMSE", "s / epoch", "seeds"]
-    return markdown(header, rows)
-
-
-def _label(run: dict) -> str:
-    """The name, and what is not its default: the paper's scans."""
-    ours = run["model"].startswith("chonn_")
-    scans = ours and run.get("options", {}).get("cell", "scan") == "scan"
-    return f"`{run['model']}`{', scans' if scans else ''}"
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_study_asks_finer_grids_and_domains_and_goes_on(tmp_path):
 
 def test_tables(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    import resolution_tables as tables
+    from pages import resolution as tables
 
     def run(model, trained, domain, seed, **errors):
         return {

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "experiments")]
 
 import result_files
-import results_page
+from pages import results as results_page
+from pages.blocks import rewritten, without_origin
 from results_file import has_origin, read_record
-from tables import rewritten, without_origin
 
 from chonn_ops.experiments.results import Run, Study
 
@@ -159,12 +159,12 @@ ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
 )
 def test_what_has_an_origin(record, expected, monkeypatch):
     assert has_origin(record) == expected
-    monkeypatch.setattr("tables.LOADED", {"a": record})
+    monkeypatch.setattr("pages.blocks.LOADED", {"a": record})
     assert ("`a.json`" in without_origin()) != expected
 
 
 def test_a_page_names_the_files_without_an_origin():
-    from benchmark_tables import load
+    from pages.blocks import load
 
     text = "<!-- t -->\n<!-- /t -->\n<!-- origin -->\n<!-- /origin -->\n"
     page = rewritten("p", text, {"t": lambda: f"{len(load('steady'))}\n"})
@@ -192,19 +192,21 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
 
 
 def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
-    import experiment_tables
+    import keep_results
+    from pages import experiments
 
     kept = tmp_path / "kept"
     scales = ("small", "small+sizes=seconds", "small+epochs=2", "smoke", "paper+epochs=9")
     for scale in scales:
         runs = [{**run, "scale": scale} for run in equal_time()]
         result_files.write(tmp_path / "runs", runs, resolution=8)
-    monkeypatch.setattr(experiment_tables, "RESULTS", kept)
-    experiment_tables.keep(tmp_path / "runs", ["paper+epochs=9"])
+    monkeypatch.setattr(keep_results, "RESULTS", kept)
+    monkeypatch.setattr(experiments, "RESULTS", kept)
+    keep_results.keep(tmp_path / "runs", ["paper+epochs=9"])
     names = {f"darcy-{scale}.json" for scale in (*scales[:2], scales[4])}
     assert {path.name for path in kept.iterdir()} == names
-    studies = experiment_tables.studies()
+    studies = experiments.studies()
     assert results_page.chosen(studies, "darcy").scale == "small+sizes=seconds"
     # Claims are judged on the models that they are about.
-    assert experiment_tables.claims_page().count("### Darcy flow") == 1
+    assert experiments.claims_page().count("### Darcy flow") == 1
     assert "size, learning rate, batch and epochs" in results_page.results_page(studies)

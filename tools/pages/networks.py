@@ -1,13 +1,25 @@
-"""Markdown tables of the networks' benchmark, from ``benchmarks/results/network.json``."""
+"""Tables of the networks' benchmark in docs/performance.md."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from benchmark_tables import COLUMNS, MISSING, load, markdown, mebibytes, number, times
+from pages.blocks import (
+    MEBIBYTES,
+    MISSING,
+    Build,
+    Row,
+    block,
+    load,
+    markdown,
+    number,
+    tabulate,
+    times,
+)
 
+COLUMNS = ("forward", "both")
 JACOBI = "Jacobi-CG"
 # What the operator was asked to reach: nodes a side and how many times as fast as Jacobi-CG.
 OVER_JACOBI = {16: 3.0, 64: 6.0, 256: 15.0}
@@ -17,42 +29,43 @@ FIELDS = 12  # peak memory over the source's size
 SLOPE = 1.1  # of time over nodes
 
 
-def kind(section: dict[str, Any]) -> str:
+def kind(section: Row) -> str:
     return f"{section['networks']} of {times(section['grid'])}"
 
 
-def peers() -> str:
-    sections = load("network").get("peers")
-    if not sections:
-        return MISSING
-    lines = []
-    for section in sections:
-        for row in section["rows"]:
-            line = [kind(section), row["name"]]
-            for column in COLUMNS:
-                few = row["timed_networks"].get(column, section["networks"]) < section["networks"]
-                line += [
-                    ("~" if few else "") + number(row, f"{column}_ms"),
-                    number(row, f"{column}_ratio", "{:.1f}"),
-                    number(row, f"{column}_ns", "{:.0f}"),
-                    number(row, f"{column}_floors", "{:.0f}"),
-                ]
-            lines.append([*line, number(row, "iterations", "{:d}"), residual(row)])
-    header = ["networks", "solver"]
-    for column in COLUMNS:
-        header += [f"{column}, ms", "x", "ns / node", "/ floor"]
-    return markdown([*header, "iterations", "residual"], lines)
-
-
-def residual(row: dict[str, Any]) -> str:
+def residual(row: Row) -> str:
     return number(row, "residual", "{:.0e}") + ("" if row.get("holds", True) else " !")
 
 
-def contrast() -> str:
+def peers(sections: list[Row]) -> str:
+    def milliseconds(name: str) -> Any:
+        def cell(row: Row) -> str:
+            few = row["timed_networks"].get(name, row["networks"]) < row["networks"]
+            return ("~" if few else "") + number(row, f"{name}_ms", "{:.2f}")
+
+        return cell
+
+    return tabulate(
+        [{**section, **row} for section in sections for row in section["rows"]],
+        ("networks", kind),
+        ("solver", "name"),
+        *(
+            column
+            for name in COLUMNS
+            for column in (
+                (f"{name}, ms", milliseconds(name)),
+                ("x", f"{name}_ratio", "{:.1f}"),
+                ("ns / node", f"{name}_ns", "{:.0f}"),
+                ("/ floor", f"{name}_floors", "{:.0f}"),
+            )
+        ),
+        ("iterations", "iterations", "{:d}"),
+        ("residual", residual),
+    )
+
+
+def contrast(sections: list[Row]) -> str:
     """A line a grid and kind of region: iterations and time at each contrast."""
-    sections = load("network").get("contrast")
-    if not sections:
-        return MISSING
     contrasts = sorted({section["contrast"] for section in sections})
     lines: dict[tuple[str, str], list[str]] = {}
     for section in sorted(sections, key=lambda section: section["contrast"]):
@@ -68,50 +81,54 @@ def contrast() -> str:
     return markdown(header, [[*name, *cells] for name, cells in lines.items()])
 
 
-def growth() -> str:
-    section = load("network").get("growth")
-    if not section:
-        return MISSING
-    lines = []
-    for series in section:
-        points, slopes = series["points"], series["slopes"]
-        if points:
-            ends = " to ".join(times(points[i]["grid"]) for i in (0, -1))
-            keys = ("forward_ms", "both_ms", "both_peak_bytes", "iterations")
-            found = [number(slopes, key, "{:.3f}") for key in keys]
-            counts = " ".join(number(point, "iterations", "{:d}") for point in points)
-            lines.append([ends, *found, counts, mebibytes(points[-1], "both_peak_bytes")])
-    header = ["sixteen networks of", "forward time", "both time", "memory", "iterations"]
-    return markdown([*header, "counts", "largest, MiB"], lines)
+def growth(section: list[Row]) -> str:
+    def ends(series: Row) -> str:
+        return " to ".join(times(series["points"][i]["grid"]) for i in (0, -1))
+
+    def slope(name: str) -> Any:
+        return lambda series: series["slopes"].get(name)
+
+    def counts(series: Row) -> str:
+        return " ".join(number(point, "iterations", "{:d}") for point in series["points"])
+
+    return tabulate(
+        [series for series in section if series["points"]],
+        ("sixteen networks of", ends),
+        ("forward time", slope("forward_ms"), "{:.3f}"),
+        ("both time", slope("both_ms"), "{:.3f}"),
+        ("memory", slope("both_peak_bytes"), "{:.3f}"),
+        ("iterations", slope("iterations"), "{:.3f}"),
+        ("counts", counts),
+        (
+            "largest, MiB",
+            lambda series: series["points"][-1].get("both_peak_bytes"),
+            "{:.0f}",
+            MEBIBYTES,
+        ),
+    )
 
 
-def memory() -> str:
-    rows = load("network").get("memory")
-    if not rows:
-        return MISSING
-    lines = [
-        [kind(row), row["name"], mebibytes(row), number(row, "peak_fields", "{:.1f}")]
-        for row in rows
-    ]
-    return markdown(["networks", "solver", "peak MiB", "fields"], lines)
+def memory(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("networks", kind),
+        ("solver", "name"),
+        ("peak MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+        ("fields", "peak_fields", "{:.1f}"),
+    )
 
 
-def expected() -> str:
-    rows = load("network").get("gpu")
-    if not rows:
-        return MISSING
-    lines = [
-        [
-            kind(row),
-            row["way"],
-            f"{row['iterations']}",
-            f"{row['launches']}",
-            *(number(row, key, "{:.3f}") for key in ("bytes_ms", "forward_ms", "both_ms")),
-        ]
-        for row in rows
-    ]
-    header = ["networks", "way", "iterations", "launches", "bytes alone, ms"]
-    return markdown([*header, "forward, ms", "both, ms"], lines)
+def expected(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("networks", kind),
+        ("way", "way"),
+        ("iterations", "iterations"),
+        ("launches", "launches"),
+        ("bytes alone, ms", "bytes_ms", "{:.3f}"),
+        ("forward, ms", "forward_ms", "{:.3f}"),
+        ("both, ms", "both_ms", "{:.3f}"),
+    )
 
 
 def bounds() -> str:
@@ -189,11 +206,11 @@ def _sizes(result: dict[str, Any]) -> Iterator[Line]:
             yield asked, f"{fields:.1f}", fields <= FIELDS
 
 
-NETWORKS: dict[str, Callable[[], str]] = {
+NETWORKS: dict[str, Build] = {
     "network bounds": bounds,
-    "network peers": peers,
-    "network contrast": contrast,
-    "network growth": growth,
-    "network memory": memory,
-    "network expected": expected,
+    "network peers": block("network", "peers", peers),
+    "network contrast": block("network", "contrast", contrast),
+    "network growth": block("network", "growth", growth),
+    "network memory": block("network", "memory", memory),
+    "network expected": block("network", "gpu", expected),
 }

@@ -1,41 +1,23 @@
-"""docs/claims.md and the tables of docs/experiments.md, from ``docs/results/`` and the settings.
+"""docs/claims.md and the blocks of docs/experiments.md, from ``docs/results/`` and the settings.
 
-python tools/experiment_tables.py runs   # keep the results of `chonn run` in docs/results/
-
-Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
-whose folders are named behind: ``runs paper+epochs=200,sizes=small``. The routing ablation on
-digits, whose results are those of ``digits_ablation.py``, joins the scoreboard here.
+The routing ablation on digits, whose results are those of ``digits_ablation.py``, joins the
+scoreboard here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import statistics
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from benchmark_tables import MISSING, load, markdown
+from pages.blocks import MISSING, ROOT, Build, Row, block, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, FURTHER, PAPERS, get, scoreboard
+from chonn_ops.experiments import FURTHER, PAPERS, get, scoreboard
 from chonn_ops.experiments.claims import VERDICTS
 from chonn_ops.experiments.results import Run, Study, read_studies
 from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.summaries import collect
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-# Scales, also with the sizes of a search, such as small+sizes=seconds.
-KEPT = re.compile(r"(small|paper)(\+sizes=\w+)?")
-
-
-def keep(runs: Path, also: Sequence[str] = ()) -> None:
-    """Compact the results of `chonn run`; those of experiments that were not run stay."""
-    for study in read_studies(runs):
-        kept = KEPT.fullmatch(study.scale) or study.scale in also
-        if study.folder is not None and study.experiment in EXPERIMENTS and kept:
-            print(f"wrote {collect(study.folder, RESULTS)}: {len(study.runs)} runs")
+RESULTS = ROOT / "docs" / "results"
 
 
 def studies() -> list[Study]:
@@ -98,8 +80,7 @@ def hyperparameters(name: str) -> str:
         values = [getattr(config, field.name) for config in (paper, small)]
         source = experiment.sources.get(field.name, MISSING.strip())
         lines.append([f"`{field.name}`", *(f"{value}" for value in values), source])
-    text = markdown(["setting", "`paper`", "`small`", "source"], lines)
-    return text.replace("---: |\n", "--- |\n", 1)
+    return markdown(["setting", "`paper`", "`small`", "source"], lines, (0, -1))
 
 
 def differing() -> str:
@@ -115,13 +96,11 @@ def differing() -> str:
             if values[0] != values[1] and field.name != "standardize":
                 source = experiment.sources[field.name]
                 lines.append([name, f"`{field.name}`", *(f"{v}" for v in values[0]), source])
-    text = markdown(["problem", "setting", "`paper`", "`small`", "source"], lines)
-    return text.replace("---: |\n", "--- |\n", 1)
+    return markdown(["problem", "setting", "`paper`", "`small`", "source"], lines, (0, -1))
 
 
-def growth() -> str:
+def growth(record: Row) -> str:
     """Of errors in a band of wavenumbers, by time: means over the trajectories."""
-    record = load("navier_stokes_growth")
     start, times = record["config"]["start"], (11, 15, 20, 30, 50)
     lines = [
         [
@@ -134,14 +113,9 @@ def growth() -> str:
     return markdown(["wavenumbers", *(f"t = {time}" for time in times)], lines)
 
 
-EXPERIMENT_TABLES: dict[str, Callable[[], str]] = {
-    "growth": growth,
+EXPERIMENTS_PAGE: dict[str, Build] = {
+    "growth": block("navier_stokes_growth", "", growth),
+    "verdicts": verdicts,
     "further": differing,
     **{name: lambda name=name: hyperparameters(name) for name in PAPERS},
 }
-
-
-if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        raise SystemExit(__doc__)
-    keep(Path(sys.argv[1]), sys.argv[2:])

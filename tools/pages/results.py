@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmark_tables import RESULTS, load, markdown
+from pages.blocks import RESULTS, ROOT, load, markdown
 
 from chonn_ops.experiments import EXPERIMENTS, choice, provenance
 from chonn_ops.experiments.comparison import LEVEL, gap, sign
@@ -15,7 +15,7 @@ from chonn_ops.experiments.scoreboard import scaled_down
 from chonn_ops.experiments.statistic import Statistic, number
 from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_title
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 ROWS = 8
 SECONDS = "sizes=seconds"
 # Wall-clock times that differ by less are called about equal.

@@ -1,23 +1,22 @@
-"""Tables of docs/rollouts.md: what was tried, what was expected before, and what came out.
-
-python tools/rollout_tables.py runs/navier_stokes_rollouts/FOLDER   # keep the results of a study
-"""
+"""Tables of docs/rollouts.md: what was tried, what was expected before, and what came out."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
-from benchmark_tables import MISSING, markdown
+from pages.blocks import MISSING, ROOT, Build, markdown, tabulate
 
 from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.statistic import number
-from chonn_ops.experiments.summaries import collect
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
+FOLDER = ROOT / "docs" / "results"
 RESULTS, LINES = FOLDER / "rollouts", FOLDER / "lines" / "line_rollouts.json"
+METRICS = (
+    "one_step_relative_l2",
+    "rollout_relative_l2",
+    "rollout_relative_l2_last",
+    "growth_200",
+)
 # Written down before the first run of each: errors of one step and of the rollout, growth over 200
 # steps.
 EXPECTED = {
@@ -63,12 +62,7 @@ def rollouts() -> str:
             EXPECTED.get(group.variant, "-"),
             *(
                 number(group.metric(metric).mean) if group.metric(metric).values else "diverged"
-                for metric in (
-                    "one_step_relative_l2",
-                    "rollout_relative_l2",
-                    "rollout_relative_l2_last",
-                    "growth_200",
-                )
+                for metric in METRICS
             ),
             f"{group.parameters:,}",
             f"{sum(run.seconds for run in group.runs) / len(group.runs):.0f}",
@@ -77,40 +71,26 @@ def rollouts() -> str:
         for study in studies()
         for group in study.groups
     ]
-    if not lines:
-        return MISSING
-    text = markdown(
-        [
-            *("model", "expected", "one step", "rollout", "last frame"),
-            *("growth over 200 steps", "parameters", "seconds", "seeds"),
-        ],
-        lines,
-    )
-    return text.replace("| --- | ---: |", "| --- | --- |", 1)
+    header = ["model", "expected", "one step", "rollout", "last frame", "growth over 200 steps"]
+    header += ["parameters", "seconds", "seeds"]
+    return markdown(header, lines, (0, 1)) if lines else MISSING
 
 
 def lines() -> str:
     """A line a problem and model of the 1-D problems."""
     if not LINES.exists():
         return MISSING
-    rows = [
-        [
-            row["problem"],
-            row["model"],
-            f"{row['parameters']:,}",
-            f"{row['steps']:,}",
-            *(number(row[name]) for name in ("one_step", "rollout", "rollout_last")),
-        ]
-        for row in json.loads(LINES.read_text())["results"]
-    ]
-    header = ["problem", "model", "parameters", "steps", "one step", "rollout", "last frame"]
-    return markdown(header, rows).replace("| --- | ---: |", "| --- | --- |", 1)
+    return tabulate(
+        json.loads(LINES.read_text())["results"],
+        ("problem", "problem"),
+        ("model", "model"),
+        ("parameters", "parameters", "{:,}"),
+        ("steps", "steps", "{:,}"),
+        ("one step", lambda row: number(row["one_step"])),
+        ("rollout", lambda row: number(row["rollout"])),
+        ("last frame", lambda row: number(row["rollout_last"])),
+        texts=(0, 1),
+    )
 
 
-ROLLOUTS: dict[str, Callable[[], str]] = {"rollouts": rollouts, "lines": lines}
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
-    print(f"wrote {collect(Path(sys.argv[1]), RESULTS, mixed=True)}")
+ROLLOUTS: dict[str, Build] = {"rollouts": rollouts, "lines": lines}

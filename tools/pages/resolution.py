@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from benchmark_tables import MISSING, load, markdown
-from host_tables import spread
+from pages.blocks import Build, block, load, markdown, spread
 
 Record = dict[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
@@ -141,17 +140,9 @@ def equal_time() -> str:
     return markdown([*header, "rel. L1", "out of distribution", "seeds"], lines)
 
 
-def _from_file(build: Callable[[Record], str]) -> Callable[[], str]:
-    def table() -> str:
-        record = load("resolution")
-        return build(record) if record else MISSING
-
-    return table
-
-
-EQUAL_TIME: dict[str, Callable[[], str]] = {"equal time": equal_time}
-RESOLUTION: dict[str, Callable[[], str]] = {
-    "bounds": _from_file(bounds),
-    "grids": _from_file(grids),
-    "domains": _from_file(domains),
+EQUAL_TIME: dict[str, Build] = {"equal time": equal_time}
+RESOLUTION: dict[str, Build] = {
+    "bounds": block("resolution", "", bounds),
+    "grids": block("resolution", "", grids),
+    "domains": block("resolution", "", domains),
 }
