@@ -154,9 +154,12 @@ class Tags:
         return cls(**known, equal_parameters=equal, others=others)
 
     def has(self, **asked: Any) -> bool:
-        """Whether all of these are so."""
+        """Whether all of these are so; None asks for a tag's absence."""
         own = {**self.others, **vars(self)}
-        return all(own.get(name) == value for name, value in asked.items())
+        return all(
+            not own.get(name) if value is None else own.get(name) == value
+            for name, value in asked.items()
+        )
 
 
 @dataclasses.dataclass(frozen=True)
