@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments._families import BUDGETS, CHOSEN
 from chonn_ops.experiments._search_space import LIMITS, SPACE
+from chonn_ops.experiments._steady_models import BUDGETS, CHOSEN
 from chonn_ops.experiments.schedule import default_workers
 from chonn_ops.experiments.search import Search, choose
 

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from chonn_ops.experiments import cost, get, overrides, schedule
-from chonn_ops.experiments._families import BUDGETS
 from chonn_ops.experiments._ours import MARK
 from chonn_ops.experiments._search_space import BATCHES, RATES, SPACE
+from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.problems._files import whole_file

@@ -13,7 +13,7 @@ pytest.importorskip("lightning")
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 
-from chonn_ops.experiments import _families, get, schedule, search
+from chonn_ops.experiments import _steady_models, get, schedule, search
 from chonn_ops.experiments._search_space import RATES, SPACE
 from chonn_ops.experiments.search import Search
 
@@ -112,7 +112,7 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"darcy": {"parameters": []}, "poisson": {}}))
     search.choose(record, chosen)
-    monkeypatch.setattr(_families, "CHOSEN", chosen)
+    monkeypatch.setattr(_steady_models, "CHOSEN", chosen)
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
     )
