@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import CHONNRollout2d
-from chonn_ops.experiments._rollout import PLAIN, Forecaster, GridFNO, rollout
+from chonn_ops.experiments import _rollout
+from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments.base import Data, Evaluation, Variant
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokes, NavierStokesConfig
 
@@ -42,7 +43,7 @@ class Filtered(nn.Module):
 
 
 def fno(config: NavierStokesConfig) -> nn.Module:
-    return Forecaster(GridFNO(config, PLAIN, padding=0), increment=True)
+    return _rollout.fno(dataclasses.replace(config, increment=True), PLAIN)
 
 
 class Latest(nn.Module):
@@ -162,7 +163,7 @@ class Rollouts(NavierStokes):
         device = next(model.parameters()).device
         size = frames.square().mean((2, 3)).sqrt().max()
         starts = [frames[:, stop - config.history : stop] for stop in (GIVEN, frames.shape[1])]
-        long = rollout(model, torch.cat(starts).to(device), STEPS)
+        long = _rollout.rollout(model, torch.cat(starts).to(device), STEPS)
         found = float(long.square().mean((2, 3)).sqrt().max() / size)
         largest = found if math.isfinite(found) else math.inf
         metrics = {"test": {**scored.metrics["test"], "growth_200": largest}}
