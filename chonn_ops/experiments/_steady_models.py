@@ -1,7 +1,7 @@
 """The models that the steady problems compare, for fields (B, 1, \\*grid): how each is built, and
 the baselines' sizes and rates.
 
-Sizes and learning rates at the budgets of `BUDGETS` are those that a search at equal cost chose on
+Sizes and learning rates at the budgets of `BUDGETS` are those that `tools/search.py` chose on
 validation data; they are in chosen.json, beside this file.
 """
 
@@ -299,5 +299,5 @@ def chosen(experiment: str, config: SteadyConfig) -> Mapping[str, Mapping[str, A
             return entry["models"]
     raise ValueError(
         f"sizes: expected a budget that was searched for {experiment} with {data}, got "
-        f"{config.sizes!r}; examples/search.py searches it"
+        f"{config.sizes!r}; tools/search.py searches it"
     )

@@ -80,7 +80,7 @@ def _variant(
     return Variant(
         f"{name}-{history}",
         label,
-        lambda config: fno(config, block),
+        lambda config: fno(config, dataclasses.replace(block, d_state=config.d_state)),
         MappingProxyType({"family": name.partition("-")[0], **tags, "history": history}),
         {"history": history, "increment": tags["recipe"] != "paper", **changes},
         cost,

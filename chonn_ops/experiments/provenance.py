@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from chonn_ops.experiments import _environment
-from chonn_ops.experiments._sources import digest, sources
+from chonn_ops.experiments._sources import digest, package, sources
 from chonn_ops.problems import origin
 
 if TYPE_CHECKING:
@@ -185,3 +185,12 @@ def flags(runs: Sequence[Run]) -> dict[str, list[str]]:
         for text in (*unknown, *run.notes):
             found.setdefault(text, {})[run.variant] = None
     return {text: list(variants) for text, variants in found.items()}
+
+
+def code() -> dict[str, Any]:
+    """Which code numbers are of that no experiment gave: ``code``, ``commit`` and ``dirty``.
+
+    ``code`` is a digest of all files of the package; the others are those of `of`.
+    """
+    commit, dirty = _environment.commit()
+    return {"code": package(), "commit": commit, "dirty": dirty}

@@ -185,6 +185,7 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
             return Forecaster(model, config.increment)
 
         def fno(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
+            ckb = dataclasses.replace(ckb, d_state=config.d_state)
             return _rollout.fno(config, ckb, padding=config.padding, downsample=config.downsample)
 
         def ours(config: ShallowWaterConfig) -> nn.Module:
