@@ -56,7 +56,7 @@ import numpy as np
 
 from chonn_ops import __version__
 from chonn_ops.problems._box_data import cell_centres
-from chonn_ops.problems._checks import check_least
+from chonn_ops.problems._checks import check_least, check_sizes
 from chonn_ops.problems._darcy_data import create_darcy_file
 from chonn_ops.problems._darcy_data import read as read
 from chonn_ops.problems._darcy_solver import solve_samples
@@ -177,13 +177,8 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    check_least(
-        ("n_samples", n_samples, 1),
-        ("resolution", resolution, 2),
-        ("seed", seed, 0),
-        ("workers", workers, 1),
-        ("first", first, 0),
-    )
+    check_sizes(n_samples, resolution, 2, seed, workers)
+    check_least(("first", first, 0))
     check_domain(domain, resolution)
     check_medium(coefficient, contrast)
     if not 0 < beta < float("inf"):
