@@ -1,9 +1,87 @@
-"""Which models of a study stand for what: CHONN as in the paper, the best one, the baselines."""
+"""What a model is, and which models of a study stand for what: the paper's, the best, baselines."""
 
 from __future__ import annotations
 
-from chonn_ops.experiments.base import Role
-from chonn_ops.experiments.results import Group, Study
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments.results import Group, Study
+
+
+class Role(str, enum.Enum):
+    """What a model stands for in a comparison: its ``role`` among a variant's tags."""
+
+    BASELINE = "baseline"
+    PAPER = "paper"  # as the paper describes it
+    ABLATION = "ablation"  # of the orders in the paper's backbone
+    MIXER = "mixer"  # blocks as the only coupling of points, in several layers
+    BEST = "best"  # of those that go beyond the paper
+    LAYER = "layer"  # blocks as the only coupling, in a single layer
+    NETWORK = "network"
+    CONTROL = "control"
+    PROBE = "probe"  # of one setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags:
+    """What a model is: by these, tables and figures group, sort and compare.
+
+    Empty, 0 or, for `order`, -1 where a model has none.
+
+    Parameters
+    ----------
+    family : str
+        "unet", "fno", "chonn" and the like.
+    role : str
+        One of `Role`; own experiments may have others.
+    order, depth : int
+        Of its blocks, and how many it has in series.
+    target : int
+        Order of the system that it learns.
+    history : int
+        Frames that it is given.
+    termination : str
+        Ends of its lines.
+    recipe : str
+        How it is trained.
+    equal_parameters : bool
+        Whether its width gives it the parameters of the model that it is compared with;
+        ``matched_parameters`` in files.
+    others : mapping
+        What else is in the file.
+    """
+
+    family: str = ""
+    role: str = ""
+    order: int = -1
+    depth: int = 0
+    target: int = 0
+    history: int = 0
+    termination: str = ""
+    recipe: str = ""
+    equal_parameters: bool = False
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, tags: Mapping[str, Any]) -> Tags:
+        """From those of a variant or of a result file."""
+        others = dict(tags)
+        equal = bool(others.pop("matched_parameters", False))
+        names = {field.name for field in dataclasses.fields(cls)} & others.keys()
+        known = {name: others.pop(name) for name in names - {"equal_parameters", "others"}}
+        return cls(**known, equal_parameters=equal, others=others)
+
+    def has(self, **asked: Any) -> bool:
+        """Whether all of these are so; None asks for a tag's absence."""
+        own = {**self.others, **vars(self)}
+        return all(
+            not own.get(name) if value is None else own.get(name) == value
+            for name, value in asked.items()
+        )
+
 
 BASELINES = ("unet", "fno")
 PAPERS_ORDER = 2

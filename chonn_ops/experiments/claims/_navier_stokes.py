@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 
-from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.claims._claim import (
     Claim,
     Judgement,
@@ -16,6 +15,7 @@ from chonn_ops.experiments.claims._claim import (
 )
 from chonn_ops.experiments.comparison import Estimate, Statistic
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import Role
 
 ROLLOUT = "rollout_relative_l2"
 HISTORIES = (10, 5, 3)

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lower, untested
 from chonn_ops.experiments.claims._navier_stokes import HISTORIES
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import Role
 from chonn_ops.experiments.tables import full_label, metric_label
 
 Tags = Mapping[str, Any]

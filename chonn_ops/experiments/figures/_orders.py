@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from chonn_ops.experiments import roles
-from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
+from chonn_ops.experiments.roles import Role
 from chonn_ops.experiments.tables import metric_label
 
 SHOWN = ("relative_l1", "range_nrmse", "max_mse")
