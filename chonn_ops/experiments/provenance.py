@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import chonn_ops
-from chonn_ops.experiments.fingerprint import digest, parts
+from chonn_ops.experiments.fingerprint import digest, package, parts
 from chonn_ops.problems import origin
 
 if TYPE_CHECKING:
@@ -257,3 +257,12 @@ def peak_memory_mib(device: torch.device) -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def code() -> dict[str, Any]:
+    """Which code numbers are of that no experiment gave: ``code``, ``commit`` and ``dirty``.
+
+    ``code`` is a digest of all files of the package; the others are those of `Provenance`.
+    """
+    found, dirty = commit()
+    return {"code": package(), "commit": found, "dirty": dirty}

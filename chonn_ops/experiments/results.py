@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from chonn_ops.experiments import EXPERIMENTS, provenance
+from chonn_ops.experiments.base import Role, Tags
 from chonn_ops.experiments.comparison import Statistic
 from chonn_ops.experiments.ownership import MARK, is_ours, own_file
 from chonn_ops.experiments.records import Run
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
-ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3, "probe": 4}
+RANKS: Mapping[str, int] = {
+    Role.BASELINE: 0,
+    **dict.fromkeys((Role.PAPER, Role.ABLATION), 1),
+    **dict.fromkeys((Role.MIXER, Role.BEST), 2),
+    Role.LAYER: 3,
+    Role.PROBE: 4,
+}
 NESTED = ("config", "versions", "hardware", "data", "sources")
 DIGITS = 6
 CURVE_POINTS = 30
@@ -45,13 +52,13 @@ class Group:
     def label(self) -> str:
         return self.runs[0].label
 
-    @property
-    def tags(self) -> Mapping[str, Any]:
-        return self.runs[0].tags
+    @functools.cached_property
+    def tags(self) -> Tags:
+        return Tags.parse(self.runs[0].tags)
 
     @property
     def family(self) -> str:
-        return self.tags.get("family", "")
+        return self.tags.family
 
     @property
     def parameters(self) -> int:
@@ -114,12 +121,8 @@ class Study:
         return tuple(sorted((Group(tuple(runs)) for runs in found.values()), key=_place))
 
     def find(self, **tags: Any) -> tuple[Group, ...]:
-        """The variants with these tags; None asks for a tag's absence."""
-        return tuple(
-            group
-            for group in self.groups
-            if all(group.tags.get(name) == value for name, value in tags.items())
-        )
+        """The variants with these tags."""
+        return tuple(group for group in self.groups if group.tags.has(**tags))
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
@@ -137,13 +140,13 @@ class Study:
 def _place(group: Group) -> tuple[Any, ...]:
     tags = group.tags
     return (
-        tags.get("target", 0),
-        -tags.get("history", 0),
-        str(tags.get("termination", "")),
-        ROLES.get(tags.get("role", ""), len(ROLES)),
-        _rank(FAMILIES, group.family),
-        tags.get("order", 0),
-        tags.get("depth", 0),
+        tags.target,
+        -tags.history,
+        tags.termination,
+        RANKS.get(tags.role, len(RANKS)),
+        _rank(FAMILIES, tags.family),
+        max(tags.order, 0),
+        tags.depth,
         group.label,
     )
 

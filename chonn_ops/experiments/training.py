@@ -25,7 +25,7 @@ from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
 from chonn_ops.experiments import checkpoints
-from chonn_ops.experiments.base import Config
+from chonn_ops.experiments.base import Config, processes
 from chonn_ops.experiments.checkpoints import HISTORY
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.logs import Log
@@ -70,13 +70,6 @@ def place(accelerator: str) -> torch.device:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(dist.destroy_process_group)
     return device
-
-
-def processes() -> tuple[int, int]:
-    """Rank of this process, and how many train together."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
 
 
 class Training:
@@ -155,8 +148,7 @@ class Training:
             step = DistributedDataParallel(step)
         total = self.job.config.epochs
         steps = len(train) // self.job.config.batch_size
-        with contextlib.ExitStack() as stack:
-            log = stack.enter_context(Log(self.job.folder)) if rank == 0 else None
+        with Log(self.job.folder) if rank == 0 else contextlib.nullcontext() as log:
             for epoch in range(self.epochs, total):
                 with tqdm(
                     desc=f"Epoch {epoch + 1}/{total}",
@@ -201,7 +193,7 @@ class Training:
                 errors = self.job.experiment.errors(config, self.model, batch)
             sums[2] += errors.to(sums.dtype).sum()
             sums[3] += len(errors)
-        if dist.is_available() and dist.is_initialized():
+        if processes()[1] > 1:
             dist.all_reduce(sums)
         means = (sums[::2] / sums[1::2]).tolist()
         if not math.isfinite(means[0]):

@@ -43,11 +43,10 @@ def matched_orders(study: Study) -> Figure | None:
     """Of the order-defined benchmark: where block order or depth is the target's order."""
     columns: dict[str, list[tuple[Group, str]]] = {}
     for group in study.groups:
-        target = group.tags.get("target", 1)
+        target, tags = group.tags.target, group.tags
         key, kind = KINDS.get(group.family, ("", ""))
-        chosen = key and target > 1 and group.tags[key] == target
-        if chosen and not group.tags.get("matched_parameters"):
-            label = f"{kind}, {ENDS[group.tags['termination']]}"
+        if key and target > 1 and tags.has(**{key: target}, equal_parameters=False):
+            label = f"{kind}, {ENDS[tags.termination]}"
             columns.setdefault(f"n = {target}, target T{target}", []).append((group, label))
     return _columns(columns)
 
@@ -56,7 +55,7 @@ def histories(study: Study) -> Figure | None:
     """Of forecasts from several numbers of frames."""
     columns: dict[str, list[tuple[Group, str]]] = {}
     for group in compared(study):
-        title = f"{group.tags.get('history')} frames to 1"
+        title = f"{group.tags.history} frames to 1"
         columns.setdefault(title, []).append((group, group.label))
     return _columns(columns)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from chonn_ops.experiments import roles
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
 from chonn_ops.experiments.tables import metric_label
@@ -41,7 +42,7 @@ def orders(study: Study) -> Figure | None:
         thousands = [group.parameters / 1000 for group in groups]
         sizes.plot(x, thousands, color=drawn.colour, marker=drawn.marker)
     for axis, name in zip(panels, names, strict=True):
-        for group in study.find(role="baseline"):
+        for group in study.find(role=Role.BASELINE):
             value = group.metric(name)
             if value.count:
                 colour = style.look(group).colour
