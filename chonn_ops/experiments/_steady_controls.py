@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from chonn_ops.experiments import _steady_models as models
 from chonn_ops.models import CHONNNetwork2d
 from chonn_ops.models._fields import with_coordinates
-from chonn_ops.models.cascade import count_parameters
+from chonn_ops.models.stack import count_parameters
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.network._conductance import end_walls
 from chonn_ops.nn import CKB

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from chonn_ops.network._coils import LCState, inductance_of, zero_current
-from chonn_ops.network._lc import lc_step
+from chonn_ops.network.in_time.coils import LCState, inductance_of, zero_current
+from chonn_ops.network.in_time.lc import lc_step
 from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from chonn_ops.network._rc import METHODS, rc_step
+from chonn_ops.network.in_time.rc import METHODS, rc_step
 from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
 
 

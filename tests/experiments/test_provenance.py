@@ -365,7 +365,7 @@ def test_digest_follows_imports_and_the_way_it_is_built():
 def test_digest_of_kernels_and_of_other_packages(monkeypatch):
     tree = dict(_sources._tree())
     before = _sources._imported_from("chonn_ops.nn.block")
-    kernel = next(name for name in tree if name.startswith("chonn_ops/scan/csrc/"))
+    kernel = next(name for name in tree if name.startswith("chonn_ops/scan/cpu/"))
     for function in (_sources._imported_from, _sources._imports):
         function.cache_clear()
     monkeypatch.setattr(_sources, "_tree", lambda: {**tree, kernel: tree[kernel] + b"//"})
