@@ -30,7 +30,7 @@ READING: dict[str, Callable[[], str]] = {
         learned_conductivity.table(load("learned_conductivity")[name]) + "\n"
     )
     for name in ("darcy", "poisson")
-} | {"adaptive order": lambda: adaptive_order.table(load("adaptive_order")["rows"]) + "\n"}
+} | {"adaptive order": lambda: adaptive_order.table(load("adaptive_order")["results"]) + "\n"}
 
 
 def main() -> None:

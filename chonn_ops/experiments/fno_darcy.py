@@ -6,6 +6,7 @@ Its data set's card is the docstring of `chonn_ops.problems.fno_darcy`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,8 +27,9 @@ _RECIPE = (
 )
 
 
-# Of the sizes "small" on 85 x 85 nodes: epochs in the time of the network's 500 on one thread,
-# about four and a half hours, by measured steps; fewer of solvers, with few numbers to learn.
+# Of the sizes "small" on 85 x 85 nodes: epochs in the time of the network's 500 on one thread, by
+# measured steps; fewer of solvers, with few numbers to learn.
+NIGHT_HOURS = 4.5
 NIGHT: Mapping[str, int] = MappingProxyType(
     {
         "unet": 1170,
@@ -63,10 +65,19 @@ class FNODarcyConfig(BoxConfig):
     solver_resolution : int
         Nodes along each axis where it is solved; `resolution` and `test_resolutions` are every so
         many of them.
+    hours : float
+        Of a training of any model on one core, at the scale "paper" with the sizes "small", and as
+        many epochs as were measured to fit; other scales and sizes have epochs of their own.
     """
 
     solver_resolution: int = fno_darcy.RESOLUTION
+    hours: float = NIGHT_HOURS
     multiple: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.hours < math.inf:
+            raise ValueError(f"hours: expected above 0, got {self.hours}")
 
     def _check_finer(self) -> None:
         steps = self.solver_resolution - 1
@@ -118,18 +129,20 @@ class FNODarcy(SteadyExperiment[FNODarcyConfig]):
         ),
         n_validation="Ours: what the published file to train on has beyond 1,000.",
         **dict.fromkeys(("epochs", "batch_size", "baseline_batch_size"), _RECIPE),
+        hours="Ours: a night on two cores, two models side by side.",
         **dict.fromkeys(("weight_decay", "schedule"), "Ours: a cosine, as at the small scale."),
     )
 
     def variants(self, config: FNODarcyConfig) -> tuple[Variant[FNODarcyConfig], ...]:
-        """At the scale "paper" with the sizes "small", models train for a night each, see `NIGHT`;
+        """At the scale "paper" with the sizes "small", models train for the same time, see `NIGHT`;
         those with sizes of their own have the small scale's."""
         found = super().variants(config)
         if (config.sizes, config.epochs) != ("small", NIGHT["network"]):
             return found
         small, changed = self.scales["small"], []
         for variant in found:
-            changes = {**variant.changes, "epochs": NIGHT[variant.name]}
+            epochs = max(1, round(NIGHT[variant.name] * config.hours / NIGHT_HOURS))
+            changes = {**variant.changes, "epochs": epochs}
             if variant.name in _HAND:
                 changes |= {name: getattr(small, name) for name in _HAND[variant.name]}
                 changes["learning_rate"] = getattr(small, f"{variant.name}_learning_rate")

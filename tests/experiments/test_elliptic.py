@@ -129,6 +129,10 @@ def test_a_night_of_small_models():
     assert {name: changes["epochs"] for name, changes in found.items()} == NIGHT
     assert (found["unet"]["unet_features"], found["fno"]["fno_width"]) == (3, 8)
     assert found["unet"]["learning_rate"] == 5e-2
+    hour = {v.name: v.changes for v in experiment.variants(dataclasses.replace(config, hours=0.9))}
+    assert [hour[name]["epochs"] for name in ("network", "fno", "transolver")] == [100, 86, 21]
+    with pytest.raises(ValueError, match="hours: expected above 0, got 0"):
+        dataclasses.replace(config, hours=0)
     few = dataclasses.replace(config, epochs=2)
     assert all("epochs" not in variant.changes for variant in experiment.variants(few))
 
