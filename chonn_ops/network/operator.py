@@ -107,7 +107,7 @@ def _network(
     return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
 
 
-torch.library.register_kernel(_NAME, None, _network)
+torch.library.impl(_NAME, "default", _network)
 
 
 @torch.library.register_fake(_NAME)

@@ -46,7 +46,8 @@ class KirchhoffCell(nn.Module):
     dt_min, dt_max : float
         Range of the initial Delta, in units of one grid step at unit decay.
     directions : str
-        How fields become lines, one of `chonn_ops.nn.DIRECTIONS`.
+        How fields become lines, one of `chonn_ops.nn.DIRECTIONS`. "raster" by default, as in
+        `chonn_ops.scan_field`: the paper's, and the one with a state for `advance` and `step`.
     termination : {"matched", "ring", "open", "short"}
         What lines do at their ends: start from rest, close on themselves (periodic), or send the
         scan back from an even (open, Neumann) or odd (short, Dirichlet) wall; see

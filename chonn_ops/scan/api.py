@@ -251,7 +251,8 @@ def scan_field(
     d : Tensor, shape (D,), optional
         Skip, added once whatever the number of scans; none by default.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        Lines and ways, as above.
+        Lines and ways, as above. "raster" by default, the paper's, of which `kirchhoff_scan` is
+        the case of one axis; blocks of fields have a default of their own (`chonn_ops.CKB`).
     termination : {"matched", "ring", "open", "short"}
         What every line does at its ends, as above; "periodic", "neumann" and "dirichlet" are other
         words for ring, open and short.

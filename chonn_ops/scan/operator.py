@@ -115,7 +115,7 @@ def _scan(
     return y.to(u.dtype), state.to(dtype), checkpoints
 
 
-torch.library.register_kernel(_SCAN, None, _scan)
+torch.library.impl(_SCAN, "default", _scan)
 
 
 @torch.library.register_fake(_SCAN)
@@ -183,7 +183,7 @@ def _scan_backward(
     )
 
 
-torch.library.register_kernel(_SCAN_BACKWARD, None, _scan_backward)
+torch.library.impl(_SCAN_BACKWARD, "default", _scan_backward)
 
 
 @torch.library.register_fake(_SCAN_BACKWARD)
