@@ -58,10 +58,10 @@ bench: setup
 	$(BIN)/python benchmarks/vision.py
 	$(BIN)/python benchmarks/vision_size.py
 	$(BIN)/python benchmarks/plots.py
-	$(BIN)/python examples/readme_tables.py
+	$(BIN)/python tools/tables.py
 
 tables: setup
-	$(BIN)/python examples/readme_tables.py
+	$(BIN)/python tools/tables.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -211,7 +211,7 @@ def _git(*arguments: str) -> str | None:
 
 def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    from chonn_ops.experiments import _sources
+    from chonn_ops.experiments import fingerprint
     from chonn_ops.scan.cpu import available_isas
 
     isas = available_isas()
@@ -224,7 +224,7 @@ def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> di
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
-        "code": _sources.package(),
+        "code": fingerprint.package(),
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(changed),
     }

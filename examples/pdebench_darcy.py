@@ -27,10 +27,11 @@ from pathlib import Path
 import h5py
 import torch
 from darcy_figure import draw_fields
-from results_file import code, commit, data_files, write_whole
 from tqdm import tqdm
 
 import chonn_ops
+from chonn_ops.experiments.provenance import code
+from chonn_ops.problems.origin import identify
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
 MODELS = ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
@@ -51,7 +52,7 @@ def main() -> None:
     results = [
         run_model(model, seed, data, args, output) for seed in args.seeds for model in args.models
     ]
-    write_whole(output / "results.json", json.dumps(summary(results, data, args), indent=1) + "\n")
+    write(output / "results.json", summary(results, data, args))
     print("\n" + table(results))
     first = [result for result in results if result["seed"] == args.seeds[0]]
     draw_fields(first, data, output, args)
@@ -149,7 +150,7 @@ def run_model(
                 f"{record} holds a run with other settings: choose another --output "
                 f"(expected {options}, got {result['overrides']})"
             )
-        for what, now in (("data", data_files(data)), ("code", code()["code"])):
+        for what, now in (("data", known(data)), ("code", code()["code"])):
             if result.get(what) != now:
                 print(f"{model}, seed {seed}: finished before, with other {what} than there is now")
         return result
@@ -182,11 +183,11 @@ def run_model(
         "peak_memory_mib": peak,
         "seconds": time.time() - started,
         "curve": epochs,
-        "data": data_files(data),
+        "data": known(data),
         **code(),
     }
     (folder / "log.txt").write_text(log + evaluation)
-    write_whole(record, json.dumps(result, indent=1) + "\n")
+    write(record, result)
     started_here.unlink()
     return result
 
@@ -237,12 +238,24 @@ def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[s
             "threads": torch.get_num_threads(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
-        "commit": commit(),
+        "commit": code()["commit"],
         "results": [
             {**result, "overrides": [o for o in result["overrides"] if "data_path" not in o]}
             for result in results
         ],
     }
+
+
+def known(data: Path) -> dict[str, dict]:
+    """Of the data file: its SHA-256, and who made it."""
+    return {data.name: identify(data).record()}
+
+
+def write(path: Path, record: dict[str, object]) -> None:
+    """All of the file or none of it, whenever the run stops."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_text(json.dumps(record, indent=1) + "\n")
+    staged.replace(path)
 
 
 def table(results: list[dict]) -> str:

@@ -48,5 +48,5 @@ def test_readme_code_runs():
 
 
 def test_readme_tables_come_from_the_results_files():
-    script = Path(__file__).parent.parent / "examples" / "readme_tables.py"
+    script = Path(__file__).parent.parent / "tools" / "tables.py"
     subprocess.run([sys.executable, str(script), "--check"], check=True)

@@ -1,6 +1,6 @@
 """The baselines of the steady problems: how each is built, and its sizes and rates.
 
-Sizes and learning rates at the budgets of `BUDGETS` are those that `examples/search.py` chose on
+Sizes and learning rates at the budgets of `BUDGETS` are those that `tools/search.py` chose on
 validation data; they are in chosen.json, beside this file.
 """
 
@@ -245,5 +245,5 @@ def chosen(experiment: str, config: SteadyConfig) -> Mapping[str, Mapping[str, A
             return entry["models"]
     raise ValueError(
         f"sizes: expected a budget that was searched for {experiment} with {data}, got "
-        f"{config.sizes!r}; examples/search.py searches it"
+        f"{config.sizes!r}; tools/search.py searches it"
     )

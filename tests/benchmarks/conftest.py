@@ -1,7 +1,7 @@
-"""The programs in benchmarks/ and examples/ are scripts: their helpers are found beside them."""
+"""The programs in benchmarks/ and tools/ are scripts: their helpers are found beside them."""
 
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "examples")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools")]

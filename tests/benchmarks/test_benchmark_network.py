@@ -12,14 +12,14 @@ import _network_gpu
 import _networks
 import _peers
 import _solvers
-import benchmark_tables
 import network
-import network_tables
 import plots
 import pytest
 import torch
 from _harness import Turns
 from _networks import Case
+from pages import blocks
+from pages import networks as tables
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CASES = (
@@ -75,8 +75,8 @@ def test_growth_memory_and_contrast_are_measured(run):
 
 
 def test_tables_and_figures_come_from_the_results(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark_tables, "RESULTS", run[0])
-    for name, build in network_tables.NETWORKS.items():
+    monkeypatch.setattr(blocks, "RESULTS", run[0])
+    for name, build in tables.NETWORKS.items():
         header, *rows = build().splitlines()
         assert len(rows) > 1, name
         assert all(row.count("|") == header.count("|") for row in rows), name

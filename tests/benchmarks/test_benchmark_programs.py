@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import benchmark_tables
 import pytest
+from pages import blocks, performance
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PROGRAMS = ("scan", "block", "models", "steady", "vision")
@@ -144,8 +144,8 @@ def test_figures_without_results_are_left_out(tmp_path):
 
 
 def test_tables_are_made_from_the_results(runs, monkeypatch):
-    monkeypatch.setattr(benchmark_tables, "RESULTS", runs[0])
-    for name, build in benchmark_tables.PERFORMANCE.items():
+    monkeypatch.setattr(blocks, "RESULTS", runs[0])
+    for name, build in performance.PERFORMANCE.items():
         header, *rows = build().splitlines()
         assert rows or name == "changes", name
         assert all(row.count("|") == header.count("|") for row in rows), name

@@ -36,9 +36,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_smoke_run_writes_its_scores(tmp_path):
-    record = check_smoke(EXPERIMENT, tmp_path)
-    assert list(record["metrics"]) == ["test"]
-    assert set(record["metrics"]["test"]) == set(EXPERIMENT.metrics)
+    run = check_smoke(EXPERIMENT, tmp_path)
+    assert list(run.metrics) == ["test"]
+    assert set(run.metrics["test"]) == set(EXPERIMENT.metrics)
 
 
 def test_splits_follow_each_other_in_the_file(folder):

@@ -1,0 +1,251 @@
+"""Train neuraloperator's FNO beside our models on Darcy flow, ask them at 16 and 32.
+
+Data are neuraloperator's own ``darcy_{train,test}_{16,32}.pt``; training is its `Trainer`. All
+models get the same data, epochs, optimiser and seeds; networks have a learning rate of their own.
+``fno`` has a wider channel MLP (expansion 1.5 for 0.5), which gives it the parameters of the FNOs
+with a CKB mixer. Finished runs are kept in the results file, so a stopped comparison goes on where
+it was.
+
+    python tools/neuralop_darcy.py --data folder --seeds 0 1 2 --output runs/darcy_mixers.json
+    python tools/neuralop_darcy.py --data folder --models fno lift-network network
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from network_ablations import ABLATIONS, network
+from neuralop.data.datasets.darcy import DarcyDataset
+from neuralop.losses import LpLoss
+from neuralop.models import FNO
+from neuralop.training import AdamW, Trainer
+from pages.hosts import darcy_grids, darcy_mixers
+from results_file import code, data_files, read_record, write_record
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+import chonn_ops
+
+MODES = ("replace", "alongside")
+DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
+RESOLUTIONS = (16, 32)
+EQUAL_BUDGET = {"channel_mlp_expansion": 1.5}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "network": network,
+    **ABLATIONS,
+}
+FNOS: dict[str, dict[str, Any]] = {
+    "fno-stock": {},
+    "fno": EQUAL_BUDGET,
+    "fno-identity": {**EQUAL_BUDGET, "fno_skip": "identity"},
+    **{
+        f"{mode}-{directions}": {
+            "spectral_mixer": "ckb",
+            "spectral_mixer_mode": mode,
+            "spectral_mixer_kwargs": {"cell": "scan", "directions": directions},
+        }
+        for mode in MODES
+        for directions in DIRECTIONS
+    },
+    **{
+        f"{mode}-network": {
+            "spectral_mixer": "ckb",
+            "spectral_mixer_mode": mode,
+            "spectral_mixer_kwargs": {"cell": "network"},
+        }
+        for mode in (*MODES, "lift")
+    },
+}
+MODELS = (*FNOS, *NETWORKS)
+
+
+class Host(nn.Module):
+    """A model as neuraloperator's Trainer calls it: with every field of a sample."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        return self.model(x)
+
+
+def main() -> None:
+    args = parse_arguments()
+    torch.set_num_threads(args.threads)
+    keys = ("epochs", "batch_size", "learning_rate", "modes", "width", "n_train")
+    keys += ("network_learning_rate",) if set(args.models) & set(NETWORKS) else ()
+    config = {key: getattr(args, key) for key in keys}
+    packages = ("chonn-ops", "neuraloperator", "torch")
+    names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
+    files = data_files(*(args.data / f"darcy_{name}.pt" for name in names))
+    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, files)
+    done = {(run["model"], run["seed"]) for run in record["results"]}
+    wanted = [(model, seed) for seed in args.seeds for model in args.models]
+    for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
+        record["results"].append(train(model, seed, args))
+        write_record(args.output, record)
+    print(darcy_mixers(record["results"]), darcy_grids(record["results"]), sep="\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the darcy_*.pt files")
+    parser.add_argument("--output", type=Path, default=Path("runs/darcy_mixers.json"))
+    parser.add_argument("--models", nargs="+", default=list(FNOS), choices=MODELS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--network-learning-rate", type=float, default=1e-2)
+    parser.add_argument("--modes", type=int, default=12, help="Fourier modes an axis")
+    parser.add_argument("--width", type=int, default=24, help="hidden channels")
+    parser.add_argument("--n-train", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    return parser.parse_args()
+
+
+def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Train one model by neuraloperator's Trainer and score it on both test sets."""
+    torch.manual_seed(seed)
+    data = DarcyDataset(
+        root_dir=args.data,
+        n_train=args.n_train,
+        n_tests=[50, 50],
+        batch_size=args.batch_size,
+        test_batch_sizes=[50, 50],
+        train_resolution=RESOLUTIONS[0],
+        test_resolutions=list(RESOLUTIONS),
+        download=False,
+    )
+    if name in NETWORKS:
+        model, rate = Host(NETWORKS[name]()), args.network_learning_rate
+    else:
+        model, rate = FNO((args.modes,) * 2, 1, 1, args.width, **FNOS[name]), args.learning_rate
+    optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+    trainer = Trainer(
+        model=model,
+        n_epochs=args.epochs,
+        device=torch.device("cpu"),
+        data_processor=data.data_processor,
+        eval_interval=args.epochs + 1,
+        verbose=False,
+    )
+    start = time.perf_counter()
+    trainer.train(
+        train_loader=DataLoader(data.train_db, batch_size=args.batch_size, shuffle=True),
+        test_loaders={},
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs),
+        training_loss=LpLoss(d=2, p=2),
+        eval_losses={},
+    )
+    seconds = time.perf_counter() - start
+    model.eval()
+    data.data_processor.eval()
+    errors = {
+        str(points): relative_l2(model, data.data_processor, data.test_dbs[points])
+        for points in RESOLUTIONS
+    }
+    for way, asking in WAYS.items() if mixers(model) else ():
+        with asking(model, RESOLUTIONS[1] / RESOLUTIONS[0]):
+            errors[f"32 {way}"] = relative_l2(model, data.data_processor, data.test_dbs[32])
+    return {
+        "model": name,
+        "seed": seed,
+        "parameters": sum(p.numel() * (1 + p.is_complex()) for p in model.parameters()),
+        "relative_l2": errors,
+        "seconds": seconds,
+        **code(),
+    }
+
+
+@torch.no_grad()
+def relative_l2(model: nn.Module, processor: Any, dataset: Any) -> float:
+    """Mean over the samples of ||prediction - truth|| / ||truth||, in physical units."""
+    errors = []
+    for sample in DataLoader(dataset, batch_size=50):
+        fields = processor.preprocess(dict(sample))
+        prediction, fields = processor.postprocess(model(fields["x"]), fields)
+        difference, truth = (t.flatten(1) for t in (prediction - fields["y"], fields["y"]))
+        errors += (difference.norm(dim=1) / truth.norm(dim=1)).tolist()
+    return statistics.fmean(errors)
+
+
+def mixers(model: nn.Module) -> list[chonn_ops.FixedGridCKB]:
+    return [module for module in model.modules() if isinstance(module, chonn_ops.FixedGridCKB)]
+
+
+@contextmanager
+def forward_of(modules: list[Any], replacement: Callable[[Any], Callable]) -> Iterator[None]:
+    """Within the context, the modules' `forward` is `replacement(module)`."""
+    for module in modules:
+        module.forward = replacement(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+def on_the_input_grid(model: nn.Module, ratio: float) -> Any:  # noqa: ARG001
+    """The block walks every point of the finer grid with the steps it learned on the coarser."""
+    return forward_of(mixers(model), lambda mixer: mixer.ckb.forward)
+
+
+@contextmanager
+def with_scaled_steps(model: nn.Module, ratio: float) -> Iterator[None]:
+    """As on the input grid, but delta, a time step along the line, shrinks with the spacing."""
+    cells = [m for m in model.modules() if isinstance(m, chonn_ops.KirchhoffCell)]
+    for cell in cells:
+
+        def scaled(u: Tensor, learned: Callable = cell.coefficients) -> tuple[Tensor, ...]:
+            delta, b, c = learned(u)
+            return delta / ratio, b, c
+
+        cell.coefficients = scaled
+    try:
+        with on_the_input_grid(model, ratio):
+            yield
+    finally:
+        for cell in cells:
+            del cell.coefficients
+
+
+def dilated(model: nn.Module, ratio: float) -> Any:
+    """Every other point is a field of its own, on the spacing that the block knows."""
+    stride = math.floor(ratio)
+
+    def replacement(mixer: chonn_ops.FixedGridCKB) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            y = torch.empty_like(x)
+            for i in range(stride):
+                for j in range(stride):
+                    part = (..., slice(i, None, stride), slice(j, None, stride))
+                    y[part] = mixer.ckb(x[part])
+            return y
+
+        return forward
+
+    return forward_of(mixers(model), replacement)
+
+
+# The same trained weights, asked at 32 x 32 in other ways than the default's fixed grid.
+WAYS = {
+    "input grid": on_the_input_grid,
+    "scaled steps": with_scaled_steps,
+    "dilated": dilated,
+}
+
+
+if __name__ == "__main__":
+    main()

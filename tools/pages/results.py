@@ -1,0 +1,324 @@
+"""docs/results.md: a table of at most eight rows, a figure and a sentence for each problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pages.blocks import RESULTS, ROOT, load, markdown
+
+from chonn_ops.experiments import EXPERIMENTS, provenance, roles
+from chonn_ops.experiments.comparison import LEVEL, Statistic, gap, number, sign
+from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.scoreboard import scaled_down
+from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_title
+
+DOCS = ROOT / "docs"
+ROWS = 8
+SECONDS = "sizes=seconds"
+# Wall-clock times that differ by less are called about equal.
+ABOUT = 1.5
+# Of forecasts, the score that is quoted for the problem; else a study's first one.
+HEADLINE = {"shallow_water": "nrmse"}
+OURS = ("chonn", "stack")
+ASIDE = ("control", "probe", "layer", "mixer", "ablation")
+INTRODUCTION = f"""# Results
+
+Two minutes; the evidence is in [claims.md](claims.md), how to run it in [experiments.md](experiments.md). Generated from `docs/results/` and `benchmarks/results/`; nobody types a number.
+
+Numbers are means ± standard deviations over seeds. < and > are one-sided Welch tests at {LEVEL:.0%} in the direction shown, so that looking both ways is a two-sided test at {2 * LEVEL:.0%}; ≈ is neither, ? is a single seed. "Scaled down" models are smaller than in their publications. {MARK.strip()} has no record of its data and model code.
+"""  # noqa: E501
+LIMITS = """## Limits
+
+- Small data, small models, minutes on a CPU: nothing here says what happens at the sizes of the publications, and published numbers come from other machines, data and budgets.
+- The problems are ours to choose: elliptic ones, where a solver is the right prior, are most of them. [Helmholtz](experiments.md#further-problems) is the one that it must fail on.
+- The test of a claim is of its seeds: it knows nothing of other data, and looking both ways, it calls one of ten true equalities a difference.
+- Data are made here where no published file is named; their generators follow the publications, the random numbers do not.
+"""  # noqa: E501
+
+
+def results_page(studies: Sequence[Study]) -> str:
+    """The page, whatever studies there are."""
+    shown = [study for name in EXPERIMENTS if (study := chosen(studies, name))]
+    parts = [INTRODUCTION]
+    for study in shown:
+        parts += problem(study)
+    parts += controls(studies)
+    parts += curves()
+    missing = [name for name in EXPERIMENTS if not chosen(studies, name)]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        parts.append(f"Not run yet: {names}.\n")
+    parts.append(LIMITS)
+    return "\n".join(parts)
+
+
+def chosen(studies: Sequence[Study], experiment: str) -> Study | None:
+    """Of a problem's studies, the one at equal wall-clock, else the largest scale."""
+    found = [study for study in studies if study.experiment == experiment]
+    ranks = {"paper": 1, "small": 2}
+    return min(
+        found,
+        key=lambda s: (SECONDS not in s.scale, ranks.get(s.scale.partition("+")[0], 3), s.scale),
+        default=None,
+    )
+
+
+def headline(study: Study) -> str:
+    return HEADLINE.get(study.experiment) or study.metrics()[0]
+
+
+def error(group: Group, study: Study, split: str = "test") -> Statistic:
+    return group.metric(headline(study), split)
+
+
+def rows(study: Study) -> list[Group]:
+    """Ours, the paper's CHONN and the baselines with the lowest errors, the lowest first."""
+    tags = [group.tags for group in study.groups]
+    hardest = {
+        name: max(getattr(tag, name) for tag in tags)
+        for name in ("target", "history")
+        if all(getattr(tag, name) for tag in tags)
+    }
+    found = [
+        group
+        for group in study.find(**hardest)
+        if group.tags.role not in ASIDE and not group.tags.equal_parameters
+    ]
+    if not hardest:
+        found += [group for group in [roles.papers(study)] if group and group not in found]
+    found = sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
+    kept = [group for group in found if group.family in OURS]
+    others = [group for group in found if group not in kept]
+    # At least half of the rows are for the others.
+    kept = kept[: max(ROWS - len(others), ROWS // 2)]
+    return sorted([*kept, *others[: ROWS - len(kept)]], key=lambda g: mean(g, study))
+
+
+def mean(group: Group, study: Study) -> float:
+    return error(group, study).mean
+
+
+def problem(study: Study) -> Iterator[str]:
+    yield f"## {study_title(study)}\n"
+    found = rows(study)
+    yield f"{finding(study, found)}\n"
+    yield f"{budget(study, found)}\n"
+    splits = [split for split in study.splits() if split in ("test", "out_of_distribution")]
+    ours = leader(found)
+    lines = []
+    for group in found:
+        values = [error(group, study, split) for split in splits]
+        ratio = f"{mean(group, study) / mean(ours, study):.2g}x" if ours else "-"
+        cells = [f"{group.parameters:,}", number(group.seconds.mean), *map(str, values)]
+        lines.append([label(study, group), *cells, ratio, str(len(group.runs))])
+    metric = metric_label(headline(study))
+    names = [metric, *(f"{metric}, {split.replace('_', ' ')}" for split in splits[1:])]
+    yield markdown(["model", "parameters", "training, s", *names, "/ ours", "seeds"], lines)
+    if study.experiment == "fno_darcy":
+        yield published()
+    figure = Path("figures") / f"results-{study.experiment}.svg"
+    yield f"![Validation error over seconds of training]({figure})\n"
+
+
+def leader(found: Sequence[Group]) -> Group | None:
+    """Ours: the network where there is one, else the CHONN with the lowest error."""
+    ours = [group for group in found if group.family in OURS]
+    return next((g for g in ours if g.tags.role == "network"), next(iter(ours), None))
+
+
+def label(study: Study, group: Group) -> str:
+    """With what has to be said of the model and its results."""
+    smaller = scaled_down(study) and group.tags.role not in ("network", "best", "control")
+    mark = MARK if provenance.flags(group.runs) else ""
+    return f"{full_label(group)}{', scaled down' if smaller else ''}{mark}"
+
+
+def finding(study: Study, found: Sequence[Group]) -> str:
+    """Ours and the best of the others, in a sentence."""
+    ours = leader(found)
+    others = [group for group in found if group.family not in OURS]
+    if not ours or not others:
+        return "Nothing to compare yet."
+    other = others[0]
+    a, b = error(ours, study), error(other, study)
+    ratio, what = b.mean / a.mean, metric_label(headline(study))
+    decided = {
+        "<": "ours is lower",
+        ">": "ours is higher",
+        "≈": f"not told apart, a difference of {number(gap(a, b).detectable)} would have been",
+        "?": "a single seed, not tested",
+    }[sign(a, b)]
+    picked = "" if ours.tags.role == "network" else " (the best of ours)"
+    return (
+        f"**{what[0].upper()}{what[1:]} of {full_label(ours)}{picked}: {a}. Of the best of the "
+        f"others, {full_label(other)}: {b}, {ratio:.2g} times that ({decided}).**"
+    )
+
+
+def budget(study: Study, found: Sequence[Group]) -> str:
+    """What the models of a table have in common."""
+    config = study.runs[0].config
+    size = f"{config.get('n_train')} samples"
+    if "resolution" in config:
+        size += f", {config['resolution']} points a side"
+    if SECONDS in study.scale:
+        return (
+            f"Equal wall-clock: {size}; size, learning rate, batch and epochs of each model are "
+            "those with the lowest validation error in a search of equal cost. The epochs fit the "
+            "same seconds of an idle core; the seconds in the table are those of the runs."
+        )
+    epochs = {run.config.get("epochs") for group in found for run in group.runs}
+    same = f"Equal data and epochs, {size}, {epochs.pop()} epochs"
+    seconds = [group.seconds.mean for group in found]
+    about = "**not**" if max(seconds) > ABOUT * min(seconds) else "about"
+    return f"{'Equal data, ' + size if epochs else same}; {about} equal wall-clock: see the table."
+
+
+def published() -> str:
+    """Of FNO's Darcy flow, what other people report."""
+    found = load("published_fno_darcy")
+    values = sorted(found["values"].items(), key=lambda item: item[1])
+    texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
+    return (
+        f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}.\n"
+    )
+
+
+def controls(studies: Sequence[Study]) -> Iterator[str]:
+    """A row and a sentence each, of every study that has them beside a network."""
+    yield "## Controls: what is the solver's, what the cells'\n"
+    found = with_controls(studies)
+    if not found:
+        yield (
+            "No study has them yet: `chonn run darcy --variants network,network-no-cell,"
+            "network-constant,direct,direct-fitted,solve-cnn --seeds 5`, likewise Poisson.\n"
+        )
+    for study in found:
+        (network,) = study.find(role="network")
+        groups = [network, *study.find(role="control")]
+        metric = metric_label(headline(study))
+        lines = [
+            [
+                label(study, group),
+                f"{group.parameters:,}",
+                str(error(group, study)),
+                f"{mean(group, study) / mean(network, study):.2g}x",
+                str(len(group.runs)),
+            ]
+            for group in sorted(groups, key=lambda g: mean(g, study))
+        ]
+        yield f"### {study_title(study)}\n"
+        yield markdown(["model", "parameters", metric, "/ network", "seeds"], lines)
+        by_name = {group.variant: group for group in groups}
+        proofs = [proof(study, network, by_name[name]) for name in PROOFS if name in by_name]
+        yield "\n".join(filter(None, proofs)) + "\n"
+
+
+def with_controls(studies: Sequence[Study]) -> list[Study]:
+    """Of each problem the study with most of them beside a network."""
+    found: dict[str, Study] = {}
+    for study in sorted(studies, key=lambda s: (len(s.find(role="control")), SECONDS in s.scale)):
+        networks = study.find(role="network")
+        if study.find(role="control") and any(error(group, study).values for group in networks):
+            found[study.experiment] = study
+    return [found[name] for name in EXPERIMENTS if name in found]
+
+
+# By control: what it is, and what follows if its error is above the network's, below it, or not
+# told from it.
+PROOFS = {
+    "direct": (
+        "the textbook's solve on the input's own grid, told the equation",
+        "the network does more than that scheme: it has learned what the textbook does not know of "
+        "these data, such as walls and faces",
+        "who knows the equation needs no network here: the network's gain is over other networks "
+        "alone",
+        "the network is as good as a solver that was told the equation",
+    ),
+    "direct-fitted": (
+        "the same with walls and faces fitted, which can become the data's own scheme",
+        "the network is below what this scheme can be fitted to",
+        "this is the floor: what a network could learn at most if it found the scheme",
+        "the network has reached what the fitted scheme gives",
+    ),
+    "solve-cnn": (
+        "the textbook's solve, corrected by convolutions",
+        "one solve and a small network behind it are not what the networks do",
+        "a solve that was told the equation and a few convolutions do better than learned networks",
+        "a solve that was told the equation and a few convolutions do as well",
+    ),
+    "network-no-cell": (
+        "the network without its solves, as large",
+        "the error comes down by the solves, not by what is around them",
+        "the solves do harm",
+        "what is around the solves does all of it",
+    ),
+    "network-constant": (
+        "networks of conductances that do not depend on the input, as large",
+        "it matters that the conductances follow the input",
+        "conductances that follow the input do harm",
+        "that the conductances follow the input shows no gain",
+    ),
+}
+
+
+def proof(study: Study, network: Group, control: Group) -> str:
+    if not error(control, study).values:
+        return ""
+    what, above, below, alike = PROOFS[control.variant]
+    ours, other = error(network, study), error(control, study)
+    ratio = other.mean / ours.mean
+    detectable = gap(ours, other).detectable
+    shown = f", and {number(detectable)} would have been" if math.isfinite(detectable) else ""
+    follows = {
+        "<": above,
+        ">": below,
+        "≈": f"{alike} (not told apart{shown})",
+        "?": "a single seed decides nothing",
+    }[sign(ours, other)]
+    text = f"- {full_label(control)}, {what}: {ratio:.2g} times the network's error."
+    return f"{text} {follows[0].upper()}{follows[1:]}."
+
+
+def curves() -> Iterator[str]:
+    """What `curves.py` has left with the docs."""
+    names = sorted(path.stem for path in RESULTS.glob("curves-*.json"))
+    if names:
+        yield "## Curves\n"
+    for name in names:
+        record = load(name)
+        seeds = len({run["seed"] for run in record["results"]})
+        title = f"{record['problem']}, error over {record['over']}, {seeds} seed(s)"
+        yield f"![{title}](figures/{name}.svg)\n"
+
+
+def draw(studies: Sequence[Study]) -> None:
+    """The figures of the page: validation error over seconds of training, a line a row."""
+    from chonn_ops.experiments.figures import _style as style
+
+    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+        with style.styled():
+            figure, axes = style.grid(1, 1, 3.2)
+            axis = axes[0, 0]
+            for at, group in enumerate(rows(study)):
+                epochs = next((run.curve["epoch"] for run in group.runs if run.curve), [])
+                if not epochs:
+                    continue
+                each = group.seconds.mean / max(filter(None, epochs))
+                look = style.look(group)._replace(colour=style.CYCLE[at])
+                style.band(
+                    axis,
+                    [each * epoch for epoch in epochs if epoch],
+                    group.curve("validation_error"),
+                    look,
+                    full_label(group),
+                )
+            style.logarithmic(axis.xaxis)
+            style.logarithmic(axis.yaxis)
+            axis.set_xlabel("seconds of training")
+            axis.set_ylabel("validation error")
+            style.legend(figure, axes)
+            path = DOCS / "figures" / f"results-{study.experiment}.svg"
+            style.save(figure, path)

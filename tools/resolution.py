@@ -1,0 +1,160 @@
+"""Models asked on finer grids than they were trained on, and on other domains than the square.
+
+Darcy flow and Poisson's equation, at the scale small of `chonn run` unless said otherwise: each
+model is trained on grids of 16, 32 and 64 points a side, then asked, as it is, for the same test
+samples on every finer grid up to 256; then trained and asked on an l-shape and on a square with
+holes, at 64. Each training is a run of `chonn run`, in a folder named after its settings, so that a
+stopped study goes on where it was. Everything at the first seed comes first.
+
+    python tools/resolution.py    # all of it in runs/resolution
+    python tools/resolution.py --models network --trained 64 --domains --set epochs=10
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pages.resolution import domains, grids
+from resolution_figures import draw_curves, draw_domains
+from results_file import write_record
+
+from chonn_ops.experiments import get, schedule
+from chonn_ops.experiments._steady import relative_l1
+from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.records import Run
+
+PROBLEMS = ("darcy", "poisson")
+MODELS = ("network", "fno", "unet")
+SHARED = ("versions", "hardware", "commit")
+
+
+def main() -> None:
+    args = parse_arguments()
+    torch.set_num_threads(args.threads)
+    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
+    failures: dict[Job, str] = {}
+    for job in (job for seed in args.seeds for job in jobs(args, seed)):
+        finished = schedule.run_all([job], workers=1)
+        failures |= finished.failures
+        for found in finished.runs:
+            record |= {name: getattr(found, name) for name in SHARED}
+            record["results"].append(entry(found))
+            write_record(args.results, record)
+    record["interpolated"] = list(interpolated(args))
+    write_record(args.results, record)
+    print(grids(record), domains(record), sep="\n")
+    draw_curves(record, args.figures / "resolution.png")
+    draw_domains(record, args.output, args.figures / "domains.png")
+    for job, reason in failures.items():
+        print(f"{job.experiment_name}, {job.scale}, {job.title}: {reason}")
+    if failures:
+        raise SystemExit(1)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    folder = Path("runs/resolution")
+    parser.add_argument("--output", type=Path, default=folder, help="folder of the runs")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data")
+    parser.add_argument("--results", type=Path, default=folder / "resolution.json")
+    parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
+    parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
+    parser.add_argument("--asked", type=int, nargs="*", default=[32, 64, 128, 256])
+    parser.add_argument("--domains", nargs="*", default=["l-shape", "holes"])
+    parser.add_argument("--domain-resolution", type=int, default=64)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+def jobs(args: argparse.Namespace, seed: int) -> Iterator[Job]:
+    """All trainings from one seed."""
+    for resolution in args.trained:
+        yield from settings(args, seed, resolution)
+    for domain in args.domains:
+        yield from settings(args, seed, args.domain_resolution, domain)
+
+
+def settings(
+    args: argparse.Namespace, seed: int, resolution: int, domain: str = "square"
+) -> Iterator[Job]:
+    """Every model of both problems on one grid and domain."""
+    chosen = [f"seed={seed}", f"resolution={resolution}", f"domain={domain}"]
+    finer = [n for n in args.asked if n > resolution] if domain == "square" else []
+    if finer:
+        chosen.append(f"test_resolutions={','.join(map(str, finer))}")
+    for problem in args.problems:
+        # A grid has half as many modes as points; the FNO's own padding adds one.
+        modes = min(get(problem).scales[args.scale].fno_modes, resolution // 2)
+        yield from schedule.plan(
+            problem,
+            args.scale,
+            output=args.output,
+            data=args.data,
+            variants=args.models,
+            assignments=[*chosen, f"fno_modes={modes}", *args.set],
+            accelerator="cpu",
+        )
+
+
+def entry(found: Run) -> dict[str, Any]:
+    """What the tables and figures need of a run, errors by the grid that was asked."""
+    config = found.config
+    errors: dict[str, dict[str, float]] = {}
+    for name, scores in found.metrics.items():
+        split, _, asked = name.rpartition("at_")
+        key = (split.rstrip("_") or "test") if asked.isdigit() else name
+        grid = asked if asked.isdigit() else str(config["resolution"])
+        errors.setdefault(key, {})[grid] = scores["relative_l1"]
+    return {
+        "problem": found.experiment,
+        "domain": config["domain"],
+        "trained": config["resolution"],
+        "model": found.variant,
+        "label": found.label,
+        "seed": found.seed,
+        "epochs": config["epochs"],
+        "folder": found.scale,
+        "parameters": found.parameters,
+        "seconds": round(found.seconds, 1),
+        "learning_rate": config["learning_rate"],
+        "diverged": found.diverged,
+        "errors": errors,
+        "data": found.data,
+        "code": found.model,
+    }
+
+
+def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Errors of the true solutions on the grid of a training, interpolated to finer ones."""
+    for problem in args.problems:
+        experiment = get(problem)
+        for resolution in args.trained:
+            finer = tuple(n for n in args.asked if n > resolution)
+            config = dataclasses.replace(
+                experiment.scales[args.scale], resolution=resolution, test_resolutions=finer
+            )
+            tests = experiment.load(config, args.data / problem).tests
+            coarse = tests["test"].tensors[1]
+            errors = {}
+            for n in finer:
+                # Poisson's grids have their corners in common, Darcy's their walls.
+                guess = F.interpolate(
+                    coarse, size=(n, n), mode="bilinear", align_corners=problem == "poisson"
+                )
+                errors[str(n)] = float(relative_l1(guess, tests[f"at_{n}"].tensors[1]).mean())
+            yield {"problem": problem, "trained": resolution, "errors": errors}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Results files of the comparisons: what was run, on what, and one entry a finished run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from chonn_ops.experiments.provenance import code
+from chonn_ops.problems.origin import identify
+
+Data = dict[str, dict[str, Any]]
+
+
+def commit() -> str | None:
+    """Commit of the checkout that holds the tools, if it is one."""
+    folder = Path(__file__).parent
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
+    return git.stdout.strip() or None
+
+
+def data_files(*paths: Path) -> Data:
+    """What is known of data files, their SHA-256 among it, by name."""
+    return {path.name: identify(path).record() for path in paths}
+
+
+def drawn_data(name: str, *tensors: Tensor) -> Data:
+    """The same of data that are no files."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.contiguous().numpy().tobytes())
+    return {name: {"sha256": found.hexdigest()}}
+
+
+def has_origin(record: Mapping[str, Any]) -> bool:
+    """Whether a results file says of which data and code each of its numbers is.
+
+    Timings have no data. Numbers of other people's publications are not ours to say.
+    """
+    if "values" in record:
+        return True
+    if "results" not in record:
+        return "code" in record.get("environment", {})
+    return all(
+        "sha256" in str(run.get("data", record.get("data"))) and "code" in run
+        for run in record["results"]
+    )
+
+
+def read_record(
+    path: Path,
+    experiment: str,
+    config: dict[str, Any],
+    packages: Sequence[str],
+    threads: int,
+    data: Data,
+) -> dict[str, Any]:
+    """The results file to go on with, or a fresh record; other settings, data or code are not
+    mixed in."""
+    if path.exists():
+        record = json.loads(path.read_text())
+        there = {run.get("code") for run in record["results"]} - {code()["code"]}
+        for what, found, asked in (
+            ("with", record["config"], config),
+            ("of the data", _checksums(record.get("data", {})), _checksums(data)),
+            ("of the code", ", ".join(map(str, there)), ""),
+        ):
+            if found != asked:
+                raise SystemExit(f"{path}: holds runs {what} {found}, asked: {asked or code()}")
+        return record
+    return {
+        "data": data,
+        "experiment": experiment,
+        "config": config,
+        "versions": {package: metadata.version(package) for package in packages},
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": threads},
+        "commit": commit(),
+        "results": [],
+    }
+
+
+def _checksums(data: Data) -> dict[str, Any]:
+    return {name: file.get("sha256") for name, file in data.items()}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of the file or none of it, whenever the run stops."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    write_whole(path, json.dumps(record, indent=1) + "\n")
