@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments.roles import Role as Role
 from chonn_ops.nn._checks import check_least
 
 SCALES = ("smoke", "small", "paper")
