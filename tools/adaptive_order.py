@@ -1,8 +1,9 @@
-"""Blocks that choose their order, on problems whose fixed orders `chonn run` compares.
+"""Blocks that choose their order, and networks their depth, beside fixed ones.
 
     chonn run adaptive_order:ORDER1D --scale small --seeds 3
     chonn run adaptive_order:DARCY --scale small --seeds 3
     chonn run adaptive_order:POISSON --scale small --seeds 3
+    chonn run adaptive_order:DEPTH --scale small --seeds 3
     python adaptive_order.py runs ../docs/results ../benchmarks/results/adaptive_order.json
 
 In this folder. The last line sets them beside the fixed orders, prunes every trained model and
@@ -29,12 +30,12 @@ from chonn_ops.experiments import _steady_models as steady
 from chonn_ops.experiments import darcy, order1d, poisson
 from chonn_ops.experiments._steady_modules import Standardized
 from chonn_ops.experiments.base import Experiment, Variant
-from chonn_ops.models import CKBStack1d
-from chonn_ops.nn import CKB, prune
+from chonn_ops.models import CHONNNetwork2d, CKBStack1d
+from chonn_ops.nn import CKBOptions, StageGates, prune
 
 MAX_ORDER = 4
 SPARSITIES = {"": 0.02, "-0.005": 0.005}
-KEPT = ("scale", "versions", "hardware", "commit", "precision")
+KEPT = ("scale", "versions", "hardware", "commit", "dirty", "model", "precision")
 
 
 class Order1d(order1d.Order1d):
@@ -96,12 +97,47 @@ class Poisson(poisson.Poisson):
         return of_one_layer(self)
 
 
-ORDER1D, DARCY, POISSON = Order1d(), Darcy(), Poisson()
-# Beside which fixed orders: file, names, metric.
+class Depth(darcy.Darcy):
+    """Networks of one to four layers, and those that choose."""
+
+    name = "adaptive-depth"
+
+    def variants(self, config: Any) -> tuple[Variant[Any], ...]:  # noqa: ARG002
+        depths: dict[str, int | str] = {f"depth{n}": n for n in range(1, MAX_ORDER + 1)}
+        fixed = [self.variant(name, depth, 0.0) for name, depth in depths.items()]
+        return (
+            *fixed,
+            *(self.variant(f"depth-adaptive{s}", "adaptive", p) for s, p in SPARSITIES.items()),
+        )
+
+    def variant(self, name: str, depth: int | str, sparsity: float) -> Variant[Any]:
+        def build(config: Any) -> nn.Module:
+            ckb = CKBOptions(
+                cell="network",
+                networks=config.networks,
+                nodes=self.physics.nodes,
+                sparsity=sparsity,
+            )
+            model = CHONNNetwork2d(
+                width=config.network_width, depth=depth, max_depth=MAX_ORDER, ckb=ckb
+            )
+            return Standardized(model, self.units_of(config))
+
+        small = self.scales["small"]
+        changes = {
+            "learning_rate": small.network_learning_rate,
+            "batch_size": small.network_batch_size,
+        }
+        return Variant(name, f"CHONN network, depth {depth}", build, changes=changes)
+
+
+ORDER1D, DARCY, POISSON, DEPTH = Order1d(), Darcy(), Poisson(), Depth()
+# Beside which fixed orders: file, names, metric. Those of the depth are of the same study.
 FIXED: Mapping[str, tuple[str, str, str]] = {
     ORDER1D.name: ("order1d", "t{target}-order{order}-{termination}", "point"),
     DARCY.name: ("darcy", "layer{order}", "relative_l1"),
     POISSON.name: ("poisson", "layer{order}", "relative_l1"),
+    DEPTH.name: ("", "depth{order}", "relative_l1"),
 }
 
 
@@ -111,10 +147,12 @@ def main() -> None:
     parser.add_argument("fixed", type=Path, help="results of the fixed orders")
     parser.add_argument("output", type=Path, help="JSON file")
     args = parser.parse_args()
-    found = [row for experiment in (ORDER1D, DARCY, POISSON) for row in rows(experiment, args)]
+    found = [
+        row for experiment in (ORDER1D, DARCY, POISSON, DEPTH) for row in rows(experiment, args)
+    ]
     if not found:
         raise SystemExit(f"{args.runs}: expected runs of this study, found none")
-    record = {"generator": "tools/adaptive_order.py", "commit": commit(), "rows": found}
+    record = {"generator": "tools/adaptive_order.py", "commit": commit(), "results": found}
     write_record(args.output, record)
     print(adaptive_orders(found))
 
@@ -122,12 +160,15 @@ def main() -> None:
 def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A problem each: errors of all seeds, those of the fixed orders, and what was chosen."""
     name, pattern, metric = FIXED[experiment.name]
-    fixed = json.loads((args.fixed / f"{name}-small.json").read_text())
-    ladder = [{**fixed["shared"], **run} for run in fixed["runs"]]
-    runs = [
+    runs = ladder = [
         json.loads(path.read_text())
         for path in sorted((args.runs / experiment.name / "small").glob("*-seed*.json"))
     ]
+    if name:
+        fixed = json.loads((args.fixed / f"{name}-small.json").read_text())
+        ladder = [{**fixed["shared"], **run} for run in fixed["runs"]]
+    else:
+        runs = [run for run in runs if "adaptive" in run["variant"]]
     for variant in dict.fromkeys(run["variant"] for run in runs):
         target, termination, sparsity = parts(variant)
         names = {
@@ -147,7 +188,7 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
         pruned = [pruned_outputs(experiment, run, args.runs) for run in mine]
         errors = [run["metrics"]["test"][metric] for run in mine]
         yield {
-            "problem": name,
+            "problem": name or experiment.name,
             "variant": variant,
             "metric": metric,
             "sparsity": sparsity,
@@ -158,7 +199,9 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
             "orders": [entry["orders"] for entry in pruned],
             "gates": [entry["gates"] for entry in pruned],
             "largest_difference_pruned": max(entry["difference"] for entry in pruned),
-            "origin": {key: mine[0][key] for key in KEPT},
+            "origin": [{key: run.get(key) for key in ("seed", *KEPT)} for run in mine],
+            "data": mine[0]["data"],
+            "code": sorted({run["model"] for run in mine if "model" in run}),
             "fixed_commits": sorted(
                 {r["commit"] for r in ladder if r["variant"] in names.values()}
             ),
@@ -179,10 +222,9 @@ def pruned_outputs(experiment: Experiment[Any], run: Mapping[str, Any], folder: 
     small = prune(model)
     (x,) = experiment.example(config)
     x = torch.rand((4, *x.shape[1:]), generator=torch.Generator().manual_seed(0))
-    gates = [block.gates.values().tolist() for block in blocks(model) if block.gates is not None]
     return {
-        "orders": [len(block.cells) for block in blocks(small)],
-        "gates": gates,
+        "orders": [gates.open_stages() for gates in gates_of(small)],
+        "gates": [gates.values().tolist() for gates in gates_of(model)],
         "difference": (small(x) - model(x)).abs().max().item(),
     }
 
@@ -194,8 +236,8 @@ def parts(variant: str) -> tuple[str, str, float]:
     return target, rest.removesuffix(suffix).removeprefix("-"), SPARSITIES[suffix]
 
 
-def blocks(model: nn.Module) -> list[CKB]:
-    return [module for module in model.modules() if isinstance(module, CKB)]
+def gates_of(model: nn.Module) -> list[StageGates]:
+    return [module for module in model.modules() if isinstance(module, StageGates)]
 
 
 if __name__ == "__main__":

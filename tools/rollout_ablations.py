@@ -4,7 +4,8 @@ cd tools && chonn run rollout_ablations:NAVIER_STOKES --set seed=300 --variants 
 
 The data, sizes and schedule of the experiment ``navier_stokes``, 10 frames to 1. Beside its scores
 every model is rolled out over 200 steps from the first and the last place of every test trajectory:
-``growth_200`` is the largest root mean square of any frame over the largest in the data.
+``growth_200`` is the largest root mean square of any frame over the largest in the data. Shallow
+water, ``rollout_ablations:SHALLOW_WATER``, has the scores of its experiment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from chonn_ops import CHONNRollout2d
 from chonn_ops.experiments._rollout import PLAIN, Forecaster, GridFNO, rollout
 from chonn_ops.experiments.base import Data, Evaluation, Variant
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokes, NavierStokesConfig
+from chonn_ops.experiments.shallow_water import ShallowWater, ShallowWaterConfig
+from chonn_ops.nn import CKBOptions
 
 STEPS = 200
 
@@ -41,8 +44,19 @@ class Filtered(nn.Module):
         return torch.fft.irfft2(spectrum * (both[:, None] & kept), s=frames.shape[-2:])
 
 
-def fno(config: NavierStokesConfig) -> nn.Module:
-    return Forecaster(GridFNO(config, PLAIN, padding=0), increment=True)
+def fno(config: NavierStokesConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
+    return Forecaster(GridFNO(config, ckb, padding=0), increment=True)
+
+
+def rings(config: NavierStokesConfig) -> nn.Module:
+    """FNO whose first pointwise branch is a block of scans along closed rows and columns."""
+    ends = {"directions": "axial", "termination": "ring", "norm": "none"}
+    return fno(config, CKBOptions(order=2, d_state=config.d_state, **ends))
+
+
+def networks(config: NavierStokesConfig) -> nn.Module:
+    """FNO whose first pointwise branch is a block of networks on the closed grid."""
+    return fno(config, CKBOptions(cell="network", networks=4, termination="ring"))
 
 
 class Latest(nn.Module):
@@ -70,6 +84,8 @@ UNROLL = {"unroll": 2}
 PUSHFORWARD = {"unroll": 2, "pushforward": True}
 RATE = {"learning_rate": 5e-3}
 HIGHER = {"learning_rate": 1e-2}
+COSINE = {"schedule": "cosine", "learning_rate": 2e-3}
+LONGER = {**COSINE, "epochs": 8}
 NOISE = {"noise": 0.01}
 # Name, what it is, model, changed settings.
 MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[str, Any]], ...] = (
@@ -77,11 +93,32 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
     ("fno-rate", "FNO, increments, the rate of ours", fno, RATE),
     ("fno-pushforward", "FNO, increments, pushforward", fno, PUSHFORWARD),
     ("fno-unroll", "FNO, increments, two steps with their gradient", fno, UNROLL),
+    ("fno-cosine", "FNO, increments, cosine from 2e-3", fno, COSINE),
+    ("fno-longer", "FNO, increments, cosine from 2e-3, 8 epochs", fno, LONGER),
     (
-        "fno-cosine",
-        "FNO, increments, cosine from 2e-3",
+        "fno-pushforward-longer",
+        "FNO, increments, pushforward, cosine from 2e-3, 8 epochs",
         fno,
-        {"schedule": "cosine", "learning_rate": 2e-3},
+        {**LONGER, **PUSHFORWARD},
+    ),
+    ("rings", "FNO with rings in its first w, increments, cosine from 2e-3", rings, COSINE),
+    (
+        "rings-pushforward",
+        "FNO with rings in its first w, increments, pushforward, cosine from 2e-3",
+        rings,
+        {**COSINE, **PUSHFORWARD},
+    ),
+    (
+        "networks",
+        "FNO with networks in its first w, increments, cosine from 2e-3",
+        networks,
+        COSINE,
+    ),
+    (
+        "networks-pushforward",
+        "FNO with networks in its first w, increments, pushforward, cosine from 2e-3",
+        networks,
+        {**COSINE, **PUSHFORWARD},
     ),
     ("fno-filter", "FNO, increments, spectral filter", lambda c: Filtered(fno(c)), {}),
     ("ours", "ours: state carried and damped", ours(), RATE),
@@ -169,4 +206,48 @@ class Rollouts(NavierStokes):
         return dataclasses.replace(scored, metrics=metrics)
 
 
+def on_water(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
+    model = GridFNO(config, ckb, padding=config.padding, downsample=config.downsample)
+    return Forecaster(model, increment=True)
+
+
+def open_lines(config: ShallowWaterConfig, norm: str = "group") -> nn.Module:
+    """FNO whose first pointwise branch is a block of scans that the walls continue."""
+    return on_water(
+        config,
+        CKBOptions(d_state=config.d_state, directions="axial", termination="open", norm=norm),
+    )
+
+
+FASTER = {"schedule": "cosine", "learning_rate": 4e-3}
+WATER: tuple[tuple[str, str, Callable[[ShallowWaterConfig], nn.Module], dict[str, Any]], ...] = (
+    ("fno", "FNO", on_water, {}),
+    ("fno-cosine", "FNO, cosine from 2e-3", on_water, COSINE),
+    ("fno-faster", "FNO, cosine from 4e-3", on_water, FASTER),
+    ("fno-longer", "FNO, cosine from 4e-3, 40 epochs", on_water, {**FASTER, "epochs": 40}),
+    ("open", "FNO with open lines in its first w, cosine from 2e-3", open_lines, COSINE),
+    ("open-faster", "FNO with open lines in its first w, cosine from 4e-3", open_lines, FASTER),
+    (
+        "open-unnormed",
+        "FNO with open lines without norm in its first w, cosine from 4e-3",
+        lambda c: open_lines(c, "none"),
+        FASTER,
+    ),
+)
+
+
+class Water(ShallowWater):
+    """The experiment under schedules that the baseline is better with."""
+
+    name = "shallow_water_rollouts"
+    title = "Shallow-water rollouts: recipes"
+
+    def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
+        return tuple(
+            Variant(name, label, build, {"family": name.partition("-")[0]}, changes)
+            for name, label, build, changes in WATER
+        )
+
+
 NAVIER_STOKES = Rollouts()
+SHALLOW_WATER = Water()

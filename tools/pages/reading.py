@@ -31,7 +31,8 @@ def adaptive_orders(rows: list[Row]) -> str:
     """Mean error of every problem, its fixed orders beside it."""
 
     def problem(row: Row) -> str:
-        return row["variant"][:2].upper() if row["problem"] == "order1d" else row["problem"]
+        named = {"order1d": row["variant"][:2].upper(), "adaptive-depth": "darcy, depth"}
+        return named.get(row["problem"], row["problem"])
 
     def fixed(order: str) -> Any:
         return lambda row: statistics.fmean(row["fixed"][order])
@@ -58,5 +59,5 @@ READING: dict[str, Build] = {
         f"{name} conductivity": block("learned_conductivity", name, conductivity)
         for name in ("darcy", "poisson")
     },
-    "adaptive order": block("adaptive_order", "rows", adaptive_orders),
+    "adaptive order": block("adaptive_order", "results", adaptive_orders),
 }
