@@ -195,12 +195,11 @@ def version(package: str) -> str | None:
 
 def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    from chonn_ops.experiments import _environment
-    from chonn_ops.experiments.provenance import code
+    from chonn_ops.experiments.provenance import code, hardware
     from chonn_ops.scan._cpu import available_isas
 
     isas, found = available_isas(), code()
-    machine = _environment.hardware(torch.device("cpu"))
+    machine = hardware(torch.device("cpu"))
     return {
         **{name: value for name, value in vars(options).items() if name in _RECORDED},
         **{name: machine[name] for name in ("threads", "cores", "processor")},

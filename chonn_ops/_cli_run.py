@@ -94,7 +94,7 @@ def _add_mixed(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     _find_here(arguments.experiment)
     from chonn_ops.experiments import figures, schedule
-    from chonn_ops.experiments.outcome import say, table
+    from chonn_ops.experiments.runs import say
 
     jobs = schedule.plan(
         arguments.experiment,
@@ -108,21 +108,20 @@ def _run(arguments: argparse.Namespace) -> None:
         precision=arguments.precision,
         mixed=arguments.mixed,
     )
-    first = jobs[0].resolve()
-    name, folder = first.experiment.name, first.folder.parent
+    name, folder = jobs[0].experiment.name, jobs[0].folder.parent
     figures.refuse_foreign(name, folder / FIGURES)
     workers = getattr(arguments, "jobs", schedule.default_workers(arguments.accelerator))
     try:
-        outcome = schedule.run_all(jobs, workers)
+        finished = schedule.run_all(jobs, workers)
     except (KeyboardInterrupt, SystemExit):
         print("chonn: stopped; the same command goes on from here", file=sys.stderr)
         raise
-    for job, reason in outcome.failures.items():
+    for job, reason in finished.failures.items():
         print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
-    if os.environ.get("RANK", "0") == "0" and outcome.records:
-        print(table(outcome.records, arguments.mixed))
+    if os.environ.get("RANK", "0") == "0" and finished.runs:
+        print(schedule.table(finished.runs, arguments.mixed))
         _draw(name, folder, arguments.mixed)
-    if outcome.failures:
+    if finished.failures:
         raise SystemExit(1)
     say(f"results in {folder}")
 

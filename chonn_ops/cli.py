@@ -26,13 +26,11 @@ from chonn_ops._cli_run import add_run_commands
 EXPERIMENTS_MODULES = (
     "filelock",
     "h5py",
-    "lightning",
     "matplotlib",
     "pooch",
     "requests",
     "scipy",
     "tensorboard",
-    "torchmetrics",
     "tqdm",
 )
 INFO_PACKAGES = (
@@ -40,7 +38,6 @@ INFO_PACKAGES = (
     "numpy",
     "scipy",
     "h5py",
-    "lightning",
     "pdebench",
     "neuraloperator",
     "timm",

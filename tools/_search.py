@@ -16,7 +16,7 @@ import math
 import statistics
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from _search_space import BATCHES, RATES, SPACE
 from results_file import finite, write_record
 
 from chonn_ops.experiments import cost, get, overrides, schedule
-from chonn_ops.experiments._families import BUDGETS
-from chonn_ops.experiments._ours import MARK
+from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.ownership import MARK
+from chonn_ops.experiments.records import Run
 
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5
@@ -226,12 +227,12 @@ class Search:
     ) -> dict[str, dict[str, Any]]:
         """Validation errors, seconds and sizes, by family and settings."""
         jobs = {_key(name, settings): self._job(name, settings, seed) for name, settings in trials}
-        outcome = schedule.run_all(list(jobs.values()), workers)
-        if outcome.failures:
-            job, reason = next(iter(outcome.failures.items()))
+        finished = schedule.run_all(list(jobs.values()), workers)
+        if finished.failures:
+            job, reason = next(iter(finished.failures.items()))
             raise RuntimeError(f"{job.title} of {job.scale}: {reason}")
-        records = {(r["variant"], r["scale"]): r for r in outcome.records}
-        return {key: _score(records[job.variant, job.scale], seed) for key, job in jobs.items()}
+        runs = {(run.variant, run.scale): run for run in finished.runs}
+        return {key: _score(runs[job.variant_name, job.scale], seed) for key, job in jobs.items()}
 
     def _job(self, family: str, settings: Settings, seed: int) -> Job:
         (job,) = schedule.plan(
@@ -283,15 +284,15 @@ def _median(call: Callable[[], None], times: int) -> float:
     return statistics.median(found)
 
 
-def _score(record: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    errors = record["curve"]["validation_error"]
-    last = errors[-1] if errors and not record["diverged"] else None
+def _score(run: Run, seed: int) -> dict[str, Any]:
+    errors = run.curve["validation_error"]
+    last = errors[-1] if errors and not run.diverged else None
     return {
         "seed": seed,
         "error": math.inf if last is None else last,
-        "seconds": record["seconds"],
-        "parameters": record["parameters"],
-        "multiply_adds": record["multiply_adds"],
+        "seconds": run.seconds,
+        "parameters": run.parameters,
+        "multiply_adds": run.multiply_adds,
     }
 
 

@@ -29,10 +29,10 @@ from search import STEADY
 
 from chonn_ops.experiments import get, overrides, schedule
 from chonn_ops.experiments.base import Config
+from chonn_ops.experiments.comparison import Statistic
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.provenance import state
-from chonn_ops.experiments.statistic import Statistic
+from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.tables import metric_label
 
 MODELS = ("network", "unet", "fno-neuralop", "ffno", "transolver", "mgno", "direct")
@@ -75,13 +75,13 @@ class Axis:
     label: str
     values: tuple[float, ...]
     settings: Callable[[Any, str, float], dict[str, Any]]
-    place: Callable[[dict[str, Any], float], float]
+    place: Callable[[Run, float], float]
 
 
 AXES = {
     "samples": Axis("samples to train", (32, 64, 128, 256, 512, 1024), samples, lambda _, v: v),
-    "parameters": Axis("parameters", FACTORS, parameters, lambda run, _: run["parameters"]),
-    "seconds": Axis("seconds of training", FACTORS, seconds, lambda run, _: run["seconds"]),
+    "parameters": Axis("parameters", FACTORS, parameters, lambda run, _: run.parameters),
+    "seconds": Axis("seconds of training", FACTORS, seconds, lambda run, _: run.seconds),
     "resolution": Axis("points a side", (16, 32, 64, 128), resolution, lambda _, v: v),
 }
 
@@ -91,21 +91,21 @@ def main() -> None:
     torch.set_num_threads(1)  # as the workers have
     # Sizes that round to the same are one point.
     jobs = {
-        (job.variant, job.scale, job.seed): (value, job)
+        (job.variant_name, job.scale, job.seed): (value, job)
         for seed in args.seeds
         for value, job in plan(args, seed)
     }
-    outcome = schedule.run_all([job for _, job in jobs.values()], args.jobs)
+    finished = schedule.run_all([job for _, job in jobs.values()], args.jobs)
     found = [
-        entry(run, jobs[run["variant"], run["scale"], run["seed"]][0], AXES[args.over])
-        for run in outcome.records
+        entry(run, jobs[run.variant, run.scale, run.seed][0], AXES[args.over])
+        for run in finished.runs
     ]
     record = {
         "experiment": "curves",
         "problem": args.experiment,
         "over": args.over,
         "config": {"scale": args.scale, "sizes": args.sizes, "set": args.set},
-        **{name: outcome.records[0][name] for name in SHARED if outcome.records},
+        **{name: getattr(finished.runs[0], name) for name in SHARED if finished.runs},
         "results": found,
     }
     name = f"{args.experiment}-{args.over}"
@@ -113,9 +113,9 @@ def main() -> None:
     args.figures.mkdir(parents=True, exist_ok=True)
     draw(record, args.figures / f"curves-{name}.svg")
     print(f"wrote {args.results / f'curves-{name}.json'} and {args.figures / f'curves-{name}.svg'}")
-    for job, reason in outcome.failures.items():
+    for job, reason in finished.failures.items():
         print(f"{job.title} of {job.scale}: {reason}")
-    if outcome.failures:
+    if finished.failures:
         raise SystemExit(1)
 
 
@@ -168,25 +168,25 @@ def plan(args: argparse.Namespace, seed: int) -> Iterable[tuple[float, Job]]:
             yield value, job
 
 
-def entry(run: dict[str, Any], value: float, axis: Axis) -> dict[str, Any]:
+def entry(run: Run, value: float, axis: Axis) -> dict[str, Any]:
     """What the figure needs of a run, and what it was made of."""
-    metric = next(iter(next(iter(run["metrics"].values()), {})), "")
+    metric = next(iter(next(iter(run.metrics.values()), {})), "")
     return {
-        "model": run["variant"],
-        "label": run["label"],
-        "ours": run["tags"]["family"] == "chonn",
-        "seed": run["seed"],
+        "model": run.variant,
+        "label": run.label,
+        "ours": run.tags["family"] == "chonn",
+        "seed": run.seed,
         "value": value,
         "place": axis.place(run, value),
         "metric": metric,
-        "errors": {split: scores[metric] for split, scores in run["metrics"].items()},
-        "parameters": run["parameters"],
-        "seconds": round(run["seconds"], 1),
-        "epochs": run["config"]["epochs"],
-        "diverged": run["diverged"],
-        "data": run["data"],
-        "code": run["model"],
-        "commit": state(run),
+        "errors": {split: scores[metric] for split, scores in run.metrics.items()},
+        "parameters": run.parameters,
+        "seconds": round(run.seconds, 1),
+        "epochs": run.config["epochs"],
+        "diverged": run.diverged,
+        "data": run.data,
+        "code": run.model,
+        "commit": run.provenance.state,
     }
 
 

@@ -27,6 +27,7 @@ from results_file import write_record
 from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments._steady import relative_l1
 from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.records import Run
 
 PROBLEMS = ("darcy", "poisson")
 MODELS = ("network", "fno", "unet")
@@ -39,10 +40,10 @@ def main() -> None:
     record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
     failures: dict[Job, str] = {}
     for job in (job for seed in args.seeds for job in jobs(args, seed)):
-        outcome = schedule.run_all([job], workers=1)
-        failures |= outcome.failures
-        for found in outcome.records:
-            record |= {name: found[name] for name in SHARED}
+        finished = schedule.run_all([job], workers=1)
+        failures |= finished.failures
+        for found in finished.runs:
+            record |= {name: getattr(found, name) for name in SHARED}
             record["results"].append(entry(found))
             write_record(args.results, record)
     record["interpolated"] = list(interpolated(args))
@@ -51,7 +52,7 @@ def main() -> None:
     draw_curves(record, args.figures / "resolution.png")
     draw_domains(record, args.output, args.figures / "domains.png")
     for job, reason in failures.items():
-        print(f"{job.experiment}, {job.scale}, {job.title}: {reason}")
+        print(f"{job.experiment_name}, {job.scale}, {job.title}: {reason}")
     if failures:
         raise SystemExit(1)
 
@@ -106,31 +107,31 @@ def settings(
         )
 
 
-def entry(found: dict[str, Any]) -> dict[str, Any]:
+def entry(found: Run) -> dict[str, Any]:
     """What the tables and figures need of a run, errors by the grid that was asked."""
-    config = found["config"]
+    config = found.config
     errors: dict[str, dict[str, float]] = {}
-    for name, scores in found["metrics"].items():
+    for name, scores in found.metrics.items():
         split, _, asked = name.rpartition("at_")
         key = (split.rstrip("_") or "test") if asked.isdigit() else name
         grid = asked if asked.isdigit() else str(config["resolution"])
         errors.setdefault(key, {})[grid] = scores["relative_l1"]
     return {
-        "problem": found["experiment"],
+        "problem": found.experiment,
         "domain": config["domain"],
         "trained": config["resolution"],
-        "model": found["variant"],
-        "label": found["label"],
-        "seed": found["seed"],
+        "model": found.variant,
+        "label": found.label,
+        "seed": found.seed,
         "epochs": config["epochs"],
-        "folder": found["scale"],
-        "parameters": found["parameters"],
-        "seconds": round(found["seconds"], 1),
+        "folder": found.scale,
+        "parameters": found.parameters,
+        "seconds": round(found.seconds, 1),
         "learning_rate": config["learning_rate"],
-        "diverged": found["diverged"],
+        "diverged": found.diverged,
         "errors": errors,
-        "data": found["data"],
-        "code": found["model"],
+        "data": found.data,
+        "code": found.model,
     }
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from chonn_ops.experiments import schedule
 from chonn_ops.experiments._rollout import relative_l2, rollout
-from chonn_ops.experiments.jobs import Run
+from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokesConfig
 from chonn_ops.problems._files import whole_file
 
@@ -47,33 +47,32 @@ def main(arguments: list[str] | None = None) -> None:
         seeds=1,
         variants=args.variants.split(","),
     )
-    runs = [job.resolve() for job in jobs]
-    panels = {"truth": truth(runs[0], args.sample)[GIVEN:]}
-    for run in runs:
-        panels[run.variant.label] = predicted(run, args.sample)
+    panels = {"truth": truth(jobs[0], args.sample)[GIVEN:]}
+    for job in jobs:
+        panels[job.variant.label] = predicted(job, args.sample)
     with whole_file(args.output, args.force) as staged:
         draw(panels, staged)
     print(f"wrote {args.output}: {args.output.stat().st_size / 2**20:.2f} MB")
 
 
-def truth(run: Run, sample: int) -> torch.Tensor:
+def truth(job: Job, sample: int) -> torch.Tensor:
     """All frames of a test trajectory, (T, R, R)."""
-    (frames,) = run.experiment.load(run.config, run.data).tests["test"].tensors
+    (frames,) = job.experiment.load(job.config, job.data_folder).tests["test"].tensors
     if not 0 <= sample < len(frames):
         raise SystemExit(f"sample: expected 0 to {len(frames) - 1}, got {sample}")
     return frames[sample]
 
 
 @torch.no_grad()
-def predicted(run: Run, sample: int) -> torch.Tensor:
+def predicted(job: Job, sample: int) -> torch.Tensor:
     """The rollout of a trained model, (horizon, R, R)."""
-    if not run.checkpoint.exists():
-        raise SystemExit(f"no trained {run.variant.name} in {run.folder}: `chonn run` makes it")
-    model = run.variant.build(run.config)
-    state = torch.load(run.checkpoint, weights_only=True, map_location="cpu")["state_dict"]
+    if not job.checkpoint.exists():
+        raise SystemExit(f"no trained {job.variant.name} in {job.folder}: `chonn run` makes it")
+    model = job.variant.build(job.config)
+    state = torch.load(job.checkpoint, weights_only=True, map_location="cpu")["state_dict"]
     model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
-    frames = truth(run, sample)
-    config = run.config
+    frames = truth(job, sample)
+    config = job.config
     assert isinstance(config, NavierStokesConfig)
     known = frames[None, GIVEN - config.history : GIVEN]
     return rollout(model.eval(), known, config.horizon)[0]

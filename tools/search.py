@@ -23,7 +23,7 @@ from _search_space import LIMITS, SPACE
 from results_file import finite, write_record
 
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments._families import BUDGETS, CHOSEN
+from chonn_ops.experiments._steady_models import BUDGETS, CHOSEN
 from chonn_ops.experiments.schedule import default_workers
 
 OPTIONS = {field.name: field.default for field in dataclasses.fields(Search)}

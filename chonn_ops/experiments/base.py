@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -89,6 +90,78 @@ class Config:
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
+class Role(str, enum.Enum):
+    """What a model stands for in a comparison: its ``role`` among the tags of a `Variant`."""
+
+    BASELINE = "baseline"
+    PAPER = "paper"  # as the paper describes it
+    ABLATION = "ablation"  # of the orders in the paper's backbone
+    MIXER = "mixer"  # blocks as the only coupling of points, in several layers
+    BEST = "best"  # of those that go beyond the paper
+    LAYER = "layer"  # blocks as the only coupling, in a single layer
+    NETWORK = "network"
+    CONTROL = "control"
+    PROBE = "probe"  # of one setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags:
+    """What a model is: by these, tables and figures group, sort and compare.
+
+    Empty, 0 or, for `order`, -1 where a model has none.
+
+    Parameters
+    ----------
+    family : str
+        "unet", "fno", "chonn" and the like.
+    role : str
+        One of `Role`; own experiments may have others.
+    order, depth : int
+        Of its blocks, and how many it has in series.
+    target : int
+        Order of the system that it learns.
+    history : int
+        Frames that it is given.
+    termination : str
+        Ends of its lines.
+    recipe : str
+        How it is trained.
+    equal_parameters : bool
+        Whether its width gives it the parameters of the model that it is compared with;
+        ``matched_parameters`` in files.
+    others : mapping
+        What else is in the file.
+    """
+
+    family: str = ""
+    role: str = ""
+    order: int = -1
+    depth: int = 0
+    target: int = 0
+    history: int = 0
+    termination: str = ""
+    recipe: str = ""
+    equal_parameters: bool = False
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, tags: Mapping[str, Any]) -> Tags:
+        """From those of a `Variant` or of a result file."""
+        others = dict(tags)
+        equal = bool(others.pop("matched_parameters", False))
+        names = {field.name for field in dataclasses.fields(cls)} & others.keys()
+        known = {name: others.pop(name) for name in names - {"equal_parameters", "others"}}
+        return cls(**known, equal_parameters=equal, others=others)
+
+    def has(self, **asked: Any) -> bool:
+        """Whether all of these are so; None asks for a tag's absence."""
+        own = {**self.others, **vars(self)}
+        return all(
+            not own.get(name) if value is None else own.get(name) == value
+            for name, value in asked.items()
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Variant(Generic[ConfigT]):
     """One model of a comparison.
@@ -102,7 +175,8 @@ class Variant(Generic[ConfigT]):
     build : callable
         Model for a config, with the random state as the run left it.
     tags : mapping
-        What figures group by, such as ``{"family": "chonn", "order": 2}``; JSON values.
+        What figures group by, such as ``{"family": "chonn", "order": 2}``; JSON values, those of
+        `Tags` and any others.
     changes : mapping
         Fields of the config that differ for this model (the paper trains baselines with other
         batch sizes).
@@ -217,6 +291,13 @@ class Experiment(ABC, Generic[ConfigT]):
         """Arguments of the model for one sample, to count its operations and test that it runs."""
 
 
+def processes() -> tuple[int, int]:
+    """Rank of this process, and how many train together."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
 def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
     """Random numbers for the samples of a training batch, however many processes share it.
 
@@ -227,8 +308,7 @@ def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
     n : int
         Samples of this process.
     """
-    distributed = dist.is_available() and dist.is_initialized()
-    rank, world = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+    rank, world = processes()
     # As the sampler deals them out; every process draws for all, from the same seed.
     return draw(n * world)[rank::world]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import zipfile
@@ -19,41 +20,43 @@ from typing import Any
 
 from filelock import FileLock
 
-from chonn_ops.experiments import get, provenance, results
-from chonn_ops.experiments._ours import is_ours, refuse_foreign
+from chonn_ops.experiments import get, ownership, provenance
 from chonn_ops.experiments.base import Config, Experiment, Variant
+from chonn_ops.experiments.records import Run
 
-CHECKPOINT = "last.ckpt"
+ACCELERATORS = ("auto", "cpu", "gpu")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+_OLDER_FIELDS = {"input.npy", "target.npy", "prediction.npy"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """One run, in values that another process can take.
+    """One run, by names; another process that gets it finds experiment and variant anew.
 
     Parameters
     ----------
-    experiment : str
+    experiment_name : str
         For `chonn_ops.experiments.get`.
     scale : str
         Name of the results' folder.
-    config : Config
+    base : Config
         Before the changes of the variant.
-    variant : str
+    variant_name : str
     seed : int
     output, data : Path
         Folders of all results and of all data.
     overrides : mapping
         Fields of the config that hold whatever the variant changes.
-    accelerator, precision : str
-        As Lightning's Trainer has them.
+    accelerator : {"auto", "cpu", "gpu"}
+    precision : {"32-true", "bf16-mixed", "16-mixed"}
     mixed : bool
         Take results and checkpoints of other data or model code.
     """
 
-    experiment: str
+    experiment_name: str
     scale: str
-    config: Config
-    variant: str
+    base: Config
+    variant_name: str
     seed: int
     output: Path
     data: Path
@@ -62,48 +65,32 @@ class Job:
     precision: str = "32-true"
     mixed: bool = False
 
+    def __post_init__(self) -> None:
+        for name, known in (("accelerator", ACCELERATORS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Variants hold functions that no pickle takes.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     def title(self) -> str:
-        return f"{self.variant} seed {self.seed}"
+        return f"{self.variant_name} seed {self.seed}"
 
-    def resolve(self) -> Run:
-        """Look up experiment and variant."""
-        experiment = get(self.experiment)
-        variant = next(v for v in experiment.variants(self.config) if v.name == self.variant)
-        config = dataclasses.replace(self.config, **{**variant.changes, **self.overrides})
-        return Run(self, experiment, variant, config)
+    @functools.cached_property
+    def experiment(self) -> Experiment[Any]:
+        return get(self.experiment_name)
 
+    @functools.cached_property
+    def variant(self) -> Variant[Any]:
+        variants = self.experiment.variants(self.base)
+        return next(variant for variant in variants if variant.name == self.variant_name)
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """A job with its experiment, its variant and the config that the variant trains with."""
-
-    job: Job
-    experiment: Experiment[Any]
-    variant: Variant[Any]
-    config: Config
-
-    @property
-    def folder(self) -> Path:
-        """Of checkpoint and logs."""
-        name = f"{self.variant.name}-seed{self.job.seed}"
-        return self.job.output / self.experiment.name / self.job.scale / name
-
-    @property
-    def result(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.json")
-
-    @property
-    def fields(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.npz")
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / CHECKPOINT
-
-    @property
-    def data(self) -> Path:
-        return self.job.data / self.experiment.name
+    @functools.cached_property
+    def config(self) -> Config:
+        """What the variant trains with."""
+        return dataclasses.replace(self.base, **{**self.variant.changes, **self.overrides})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -115,24 +102,46 @@ class Run:
         del config["seed"]
         return json.loads(json.dumps(config))
 
+    @property
+    def folder(self) -> Path:
+        """Of checkpoint and logs."""
+        name = f"{self.variant_name}-seed{self.seed}"
+        return self.output / self.experiment.name / self.scale / name
+
+    @property
+    def result(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    @property
+    def fields(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.npz")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "last.ckpt"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.data / self.experiment.name
+
     def prepare(self) -> None:
         """Make data that are not there yet, one process at a time."""
-        paths = self.experiment.files(self.config, self.data)
+        paths = self.experiment.files(self.config, self.data_folder)
         if paths and all(path.exists() for path in paths):
             return
-        made = [folder for folder in (self.job.data, self.data) if not folder.exists()]
-        self.data.mkdir(parents=True, exist_ok=True)
+        made = [folder for folder in (self.data, self.data_folder) if not folder.exists()]
+        self.data_folder.mkdir(parents=True, exist_ok=True)
         try:
-            with _locked(self.data):
-                self.experiment.prepare(self.config, self.data)
+            with _locked(self.data_folder):
+                self.experiment.prepare(self.config, self.data_folder)
         except BaseException:
             for folder in reversed(made):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
 
-    def finished(self) -> dict[str, Any] | None:
-        """Content of the result file, None if there is none.
+    def finished(self) -> Run | None:
+        """The run of the result file, None if there is none.
 
         Raises
         ------
@@ -142,8 +151,7 @@ class Run:
         """
         advice = "move it away to run afresh, or choose another output folder"
         try:
-            record = json.loads(self.result.read_text(encoding="utf-8"))
-            found = results.Run.parse(record)
+            found = Run.parse(json.loads(self.result.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError) as error:
@@ -151,25 +159,21 @@ class Run:
                 f"{self.result}: damaged, or no result of chonn run ({error}); {advice}"
             ) from error
         there = {name: value for name, value in found.config.items() if name != "seed"}
-        there = defaults(self.config) | there
         names = {"experiment": found.experiment, "variant": found.variant, "seed": found.seed}
         here = {
             "experiment": self.experiment.name,
-            "variant": self.variant.name,
-            "seed": self.job.seed,
+            "variant": self.variant_name,
+            "seed": self.seed,
         }
-        if differing := differences({**names, **there}, {**here, **self.settings}):
+        if differing := differences(names | defaults(self.config) | there, here | self.settings):
             raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
-        if (
-            not self.job.mixed
-            and provenance.known(record)
-            and (differing := provenance.differences(record, provenance.here(self)))
-        ):
+        made = found.provenance
+        if not self.mixed and made.known and (differing := made.differences(provenance.here(self))):
             raise ValueError(
                 f"{self.result}: result of other data or model code ({differing}); {advice}, "
                 f"or take it as it is with {provenance.ANYWAY}"
             )
-        return record
+        return found
 
     def refuse_foreign(self) -> None:
         """Fail early if files that are not ours are where this run would write.
@@ -179,22 +183,19 @@ class Run:
         FileExistsError
             Names the first of them.
         """
-        refuse_foreign([self.checkpoint])
+        ownership.refuse_foreign([self.checkpoint])
         if not self._has_older_fields():
-            refuse_foreign([self.fields])
+            ownership.refuse_foreign([self.fields])
 
     def _has_older_fields(self) -> bool:
         """Whether the fields are of this run, from before such files were marked."""
-        if not (self.fields.exists() and self.checkpoint.exists() and is_ours(self.checkpoint)):
+        if not (self.fields.exists() and ownership.is_ours(self.checkpoint)):
             return False
         with contextlib.suppress(OSError, zipfile.BadZipFile):
             with zipfile.ZipFile(self.fields) as archive:
                 names = set(archive.namelist())
             return {"target.npy", "prediction.npy"} <= names <= _OLDER_FIELDS
         return False
-
-
-_OLDER_FIELDS = {"input.npy", "target.npy", "prediction.npy"}
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chonn_ops.experiments import scoreboard
-from chonn_ops.experiments._ours import own_file, refuse_foreign
 from chonn_ops.experiments._page import frame, paragraph, picture
 from chonn_ops.experiments.claims import Judgement
 from chonn_ops.experiments.figures import draw_study, panels
+from chonn_ops.experiments.ownership import own_file, refuse_foreign
 from chonn_ops.experiments.results import Study, read_studies
 from chonn_ops.experiments.scoreboard import Board, Entry
 from chonn_ops.experiments.tables import markup, notes, settings, study_title, tables, title

@@ -1,87 +1,41 @@
-"""Result files: reading them, as the runs of a study and the seeds of its variants."""
+"""Studies: the runs of an experiment at a scale, by variant; read, and kept in one file."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
+import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_ops.experiments import EXPERIMENTS, _schema, provenance
-from chonn_ops.experiments._ours import is_ours
-from chonn_ops.experiments.statistic import Statistic
+from chonn_ops.experiments import EXPERIMENTS, provenance
+from chonn_ops.experiments.base import Role, Tags
+from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments.ownership import MARK, is_ours, own_file
+from chonn_ops.experiments.records import Run
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
-ROLES = {"baseline": 0, "paper": 1, "ablation": 1, "mixer": 2, "best": 2, "layer": 3, "probe": 4}
+RANKS: Mapping[str, int] = {
+    Role.BASELINE: 0,
+    **dict.fromkeys((Role.PAPER, Role.ABLATION), 1),
+    **dict.fromkeys((Role.MIXER, Role.BEST), 2),
+    Role.LAYER: 3,
+    Role.PROBE: 4,
+}
 NESTED = ("config", "versions", "hardware", "data", "sources")
-DIRTY = "-dirty"
-# Names of result files and of those of `summaries.collect`.
+DIGITS = 6
+CURVE_POINTS = 30
+# Names of result files and of those of `collect`.
 _NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
 
 
 class ForeignFile(UserWarning):
     """A file among the results that is none of them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One trained model, the fields of its file.
-
-    What it was made of is as `chonn_ops.experiments.provenance.of` says, empty in old files.
-    `changes` names the settings that differ between models by design, `notes` says what a reader of
-    its numbers has to know.
-    """
-
-    experiment: str
-    scale: str
-    variant: str
-    label: str
-    tags: Mapping[str, Any]
-    seed: int
-    config: Mapping[str, Any]
-    versions: Mapping[str, str]
-    hardware: Mapping[str, Any]
-    commit: str | None
-    date: str
-    parameters: int
-    multiply_adds: int
-    curve: Mapping[str, Sequence[float | None]]
-    metrics: Mapping[str, Mapping[str, float | None]]
-    curves: Mapping[str, Sequence[float | None]]
-    seconds: float
-    peak_memory_mib: float | None
-    precision: str = "32-true"
-    diverged: str | None = None
-    title: str = ""
-    data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    model: str = ""
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    dirty: bool | None = None
-    changes: Sequence[str] | None = None
-    notes: Sequence[str] = ()
-
-    @classmethod
-    def parse(cls, record: Any) -> Run:
-        """From a file's content; ValueError says what is wrong with it."""
-        if not isinstance(record, dict):
-            raise ValueError(f"expected an object, got {type(record).__name__}")
-        fields = dataclasses.fields(cls)
-        missing = [
-            f.name for f in fields if f.default is f.default_factory and f.name not in record
-        ]
-        if missing:
-            raise ValueError(f"missing {', '.join(missing)}")
-        _schema.check(record)
-        given = {f.name: record[f.name] for f in fields if f.name in record}
-        # Old files have both in one.
-        if isinstance(commit := given["commit"], str) and commit.endswith(DIRTY):
-            given |= {"commit": commit.removesuffix(DIRTY), "dirty": True}
-        return cls(**given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +52,13 @@ class Group:
     def label(self) -> str:
         return self.runs[0].label
 
-    @property
-    def tags(self) -> Mapping[str, Any]:
-        return self.runs[0].tags
+    @functools.cached_property
+    def tags(self) -> Tags:
+        return Tags.parse(self.runs[0].tags)
 
     @property
     def family(self) -> str:
-        return self.tags.get("family", "")
+        return self.tags.family
 
     @property
     def parameters(self) -> int:
@@ -167,12 +121,8 @@ class Study:
         return tuple(sorted((Group(tuple(runs)) for runs in found.values()), key=_place))
 
     def find(self, **tags: Any) -> tuple[Group, ...]:
-        """The variants with these tags; None asks for a tag's absence."""
-        return tuple(
-            group
-            for group in self.groups
-            if all(group.tags.get(name) == value for name, value in tags.items())
-        )
+        """The variants with these tags."""
+        return tuple(group for group in self.groups if group.tags.has(**tags))
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
@@ -190,13 +140,13 @@ class Study:
 def _place(group: Group) -> tuple[Any, ...]:
     tags = group.tags
     return (
-        tags.get("target", 0),
-        -tags.get("history", 0),
-        str(tags.get("termination", "")),
-        ROLES.get(tags.get("role", ""), len(ROLES)),
-        _rank(FAMILIES, group.family),
-        tags.get("order", 0),
-        tags.get("depth", 0),
+        tags.target,
+        -tags.history,
+        tags.termination,
+        RANKS.get(tags.role, len(RANKS)),
+        _rank(FAMILIES, tags.family),
+        max(tags.order, 0),
+        tags.depth,
         group.label,
     )
 
@@ -206,7 +156,7 @@ def _rank(names: Sequence[str], name: str) -> int:
 
 
 def read_study(source: Path, mixed: bool = False) -> Study:
-    """The runs of a scale's folder, or of a file written by `summaries.collect`.
+    """The runs of a scale's folder, or of a file written by `collect`.
 
     Parameters
     ----------
@@ -243,7 +193,7 @@ def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     Parameters
     ----------
     results : Path
-        Holds ``<experiment>/<scale>/*.json``, or files written by `summaries.collect`; what is
+        Holds ``<experiment>/<scale>/*.json``, or files written by `collect`; what is
         neither is left out with the warning `ForeignFile`.
     mixed : bool
         As for `read_study`.
@@ -302,3 +252,83 @@ def _read(path: Path) -> tuple[Run, ...]:
 def _merged(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     nested = {name: shared.get(name, {}) | run.get(name, {}) for name in NESTED}
     return {**shared, **run, **nested}
+
+
+def collect(results: Path, output: Path, mixed: bool = False) -> Path:
+    """Merge the result files of a study into one compact file that `read_study` reads.
+
+    What all runs share is written once, numbers keep six digits and training curves at most thirty
+    epochs.
+
+    Parameters
+    ----------
+    results : Path
+        A scale's folder.
+    output : Path
+        Folder to write ``<experiment>-<scale>.json`` to.
+    mixed : bool
+        As for `read_study`.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    study = read_study(results, mixed)
+    records = [
+        dataclasses.asdict(run)
+        | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}
+        for group in study.groups
+        for run in group.runs
+    ]
+    shared = _common(records)
+    runs = [_without(record, shared) for record in records]
+    for name in NESTED:
+        shared[name] = _common([record[name] for record in records])
+        for run, record in zip(runs, records, strict=True):
+            run[name] = _without(record[name], shared[name])
+    lines = ",\n".join(json.dumps(_rounded(run), ensure_ascii=False) for run in runs)
+    head = json.dumps(_rounded(shared), ensure_ascii=False)
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"{study.experiment}-{study.scale}.json"
+    with own_file(path) as staged:
+        staged.write_text(
+            f'{{"generator": "{MARK}",\n"shared": {head},\n"runs": [\n{lines}\n]}}\n',
+            encoding="utf-8",
+        )
+    return path
+
+
+def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries that all have."""
+    first, *others = records
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in shared}
+
+
+def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [values[i] for i in _kept(len(values))] for name, values in curve.items()}
+
+
+def _kept(count: int) -> Iterator[int]:
+    """Indices of at most `CURVE_POINTS` evenly spread ones, the first and the last among them."""
+    points = min(count, CURVE_POINTS)
+    for place in range(points):
+        yield round(place * (count - 1) / max(points - 1, 1))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(entry) for entry in value]
+    return value

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import os
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
-import lightning.pytorch as lightning
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from torch import nn
+from tqdm import tqdm
 
-from chonn_ops.experiments import _environment, _record, cost, provenance
-from chonn_ops.experiments._ours import remove_staged
-from chonn_ops.experiments._stopping import StopBetweenBatches
-from chonn_ops.experiments._trainer import trainer
-from chonn_ops.experiments.base import Evaluation
-from chonn_ops.experiments.jobs import Job, Run
-from chonn_ops.experiments.outcome import say
-from chonn_ops.experiments.training import Diverged, Training, loaders
+from chonn_ops.experiments import cost, provenance
+from chonn_ops.experiments.base import Evaluation, processes
+from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.ownership import own_file, remove_staged, seal
+from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.training import Diverged, Training, place, seed_everything
 
 
 def execute(
     job: Job, *, progress: bool = False, on_epoch: Callable[[], object] | None = None
-) -> dict[str, Any] | None:
+) -> Run | None:
     """Train and score, or take up where an interrupted run stopped, or read a finished one.
 
     Parameters
@@ -36,9 +40,9 @@ def execute(
 
     Returns
     -------
-    dict
-        Content of the result file, without scores if the training diverged; None in the processes
-        of a distributed run but the first.
+    Run
+        Without scores if the training diverged; None in the processes of a distributed run but the
+        first.
 
     Raises
     ------
@@ -46,70 +50,81 @@ def execute(
         For data, a checkpoint or a result that is damaged, of other settings, data or model code
         or not ours, and while another process trains the same run.
     """
-    run = job.resolve()
-    if (record := run.finished()) is not None:
-        return record
-    run.refuse_foreign()
-    with _claimed(run):
-        return _execute(run, progress, on_epoch)
+    if (run := job.finished()) is not None:
+        return run
+    job.refuse_foreign()
+    with _claimed(job):
+        return _execute(job, progress, on_epoch)
 
 
-def _execute(
-    run: Run, progress: bool, on_epoch: Callable[[], object] | None
-) -> dict[str, Any] | None:
-    config, seed = run.config, run.job.seed
-    _environment.reset_peak_memory()
-    data = run.experiment.load(config, run.data)
+def _execute(job: Job, progress: bool, on_epoch: Callable[[], object] | None) -> Run | None:
+    provenance.reset_peak_memory()
+    data = job.experiment.load(job.config, job.data_folder)
+    device = place(job.accelerator)
     # Weights are the first thing drawn, the same in every process.
-    lightning.seed_everything(seed, verbose=False)
-    model = run.variant.build(config)
-    size = cost.measure(model, run.experiment.example(config))
-
-    origin = provenance.of(run, model, data)
-    training = Training(run.experiment, config, model, seed, run.settings, origin)
-    resumed = run.checkpoint.exists()
-    if resumed:
-        training.restore(run.checkpoint, run.job.mixed)
+    seed_everything(job.seed)
+    model = job.variant.build(job.config)
+    size = cost.measure(model, job.experiment.example(job.config))
+    made = provenance.of(job, model, data)
+    rank, world = processes()
+    if world > 1 and device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    training = Training(job, model.to(device), made)
+    if job.checkpoint.exists():
+        training.restore()
         for note in training.notes:
-            say(f"{run.job.title}: {note}")
-    stopping = StopBetweenBatches()
-    fitter = trainer(
-        config,
-        run.folder,
-        accelerator=run.job.accelerator,
-        precision=run.job.precision,
-        progress=progress,
-        on_epoch=on_epoch,
-        callbacks=[stopping],
-    )
-    batches = loaders(
-        config, data.train, data.validation, seed, fitter.global_rank, fitter.world_size
-    )
-    diverged = None
+            say(f"{job.title}: {note}")
+    diverged, evaluation = None, Evaluation(metrics={})
     try:
-        with stopping.watching():
-            fitter.fit(
-                training,
-                *batches,
-                ckpt_path=run.checkpoint if resumed else None,
-                weights_only=True,
-            )
+        training.fit(data.train, data.validation, progress=progress, on_epoch=on_epoch)
     except Diverged as error:
         diverged = str(error)
-    if not fitter.is_global_zero:
+    if rank > 0:
         return None
-    device = fitter.strategy.root_device
-    evaluation = Evaluation(metrics={})
     if diverged is None:
         with torch.no_grad():
-            evaluation = run.experiment.evaluate(config, model.to(device).eval(), data)
-    return _record.write(run, training, size, evaluation, device, diverged)
+            evaluation = job.experiment.evaluate(job.config, model.eval(), data)
+    if evaluation.fields:
+        arrays = {name: field.cpu().numpy() for name, field in evaluation.fields.items()}
+        with own_file(job.fields) as staged:
+            with open(staged, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            seal(staged)
+    # Last, since it says that the run is finished.
+    return Run(
+        experiment=job.experiment.name,
+        title=job.experiment.title,
+        scale=job.scale,
+        variant=job.variant.name,
+        label=job.variant.label,
+        tags=dict(job.variant.tags),
+        seed=job.seed,
+        config=dataclasses.asdict(job.config),
+        precision=job.precision,
+        versions=provenance.versions(),
+        hardware=provenance.hardware(device),
+        changes=sorted(job.variant.changes),
+        **made.record(),
+        notes=training.notes,
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        parameters=size.parameters,
+        multiply_adds=size.multiply_adds,
+        curve={"epoch": list(range(1, training.epochs + 1)), **training.history},
+        diverged=diverged,
+        metrics={
+            split: {name: float(value) for name, value in scores.items()}
+            for split, scores in evaluation.metrics.items()
+        },
+        curves={name: list(map(float, values)) for name, values in evaluation.curves.items()},
+        seconds=training.seconds,
+        peak_memory_mib=provenance.peak_memory_mib(device),
+    ).write(job.result)
 
 
 @contextlib.contextmanager
-def _claimed(run: Run) -> Iterator[None]:
+def _claimed(job: Job) -> Iterator[None]:
     """Keep a run's folder to this process, or to the processes of one ``torchrun``."""
-    folder = run.folder
+    folder = job.folder
     folder.mkdir(parents=True, exist_ok=True)
     if os.environ.get("RANK", "0") != "0":
         yield
@@ -120,8 +135,28 @@ def _claimed(run: Run) -> Iterator[None]:
     except Timeout:
         raise ValueError(f"{folder}: another process trains this run") from None
     try:
-        remove_staged(folder, [run.checkpoint.name])
-        remove_staged(folder.parent, [run.fields.name, run.result.name])
+        remove_staged(folder, [job.checkpoint.name])
+        remove_staged(folder.parent, [job.fields.name, job.result.name])
         yield
     finally:
         lock.release()
+
+
+def say(text: str) -> None:
+    """A line on standard output, above any progress bar, from the first process only."""
+    if os.environ.get("RANK", "0") == "0":
+        tqdm.write(text)
+
+
+def explain(job: Job, error: Exception) -> str:
+    """One line; the traceback of an error that is not the user's goes into a file."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, (ValueError, OSError)):
+        return text
+    job.folder.mkdir(parents=True, exist_ok=True)
+    # A new file each time: nothing of the user's has this name.
+    descriptor, name = tempfile.mkstemp(".txt", "error-", job.folder)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(error))
+    path = job.folder / Path(name).name
+    return f"{type(error).__name__}: {text[:300]} (traceback in {path})"

@@ -1,4 +1,4 @@
-"""Many runs: which ones, and in how many processes."""
+"""Many runs: which ones, in how many processes, and what became of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from chonn_ops.experiments import get, overrides, provenance
-from chonn_ops.experiments._pool import run_in_workers
+from chonn_ops.experiments import get, overrides, pool, provenance
+from chonn_ops.experiments.comparison import Statistic
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.outcome import Outcome, explain, say
+from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.runs import execute, explain, say
 from chonn_ops.problems._workers import usable_cores
 
 
@@ -52,10 +52,10 @@ def plan(
             raise ValueError(f"variant: expected one of {', '.join(known)}, got {name!r}")
     return [
         Job(
-            experiment=experiment,
+            experiment_name=experiment,
             scale=overrides.folder_name(scale, base, values, precision),
-            config=config,
-            variant=name,
+            base=config,
+            variant_name=name,
             seed=config.seed + index,
             output=output,
             data=data,
@@ -78,7 +78,33 @@ def default_workers(accelerator: str) -> int:
     return usable_cores()
 
 
-def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
+def _distributed() -> bool:
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+@dataclasses.dataclass
+class Finished:
+    """Jobs that have ended: their runs, and why others have none."""
+
+    runs: list[Run] = dataclasses.field(default_factory=list)
+    failures: dict[Job, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, job: Job, run: Run, note: str = "") -> None:
+        self.runs.append(run)
+        if run.diverged:
+            text = f"diverged: {run.diverged}"
+        else:
+            scores = run.metrics.get("test", {}).items()
+            texts = (f"{name} {'-' if v is None else format(v, '.4g')}" for name, v in scores)
+            text = f"{', '.join(texts)}; {run.seconds:.0f} s of training"
+        say(f"{job.title}: {note}{text}")
+
+    def fail(self, job: Job, reason: str) -> None:
+        self.failures[job] = reason
+        say(f"{job.title}: failed")
+
+
+def run_all(jobs: Sequence[Job], workers: int) -> Finished:
     """Run what has not run yet; one failure does not stop the others.
 
     Parameters
@@ -95,41 +121,29 @@ def run_all(jobs: Sequence[Job], workers: int) -> Outcome:
     """
     if workers > 1 and _distributed():
         raise ValueError(f"jobs: expected 1 in a distributed run, got {workers}")
-    outcome = Outcome()
+    finished = Finished()
     waiting: list[Job] = []
     for job in jobs:
-        record = job.resolve().finished()
-        if record is None:
-            job.resolve().refuse_foreign()
+        if (run := job.finished()) is None:
+            job.refuse_foreign()
             waiting.append(job)
         else:
-            outcome.add(job, record, f"finished before{_noted(job, record)}, ")
-    for job in {job.variant: job for job in waiting}.values():
-        job.resolve().prepare()
+            made = run.provenance
+            note = made.note(provenance.here(job) if made.known else made)
+            finished.add(job, run, f"finished before{f' ({note})' if note else ''}, ")
+    for job in {job.variant_name: job for job in waiting}.values():
+        job.prepare()
     if workers == 1:
-        _run_here(waiting, outcome)
+        _run_here(waiting, finished)
     elif waiting:
-        run_in_workers(waiting, workers, outcome)
-    places = {(job.variant, job.seed): place for place, job in enumerate(jobs)}
-    outcome.records.sort(key=lambda record: places[record["variant"], record["seed"]])
-    return outcome
+        pool.run_in_workers(waiting, workers, finished)
+    places = {(job.variant_name, job.seed): place for place, job in enumerate(jobs)}
+    finished.runs.sort(key=lambda run: places[run.variant, run.seed])
+    return finished
 
 
-def _noted(job: Job, record: dict[str, Any]) -> str:
-    """In words, if a finished run was not of what is here now."""
-    now = provenance.here(job.resolve()) if provenance.known(record) else {}
-    note = provenance.note(record, now)
-    return f" ({note})" if note else ""
-
-
-def _distributed() -> bool:
-    return os.environ.get("WORLD_SIZE", "1") != "1"
-
-
-def _run_here(jobs: Sequence[Job], outcome: Outcome) -> None:
-    from chonn_ops.experiments.runs import execute
-
-    costs = [job.resolve().variant.cost for job in jobs]
+def _run_here(jobs: Sequence[Job], finished: Finished) -> None:
+    costs = [job.variant.cost for job in jobs]
     started = time.monotonic()
     for index, job in enumerate(jobs):
         left = ""
@@ -138,12 +152,42 @@ def _run_here(jobs: Sequence[Job], outcome: Outcome) -> None:
             left = f", about {tqdm.format_interval(seconds)} left"
         say(f"run {index + 1} of {len(jobs)}: {job.title}{left}")
         try:
-            record = execute(job, progress=sys.stderr.isatty())
+            run = execute(job, progress=sys.stderr.isatty())
         except Exception as error:
             # The other processes of a distributed run would wait for this one.
             if _distributed():
                 raise
-            outcome.fail(job, explain(job, error))
+            finished.fail(job, explain(job, error))
         else:
-            if record is not None:
-                outcome.add(job, record)
+            if run is not None:
+                finished.add(job, run)
+
+
+def table(runs: Sequence[Run], mixed: bool = False) -> str:
+    """Parameters and scores of every variant, mean and standard deviation over the seeds.
+
+    Below it, what has to be said of where they come from.
+
+    Raises
+    ------
+    ValueError
+        For results of different data, settings or model code, unless `mixed`.
+    """
+    differing = provenance.mixture("this table", runs, mixed)
+    variants: dict[str, list[Run]] = {}
+    for run in runs:
+        variants.setdefault(run.variant, []).append(run)
+    scores = [(split, name) for run in runs for split, s in run.metrics.items() for name in s]
+    splits = dict.fromkeys(split for split, _ in scores) or ["test"]
+    names = dict.fromkeys(name for _, name in scores)
+    rows = [["variant", "split", "runs", "parameters", *names]]
+    for variant, seeds in variants.items():
+        for split in splits:
+            values = ([run.metrics.get(split, {}).get(name) for run in seeds] for name in names)
+            cells = [str(Statistic.of(value)) for value in values]
+            rows.append([variant, split, str(len(seeds)), f"{seeds[0].parameters:,}", *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [f"mixed: {text}" for text in differing]
+    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(runs).items()]
+    return "\n".join(lines)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments._ours import MARKS
 from chonn_ops.experiments.claims import (
     CLAIMS,
     CONTRADICTED,
@@ -19,9 +18,9 @@ from chonn_ops.experiments.claims import (
     Claim,
     Judgement,
 )
-from chonn_ops.experiments.comparison import LEVEL, POWER
+from chonn_ops.experiments.comparison import LEVEL, POWER, number
+from chonn_ops.experiments.ownership import MARKS
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.statistic import number
 from chonn_ops.experiments.tables import (
     TITLES,
     full_label,

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from chonn_ops.experiments import provenance
+from chonn_ops.experiments.comparison import Statistic, number
 from chonn_ops.experiments.results import Group, Run, Study
-from chonn_ops.experiments.statistic import Statistic, number
 
 METRICS = {
     "relative_l1": "relative L1",
@@ -71,7 +71,7 @@ def metric_label(name: str) -> str:
 
 def tables(study: Study) -> list[Table]:
     """Errors of every split, then what the models cost."""
-    if any("target" in group.tags for group in study.groups):
+    if any(group.tags.target for group in study.groups):
         errors = [_by_target(study, name) for name in study.metrics()]
     else:
         errors = [_errors(study, split) for split in study.splits()]
@@ -91,12 +91,12 @@ def _errors(study: Study, split: str) -> Table:
 
 def _by_target(study: Study, name: str) -> Table:
     """A row a model, a column a target."""
-    groups = sorted((g for g in study.groups if "target" in g.tags), key=_kind)
-    targets = sorted({group.tags["target"] for group in groups})
+    groups = sorted((g for g in study.groups if g.tags.target), key=_kind)
+    targets = sorted({group.tags.target for group in groups})
     found: dict[str, dict[int, Statistic]] = {}
     marked = {model_label(group) for group in groups if _marked(group) != model_label(group)}
     for group in groups:
-        found.setdefault(model_label(group), {})[group.tags["target"]] = group.metric(name)
+        found.setdefault(model_label(group), {})[group.tags.target] = group.metric(name)
     rows = [
         [
             label + (MARK if label in marked else ""),
@@ -112,31 +112,30 @@ def _kind(group: Group) -> tuple[Any, ...]:
     """By ends, then blocks by order, first-order blocks, those of equal parameters, stacks."""
     tags = group.tags
     family = ("chonn", "depth", "stack").index(group.family)
-    equal = bool(tags.get("matched_parameters"))
-    return tags["termination"], family, equal, tags["order"], tags["depth"]
+    return tags.termination, family, tags.equal_parameters, tags.order, tags.depth
 
 
 def full_label(group: Group) -> str:
     """`model_label` with the target, where there is one."""
-    target = f"T{group.tags['target']} " if "target" in group.tags else ""
+    target = f"T{group.tags.target} " if group.tags.target else ""
     return target + model_label(group)
 
 
 def model_label(group: Group) -> str:
     """What tells a model from the others of a table: labels leave out history and target."""
     tags = group.tags
-    if "history" in tags:
-        return f"{group.label}, {tags['history']} to 1"
-    if "target" not in tags:
+    if tags.history:
+        return f"{group.label}, {tags.history} to 1"
+    if not tags.target:
         return group.label
-    ends = "periodic" if tags.get("termination") == "ring" else "from rest"
+    ends = "periodic" if tags.termination == "ring" else "from rest"
     if group.family == "stack":
-        name = f"{tags['order']}x{tags['depth']}"
+        name = f"{tags.order}x{tags.depth}"
     elif group.family == "depth":
-        name = f"{tags['depth']} first-order blocks"
+        name = f"{tags.depth} first-order blocks"
     else:
-        name = f"order {tags['order']}"
-    equal = f", parameters of order {tags['depth']}" if tags.get("matched_parameters") else ""
+        name = f"order {tags.order}"
+    equal = f", parameters of order {tags.depth}" if tags.equal_parameters else ""
     return f"{name}{equal}, {ends}"
 
 
@@ -158,10 +157,10 @@ def notes(study: Study) -> list[str]:
 
 def _costs(study: Study) -> Table:
     """A line a model; of the order-defined benchmark, the models of the highest target."""
-    top = max((group.tags.get("target", 0) for group in study.groups), default=0)
+    top = max((group.tags.target for group in study.groups), default=0)
     rows = []
     for group in sorted(study.groups, key=_kind) if top else study.groups:
-        if group.tags.get("target", 0) == top:
+        if group.tags.target == top:
             memory = Statistic.of(run.peak_memory_mib for run in group.runs)
             rows.append(
                 [
@@ -203,7 +202,7 @@ def settings(study: Study) -> dict[str, str]:
 
 
 def _commit(run: Run) -> str:
-    return provenance.state({"commit": run.commit, "dirty": run.dirty})
+    return run.provenance.state
 
 
 def _data(name: str, file: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A model in training: loss, optimiser, schedule, the history of its epochs, its batches.
+"""The training of one run, by a plain loop that resumes.
 
 A run stopped anywhere resumes at its last whole epoch and ends at the same numbers, to the last bit
 on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch) alone.
@@ -6,35 +6,33 @@ on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch) alon
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import io
 import math
 import os
-import pickle
-import re
+import random
 import time
-import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import lightning.pytorch as lightning
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
-from torchmetrics import MeanMetric
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+from tqdm import tqdm
 
-from chonn_ops.experiments import _schema, provenance
-from chonn_ops.experiments.base import Config, Experiment
-from chonn_ops.experiments.jobs import defaults, differences
+from chonn_ops.experiments import checkpoints
+from chonn_ops.experiments.base import Config, processes
+from chonn_ops.experiments.checkpoints import HISTORY
+from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.logs import Log
+from chonn_ops.experiments.provenance import Provenance
+from chonn_ops.problems._files import whole_file
 
-_STATE = "chonn_ops"
-_HISTORY = ("train_loss", "validation_error")
-# Of a checkpoint: Lightning's, and the state above.
-_PARTS = {
-    *("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "epoch"),
-    *("global_step", "pytorch-lightning_version", _STATE),
-}
+Batch = tuple[Tensor, ...]
 
 
 class Diverged(Exception):
@@ -44,19 +42,46 @@ class Diverged(Exception):
         super().__init__(f"training loss or weights not finite in epoch {epoch}")
 
 
-class Training(lightning.LightningModule):
-    """A model of an experiment in training, with the history of its epochs.
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and PyTorch."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+def place(accelerator: str) -> torch.device:
+    """The device of this process, which joins the others of its ``torchrun``.
+
+    Raises
+    ------
+    ValueError
+        If a GPU is asked for and there is none.
+    """
+    device = torch.device("cpu")
+    if accelerator != "cpu":
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        elif torch.backends.mps.is_available():
+            device = torch.device("mps")
+        elif accelerator == "gpu":
+            raise ValueError("accelerator: expected a GPU, found none")
+    if os.environ.get("WORLD_SIZE", "1") != "1" and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)
+    return device
+
+
+class Training:
+    """A model of a job in training, with the history of its epochs.
 
     Parameters
     ----------
-    experiment, config : Experiment, Config
+    job : Job
     model : nn.Module
-    seed : int
-        Of the order of samples and of what the loss draws.
-    settings : mapping
-        JSON values that name the run; kept in its checkpoints.
-    origin : mapping
-        Of `chonn_ops.experiments.provenance.of`; kept there, too.
+        On the device of the training.
+    provenance : Provenance
+        Kept in the checkpoints.
 
     Attributes
     ----------
@@ -68,66 +93,118 @@ class Training(lightning.LightningModule):
         What to say of earlier parts of the run, if these were of another commit, say.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment[Any],
-        config: Config,
-        model: nn.Module,
-        seed: int,
-        settings: dict[str, Any],
-        origin: dict[str, Any],
-    ) -> None:
-        super().__init__()
-        self.experiment = experiment
-        self.config = config
-        self.model = model
-        self.seed = seed
-        self.settings = settings
-        self.origin = origin
+    def __init__(self, job: Job, model: nn.Module, provenance: Provenance) -> None:
+        self.job, self.model, self.provenance = job, model, provenance
         self.notes: list[str] = []
-        # Unlike the mean of `log`, exact where processes have unequal numbers of samples.
-        self._validation_error = MeanMetric(nan_strategy="disable")
-        self.history: dict[str, list[float]] = {name: [] for name in _HISTORY}
+        self.history: dict[str, list[float]] = {name: [] for name in HISTORY}
         self.seconds = 0.0
-
-    def configure_optimizers(self) -> Any:
-        config = self.config
-        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-        optimizer = kinds[config.optimizer](
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        config = job.config
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
+        self.optimizer = kind(
+            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        if config.schedule == "step":
-            schedule = torch.optim.lr_scheduler.StepLR(optimizer, config.step_size, config.gamma)
-        else:
-            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.epochs)
-        return [optimizer], [schedule]
-
-    def on_train_epoch_start(self) -> None:
-        self._started = time.perf_counter()
-        entropy = (self.seed, self.current_epoch)
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        sampler: Any = self.trainer.train_dataloader
-        sampler.sampler.sampler.set_epoch(self.current_epoch)
-
-    def training_step(self, batch: tuple[Tensor, ...], _index: int) -> Tensor:
-        with self._watched():
-            loss = self.experiment.loss(self.config, self.model, batch)
-        self.log(
-            "train_loss",
-            loss,
-            on_step=False,
-            on_epoch=True,
-            prog_bar=True,
-            sync_dist=True,
-            batch_size=len(batch[0]),
+        schedules = torch.optim.lr_scheduler
+        self.schedule: torch.optim.lr_scheduler.LRScheduler = (
+            schedules.StepLR(self.optimizer, config.step_size, config.gamma)
+            if config.schedule == "step"
+            else schedules.CosineAnnealingLR(self.optimizer, config.epochs)
         )
-        return loss
+        self._device = next(model.parameters()).device
+        # The CPU has no float16 products worth the name.
+        half = job.precision == "16-mixed" and self._device.type != "cpu"
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=half)
+        self._autocast = torch.autocast(
+            self._device.type,
+            torch.float16 if half else torch.bfloat16,
+            enabled=job.precision != "32-true",
+            cache_enabled=False,
+        )
 
-    def validation_step(self, batch: tuple[Tensor, ...], _index: int) -> None:
-        with self._watched():
-            errors = self.experiment.errors(self.config, self.model, batch)
-        self._validation_error.update(errors)
-        self.log("validation_error", self._validation_error, prog_bar=True)
+    @property
+    def epochs(self) -> int:
+        """Epochs that are done."""
+        return len(self.history["train_loss"])
+
+    def fit(
+        self,
+        train: TensorDataset,
+        validation: TensorDataset,
+        *,
+        progress: bool = False,
+        on_epoch: Callable[[], object] | None = None,
+    ) -> None:
+        """Train all epochs that are left, with a checkpoint and a line of the logs after each.
+
+        Raises
+        ------
+        Diverged
+        ValueError
+            If the batches do not fit the data or the processes.
+        """
+        rank, world = processes()
+        check_batches(self.job.config, train, world)
+        step: nn.Module = _Loss(self.job, self.model)
+        if world > 1:
+            step = DistributedDataParallel(step)
+        total = self.job.config.epochs
+        steps = len(train) // self.job.config.batch_size
+        with Log(self.job.folder) if rank == 0 else contextlib.nullcontext() as log:
+            for epoch in range(self.epochs, total):
+                with tqdm(
+                    desc=f"Epoch {epoch + 1}/{total}",
+                    total=steps,
+                    leave=epoch + 1 == total,
+                    disable=not progress or rank > 0,
+                ) as bar:
+                    rate = float(self.schedule.get_last_lr()[0])
+                    self._epoch(step, train, validation, bar)
+                    last = {name: values[-1] for name, values in self.history.items()}
+                    bar.set_postfix({name: f"{value:.3g}" for name, value in last.items()})
+                if log:
+                    self.save()
+                    log.write(epoch, (epoch + 1) * steps - 1, {"learning_rate": rate, **last})
+                if on_epoch is not None:
+                    on_epoch()
+
+    def _epoch(
+        self, step: nn.Module, train: TensorDataset, validation: TensorDataset, bar: tqdm[Any]
+    ) -> None:
+        started = time.perf_counter()
+        config, seed = self.job.config, self.job.seed
+        torch.manual_seed(int(np.random.SeedSequence((seed, self.epochs)).generate_state(1)[0]))
+        # Sums of the losses and of the errors, each with its number of samples.
+        sums = torch.zeros(4, device=self._device)
+        self.model.train()
+        for batch in self._moved(training_batches(config, train, seed, self.epochs, *processes())):
+            with self._watched(), self._autocast:
+                loss = step(batch)
+            self.optimizer.zero_grad()
+            self._scaler.scale(loss).backward()
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+            samples = len(batch[0])
+            sums[0] += loss.detach().to(sums.dtype) * samples
+            sums[1] += samples
+            bar.update()
+        self.schedule.step()
+        self.model.eval()
+        for batch in self._moved(validation_batches(config, validation, *processes())):
+            with self._watched(), self._autocast, torch.no_grad():
+                errors = self.job.experiment.errors(config, self.model, batch)
+            sums[2] += errors.to(sums.dtype).sum()
+            sums[3] += len(errors)
+        if processes()[1] > 1:
+            dist.all_reduce(sums)
+        means = (sums[::2] / sums[1::2]).tolist()
+        if not math.isfinite(means[0]):
+            raise Diverged(self.epochs + 1)
+        for values, mean in zip(self.history.values(), means, strict=True):
+            values.append(mean)
+        self.seconds += time.perf_counter() - started
+
+    def _moved(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            yield tuple(tensor.to(self._device) for tensor in batch)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -141,158 +218,73 @@ class Training(lightning.LightningModule):
         except ValueError as error:
             if all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
                 raise
-            raise Diverged(self.current_epoch + 1) from error
+            raise Diverged(self.epochs + 1) from error
 
-    def on_train_epoch_end(self) -> None:
-        means = {name: float(self.trainer.callback_metrics[name]) for name in _HISTORY}
-        if not math.isfinite(means["train_loss"]):
-            raise Diverged(self.current_epoch + 1)
-        for name, values in self.history.items():
-            values.append(means[name])
-        self.seconds += time.perf_counter() - self._started
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[_STATE] = {
-            "settings": self.settings,
-            "history": self.history,
-            "seconds": self.seconds,
-            "origin": self.origin,
-            "notes": self.notes,
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all."""
+        content = {
+            # Names as in the checkpoints of earlier versions, which were Lightning's.
+            "state_dict": {f"model.{name}": v for name, v in self.model.state_dict().items()},
+            "optimizer_states": [self.optimizer.state_dict()],
+            "lr_schedulers": [self.schedule.state_dict()],
+            "MixedPrecision": self._scaler.state_dict(),
+            checkpoints.STATE: {
+                "settings": self.job.settings,
+                "history": self.history,
+                "seconds": self.seconds,
+                "origin": self.provenance.record(),
+                "notes": self.notes,
+            },
         }
+        # The errors of a file that torch writes do not say what the system said.
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        with whole_file(self.job.checkpoint, force=True) as staged:
+            staged.write_bytes(buffer.getbuffer())
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        state = checkpoint[_STATE]
-        self.history = {name: list(state["history"][name]) for name in _HISTORY}
-        self.seconds = state["seconds"]
-
-    def restore(self, path: Path, mixed: bool = False) -> None:
-        """Take weights and history from a checkpoint of the same run.
-
-        Parameters
-        ----------
-        path : Path
-        mixed : bool
-            Go on with a checkpoint of other data or model code, and note it.
+    def restore(self) -> None:
+        """Go on from the job's checkpoint, with a note if it is of another commit, say.
 
         Raises
         ------
         ValueError
-            If the file is damaged, refused, of another run or, unless `mixed`, of other data or
-            model code; says why and what to remove. A run goes on at another commit with the same
-            model code, and notes it.
+            If the file is damaged, refused, of another run or, unless the job takes them, of other
+            data or model code; says why and what to remove.
         """
-        advice = f"remove {path} to start this run afresh"
-        checkpoint = _read(path, advice)
-        if (
-            not isinstance(checkpoint, dict)
-            or not checkpoint.keys() >= _PARTS
-            or not isinstance(checkpoint[_STATE], dict)
-        ):
-            raise ValueError(f"{path}: no checkpoint of chonn run; {advice}")
+        found = checkpoints.read(self.job, self.provenance)
+        state = found[checkpoints.STATE]
         try:
-            _check_state(checkpoint[_STATE])
-        except ValueError as error:
-            raise ValueError(f"{path}: damaged checkpoint ({error}); {advice}") from error
-        there = defaults(self.config) | checkpoint[_STATE]["settings"]
-        if differing := differences(there, self.settings):
-            raise ValueError(f"{path}: checkpoint of other settings ({differing}); {advice}")
-        origin = checkpoint[_STATE].get("origin", {})
-        if (
-            not mixed
-            and provenance.known(origin)
-            and (differing := provenance.differences(origin, self.origin))
-        ):
-            raise ValueError(
-                f"{path}: checkpoint of other data or model code ({differing}); {advice}, or go "
-                f"on from it all the same with {provenance.ANYWAY}"
+            self.model.load_state_dict(
+                {name.removeprefix("model."): v for name, v in found["state_dict"].items()}
             )
-        self.on_load_checkpoint(checkpoint)
-        self.notes = list(checkpoint[_STATE].get("notes", []))
-        if note := provenance.note(origin, self.origin):
-            epochs = len(self.history["train_loss"])
-            self.notes.append(f"resumed after epoch {epochs}: {note}")
-        try:
-            self.load_state_dict(checkpoint["state_dict"])
-        # What is no mapping of names to tensors fails in other ways than weights that do not fit.
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: checkpoint of another model; {advice}") from error
-
-
-def _check_state(state: dict[str, Any]) -> None:
-    """ValueError for the first part of a checkpoint's own state that is of another kind."""
-    history, settings = state.get("history"), state.get("settings")
-    if not isinstance(settings, dict):
-        raise ValueError(f"settings: expected a mapping, got {settings!r:.80}")
-    if not isinstance(state.get("seconds"), float):
-        raise ValueError(f"seconds: expected a number, got {state.get('seconds')!r:.80}")
-    columns = [history.get(name) for name in _HISTORY] if isinstance(history, dict) else [None]
-    for values in columns:
-        if not isinstance(values, list) or not all(isinstance(value, float) for value in values):
-            raise ValueError(f"history: expected lists of numbers, got {history!r:.80}")
-    if len({len(values) for values in columns if values is not None}) != 1:
-        raise ValueError("history: expected lists of one length")
-    origin = state.get("origin", {})
-    if not isinstance(origin, dict):
-        raise ValueError(f"origin: expected a mapping, got {origin!r:.80}")
-    _schema.check({**origin, "notes": state.get("notes", [])})
-
-
-def _read(path: Path, advice: str) -> Any:
-    """Content of a checkpoint; ValueError says what is wrong with the file."""
-
-    def damaged(reason: str) -> ValueError:
-        return ValueError(f"{path}: damaged checkpoint ({reason}); {advice}")
-
-    with open(path, "rb") as file:
-        # What zipfile and torch.load raise for a damaged file varies with the damage.
-        try:
-            with zipfile.ZipFile(file) as archive:
-                part = archive.testzip()
+            self.optimizer.load_state_dict(found["optimizer_states"][0])
+            self.schedule.load_state_dict(found["lr_schedulers"][0])
+            if scaler := found.get("MixedPrecision"):
+                self._scaler.load_state_dict(scaler)
+        # What is of another kind fails in other ways than what does not fit.
         except Exception as error:
-            size = os.fstat(file.fileno()).st_size
-            raise damaged(f"no whole archive, {size:,} bytes: {_line(error)}") from error
-    if part is not None:
-        raise damaged(f"wrong checksum of its part {part}")
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    # The checksums are right: someone wrote this. Torch's message ends with the advice to load it
-    # all the same, which would run its code.
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL [^\s`]+", str(error))
-        detail = f" ({found[0]})" if found else ""
-        raise ValueError(
-            f"{path}: refused checkpoint, it holds other things than numbers and texts{detail} "
-            f"and could run code; {advice}"
-        ) from error
-    except Exception as error:
-        raise damaged(_line(error)) from error
+            raise checkpoints.refusal(self.job.checkpoint, "checkpoint of another model") from error
+        self.history = {name: list(state["history"][name]) for name in HISTORY}
+        self.seconds = state["seconds"]
+        self.notes = list(state.get("notes", []))
+        if note := Provenance.parse(state.get("origin", {})).note(self.provenance):
+            self.notes.append(f"resumed after epoch {self.epochs}: {note}")
 
 
-def _line(error: Exception) -> str:
-    """What an error says, where it says anything but a key."""
-    text = str(error).partition("\n")[0]
-    return text if " " in text else f"{type(error).__name__} {text}".rstrip()
+class _Loss(nn.Module):
+    """The loss of a batch as one forward pass, however often it calls the model."""
+
+    def __init__(self, job: Job, model: nn.Module) -> None:
+        super().__init__()
+        self.job, self.model = job, model
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.job.experiment.loss(self.job.config, self.model, batch)
 
 
-def loaders(
-    config: Config,
-    train: TensorDataset,
-    validation: TensorDataset,
-    seed: int,
-    rank: int,
-    world: int,
-) -> tuple[DataLoader[Any], DataLoader[Any]]:
-    """Training and validation batches of one process of `world`.
-
-    A global batch is the same set of samples for every number of processes.
-
-    Raises
-    ------
-    ValueError
-        If the batch does not split over the processes, or is larger than the training split.
-    """
-    size, rest = divmod(config.batch_size, world)
-    if rest:
+def check_batches(config: Config, train: TensorDataset, world: int) -> None:
+    """ValueError if batches do not split over the processes, or exceed the training split."""
+    if config.batch_size % world:
         raise ValueError(
             f"batch_size: expected a multiple of {world} processes, got {config.batch_size}"
         )
@@ -301,18 +293,20 @@ def loaders(
             f"batch_size: expected at most the {len(train)} training samples, "
             f"got {config.batch_size}"
         )
-    order = DistributedSampler(train, world, rank, shuffle=True, seed=seed, drop_last=True)
-    # Validation has no step to take in step: no sample is repeated to fill up.
-    share = range(rank, len(validation), world)
-    return (
-        _batches(train, BatchSampler(order, size, drop_last=True)),
-        _batches(validation, BatchSampler(share, size, drop_last=False)),
-    )
 
 
-def _batches(dataset: TensorDataset, sampler: BatchSampler) -> DataLoader[Any]:
-    # Indexed by a list of samples, a TensorDataset gives the whole batch at once. The generator is
-    # the loader's own: starting a loader draws a number, and a resumed run starts it elsewhere.
-    return DataLoader(
-        dataset, batch_size=None, sampler=sampler, collate_fn=tuple, generator=torch.Generator()
-    )
+def training_batches(
+    config: Config, train: TensorDataset, seed: int, epoch: int, rank: int, world: int
+) -> Iterator[Batch]:
+    """Of one process: its share of global batches that are the same for any number of them."""
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed + epoch))
+    for chosen in order.split(config.batch_size)[: len(train) // config.batch_size]:
+        yield train[chosen[rank::world]]
+
+
+def validation_batches(
+    config: Config, validation: TensorDataset, rank: int, world: int
+) -> Iterator[Batch]:
+    """Of one process; no sample is repeated to fill up."""
+    for chosen in torch.arange(rank, len(validation), world).split(config.batch_size // world):
+        yield validation[chosen]

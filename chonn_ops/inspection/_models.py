@@ -108,7 +108,7 @@ def _reader(content: Mapping[str, Any]) -> Callable[[Path, dict[str, Any]], Trai
         return _of_pdebench
     if isinstance(content.get("_metadata"), dict) and "_name" in content["_metadata"]:
         return _of_neuraloperator
-    if "pytorch-lightning_version" in content and "chonn_ops" in content:
+    if "state_dict" in content and "chonn_ops" in content:
         return _of_chonn_run
     if "arch" in content and "state_dict" in content:
         return _of_timm

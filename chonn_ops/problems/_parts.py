@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.problems import _files
+from chonn_ops.problems import _files, origin
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 
@@ -40,9 +40,11 @@ def solved_parts(
     ----------
     path : Path
         Of the file. The parts lie beside it in a folder of their own, `parts_folder`, which goes
-        when the block has ended without an exception.
+        when the block has ended without an exception; of a process that was killed after it had
+        written the file, with the next call.
     record : dict
-        Everything but the number of samples that they depend on, as JSON has it.
+        Everything but the number of samples that they depend on, as JSON has it; the file's own
+        record, see `chonn_ops.problems.origin`, has the same and ``n_samples``.
     solve : callable
         Arrays of some samples, (M, ...) each; with more than one worker as for `ordered_map`.
     n_samples, size : int
@@ -67,8 +69,12 @@ def solved_parts(
     ValueError
         If a part is damaged.
     """
-    _files.refuse_existing(path, force)
     folder = parts_folder(path)
+    if not force and folder.is_dir() and _is_of(path, record, folder):
+        # Another process that is just ending removes them itself.
+        with contextlib.suppress(FileExistsError), _claimed(folder, record, force):
+            _remove_parts(folder)
+    _files.refuse_existing(path, force)
     ranges = [range(i, min(i + size, n_samples)) for i in range(0, n_samples, size)]
     with _claimed(folder, record, force):
         files = {samples: folder / f"{samples.start}-{samples.stop}.npz" for samples in ranges}
@@ -89,6 +95,22 @@ def solved_parts(
                 bar.update(len(samples))
         yield ((slice(samples.start, samples.stop), _load(file)) for samples, file in files.items())
         _remove_parts(folder)
+
+
+def _is_of(path: Path, record: dict[str, Any], folder: Path) -> bool:
+    """Whether a finished file was made of the parts that lie beside it."""
+    try:
+        found = origin.read(path)
+        parts = {_end(part): part.stat().st_mtime_ns for part in folder.glob(PARTS)}
+    except (OSError, ValueError):
+        return False
+    known = {"generator": found.generator, "generator_version": found.generator_version}
+    known |= {"seed": found.seed, **(found.settings or {})}
+    n_samples = known.pop("n_samples", None)
+    # Those of a longer call that was to replace the file are younger than it.
+    return known == json.loads(json.dumps(record)) and (
+        not parts or (max(parts) == n_samples and parts[n_samples] <= path.stat().st_mtime_ns)
+    )
 
 
 @contextlib.contextmanager
@@ -147,8 +169,14 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def _remove_parts(folder: Path) -> None:
-    for part in folder.glob(PARTS):
+    # The last one last: what is left tells what it was for.
+    for part in sorted(folder.glob(PARTS), key=_end):
         part.unlink()
+
+
+def _end(part: Path) -> int:
+    """The sample after the last one of a part; ValueError for another file."""
+    return int(part.stem.partition("-")[2])
 
 
 def _load(path: Path) -> Arrays:

@@ -1,13 +1,9 @@
-"""HDF5 files: writing that survives a full disk, reading with clear errors, Darcy flow's layout.
-
-That layout is PDEBench's: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and
-``y-coordinate`` (R,), all float32; attribute ``beta``. Files of a domain other than the square also
-have ``mask`` (R, R) bool and the attribute ``domain``, see `chonn_ops.problems.domains`.
-"""
+"""HDF5 files: writing that survives a full disk, reading with clear errors, masks of domains."""
 
 import contextlib
 import io
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,45 +129,6 @@ class _Sink(io.FileIO):
 
 
 @contextlib.contextmanager
-def create_darcy_file(
-    path: Path, n_samples: int, coordinates: np.ndarray, beta: float, source: str, force: bool
-) -> Iterator[HDF5Output]:
-    """A new file in PDEBench's Darcy layout, to be filled in the ``with`` block.
-
-    Parameters
-    ----------
-    path : Path
-        Appears only when the block has ended without an exception.
-    n_samples : int
-        N.
-    coordinates : ndarray
-        (R,), the same along both axes.
-    beta : float
-        Forcing, stored as the attribute ``beta``.
-    source : str
-        Where the data come from, stored as the attribute ``source`` (PDEBench has none and reads
-        none); for programs, see `chonn_ops.problems.origin`.
-    force : bool
-        Replace an existing file.
-
-    Yields
-    ------
-    HDF5Output
-        With ``nu`` and ``tensor``, (N, R, R) and (N, 1, R, R) float32, to be filled.
-    """
-    n = len(coordinates)
-    with create_hdf5(path, force) as output:
-        with output.writing() as file:
-            file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
-            file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
-            for axis in ("x", "y"):
-                file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
-            file.attrs["beta"] = float(beta)
-            file.attrs["source"] = source
-        yield output
-
-
-@contextlib.contextmanager
 def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
     """An HDF5 file to read, with one clear error if it is damaged or holds something else.
 
@@ -217,6 +174,81 @@ def dataset(file: "h5py.File | h5py.Group", name: str, ndim: "int | None" = None
     return found
 
 
+def attributes(path: "str | os.PathLike[str]") -> dict[str, Any]:
+    """The attributes of a file's root, as h5py has them.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no HDF5 file or damaged, such as where its texts are.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    with _Source(path) as source, deferred_signals():
+        try:
+            with h5py.File(source, "r") as file:
+                return dict(file.attrs)
+        except MemoryError:
+            raise
+        except Exception as error:  # of many kinds, as in `open_hdf5`
+            reason = source.damage or error
+            raise ValueError(
+                f"{path}: damaged, or not the expected HDF5 file ({reason})"
+            ) from error
+
+
+class _Source(io.FileIO):
+    """A file to read, of which HDF5 gets no damaged heap of texts.
+
+    HDF5 2.0 goes through the objects of a global heap by sizes that it does not check, and never
+    returns where one is 0. Its own message would say nothing of this, either: see `damage`.
+    """
+
+    damage: "str | None" = None
+
+    def readinto(self, buffer: Any) -> int:
+        start = self.tell()
+        count = super().readinto(buffer) or 0
+        # A signature may begin before what is read.
+        first = max(0, start - len(_HEAP))
+        content = self._read(first, start + count + len(_HEAP) - first)
+        at = content.find(_HEAP)
+        while at >= 0:
+            self._check(first + at)
+            at = content.find(_HEAP, at + 1)
+        return count
+
+    def _read(self, start: int, count: int) -> bytes:
+        place = self.tell()
+        try:
+            self.seek(start)
+            return self.read(count) or b""
+        finally:
+            self.seek(place)
+
+    def _check(self, start: int) -> None:
+        """Raise an OSError if an object of the collection that starts here does not end in it."""
+        size = int.from_bytes(self._read(start + 8, 8), "little")
+        heap = self._read(start, min(size, os.fstat(self.fileno()).st_size))
+        at = _HEADER
+        while at <= len(heap) - _HEADER:
+            index, length = struct.unpack_from("<H6xQ", heap, at)
+            # Index 0 is what is free, header included; data fill up eight bytes.
+            step = length if index == 0 else _HEADER + length + -length % 8
+            if not 0 < step <= len(heap) - at:
+                self.damage = f"object {index} of {length} bytes in the heap at {start}"
+                raise OSError(self.damage)
+            at += step
+
+
+# Of a global heap's collection, version 1; its header and those of its objects have 16 bytes where
+# sizes have eight, as in every file that the usual libraries write.
+_HEAP = b"GCOL\x01\0\0\0"
+_HEADER = 16
+
+
 def write_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
     """Put a domain, other than the square, and its mask into a file."""
     file.create_dataset("mask", data=mask)
@@ -231,7 +263,7 @@ def check_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
     ValueError
         If it is another one, or its mask another one.
     """
-    found = str(file.attrs.get("domain", SQUARE))
+    found = str(attributes(file.filename).get("domain", SQUARE))
     if found != domain:
         raise ValueError(f"{file.filename}: expected data of the domain {domain}, got {found}")
     if domain == SQUARE:
@@ -257,7 +289,7 @@ def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
     FileNotFoundError, ValueError
         If the file is missing or damaged, or names a domain without its mask.
     """
+    if attributes(path).get("domain", SQUARE) == SQUARE:
+        return None
     with open_hdf5(path) as file:
-        if file.attrs.get("domain", SQUARE) == SQUARE:
-            return None
         return dataset(file, "mask", 2)[...].astype(bool)

@@ -28,6 +28,7 @@ import h5py
 import numpy as np
 
 from chonn_ops import __version__
+from chonn_ops.problems.hdf5 import attributes
 
 BLOCK = 1 << 20
 # How `source` begins in files from before the other attributes.
@@ -144,9 +145,8 @@ def read(path: "str | os.PathLike[str]") -> Origin:
     # `is_hdf5` is True for a truncated file, too.
     if not h5py.is_hdf5(path):
         return Origin(name)
+    found = {key: _plain(value) for key, value in attributes(path).items()}
     try:
-        with h5py.File(path, "r") as file:
-            found = {key: _plain(value) for key, value in file.attrs.items()}
         if "generator" not in found:
             source = found.get("source")
             if isinstance(source, str) and source.startswith(_EARLIER):
@@ -170,7 +170,7 @@ def read(path: "str | os.PathLike[str]") -> Origin:
             settings,
             found.get("source"),
         )
-    except Exception as error:  # h5py's are of many kinds
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged, or its record of origin is ({error})") from error
 
 

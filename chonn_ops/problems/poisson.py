@@ -56,6 +56,7 @@ from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
 from chonn_ops.problems.hdf5 import (
     HDF5Output,
+    attributes,
     check_mask,
     create_hdf5,
     dataset,
@@ -411,6 +412,6 @@ def _is_written(path: Path, n_samples: int, source: str) -> bool:
     try:
         with open_hdf5(path) as file:
             found = sum(str(name).startswith("Sample_") for name in file)
-            return file.attrs.get("source") == source and found == n_samples
+        return attributes(path).get("source") == source and found == n_samples
     except (FileNotFoundError, ValueError):
         return False

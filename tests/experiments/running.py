@@ -51,9 +51,9 @@ def start(folder, *arguments, name=NAME, launcher=("-m", "chonn_ops.cli"), **env
         signal.signal(signal.SIGINT, before)
 
 
-def numbers(record):
+def numbers(run):
     """What must not depend on interruptions or the number of processes."""
-    return {name: record[name] for name in ("curve", "metrics", "curves", "parameters")}
+    return {name: getattr(run, name) for name in ("curve", "metrics", "curves", "parameters")}
 
 
 def read(path):

@@ -25,7 +25,7 @@ class One(nn.Module):
 
 
 def check_smoke(experiment, folder, names=()):
-    """Train every variant, or those named, at scale smoke; the last record."""
+    """Train every variant, or those named, at scale smoke; the last run."""
     pytest.importorskip("neuralop")
     config = experiment.scales["smoke"]
     data = folder / "data"
@@ -35,25 +35,23 @@ def check_smoke(experiment, folder, names=()):
         if names and variant.name not in names:
             continue
         job = Job(
-            experiment=experiment.name,
+            experiment_name=experiment.name,
             scale="smoke",
-            config=config,
-            variant=variant.name,
+            base=config,
+            variant_name=variant.name,
             seed=0,
             output=folder,
             data=data,
             accelerator="cpu",
         )
-        record = execute(job)
-        assert record["parameters"] > 0
-        assert np.isfinite(
-            [v for scores in record["metrics"].values() for v in scores.values()]
-        ).all()
-        with np.load(job.resolve().fields) as fields:
+        run = execute(job)
+        assert run.parameters > 0
+        assert np.isfinite([v for scores in run.metrics.values() for v in scores.values()]).all()
+        with np.load(job.fields) as fields:
             assert {name: fields[name].shape for name in fields} == dict.fromkeys(
                 ("input", "target", "prediction"), shape
             )
-    return record
+    return run
 
 
 def check_paper_step(experiment, name):

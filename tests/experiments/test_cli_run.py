@@ -6,7 +6,7 @@ import sys
 import pytest
 from running import NAME, start
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops import cli
 from chonn_ops.experiments import EXPERIMENTS
 
@@ -22,7 +22,7 @@ def test_run(folder):
     process = start(folder, "--scale", "smoke", "--seeds", "2", "--jobs", "2", "--set", "epochs=3")
     out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
-    # Nothing but the progress bar, without Lightning's advice.
+    # Nothing but the progress bar.
     bars = errors.replace("\r", "\n").splitlines()
     assert not [line for line in bars if line.strip() and " of 4 runs" not in line]
     assert bars[-1].startswith("4 of 4 runs 100%")
@@ -98,7 +98,7 @@ def test_help_is_quick():
         "import sys; from chonn_ops import cli\n"
         "try: cli.main(['run', '--help'])\n"
         "except SystemExit: pass\n"
-        "print({'torch', 'lightning', 'matplotlib', 'h5py'} & set(sys.modules) - {'torch'})"
+        "print({'torch', 'tensorboard', 'matplotlib', 'h5py'} & set(sys.modules) - {'torch'})"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

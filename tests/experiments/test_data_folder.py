@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 from running import job, prepared
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops.experiments import EXPERIMENTS, get, jobs, schedule
 
 
@@ -32,21 +32,20 @@ def test_data_that_are_there_need_no_lock(tmp_path, experiment, request):
     data = tmp_path / experiment
     (found, *_) = schedule.plan(experiment, "smoke", output=tmp_path / "runs", data=tmp_path)
     data.mkdir()
-    run = found.resolve()
-    paths = run.experiment.files(run.config, data)
+    paths = found.experiment.files(found.config, data)
     assert paths
     for path in paths:
         path.touch()
     before = data.stat()
     request.getfixturevalue("read_only")
-    run.prepare()
+    found.prepare()
     assert data.stat() == before
 
 
 def test_data_of_an_own_experiment_in_a_read_only_folder(tmp_path, request):
     work = job(tmp_path)
     request.getfixturevalue("read_only")
-    work.resolve().prepare()
+    work.prepare()
 
 
 def test_no_lock_stays(tmp_path):
@@ -57,7 +56,7 @@ def test_no_lock_stays(tmp_path):
         data=tmp_path / "data",
         variants=["order1"],
     )
-    work.resolve().prepare()
+    work.prepare()
     assert names(tmp_path) == ["data", "data/tiny", "data/tiny/tiny32.hdf5"]
 
 
@@ -79,7 +78,7 @@ def test_failure_leaves_the_folders_as_they_were(tmp_path, monkeypatch, there):
 
     monkeypatch.setattr(type(get("tiny:EXPERIMENT")), "prepare", fail)
     with pytest.raises(OSError, match="No space left"):
-        work.resolve().prepare()
+        work.prepare()
     assert names(tmp_path) == [*there]
 
 
@@ -95,5 +94,5 @@ def test_data_are_made_by_one_process_at_a_time(tmp_path, monkeypatch):
         held.append(data)
 
     monkeypatch.setattr(type(get("tiny:EXPERIMENT")), "prepare", prepare)
-    work.resolve().prepare()
+    work.prepare()
     assert held == [folder]

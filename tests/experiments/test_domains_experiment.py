@@ -9,7 +9,7 @@ import pytest
 import torch
 
 h5py = pytest.importorskip("h5py")
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 pytest.importorskip("scipy")
 pytest.importorskip("tqdm")
 

@@ -9,8 +9,7 @@ import result_files
 
 from chonn_ops.experiments import figures
 from chonn_ops.experiments.figures import _bars, _fields, _learning, _order1d, _orders, _rollout
-from chonn_ops.experiments.results import read_study
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.results import collect, read_study
 
 EXPECTED = {
     "order1d": ["order.svg", "reduction.svg", "parameters.svg", "fields.svg", "learning.svg"],

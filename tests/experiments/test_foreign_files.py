@@ -9,12 +9,11 @@ import result_files
 import torch
 from running import NAME, job, prepared, read
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops import cli
 from chonn_ops.experiments import figures, report, runs
-from chonn_ops.experiments._ours import is_ours
-from chonn_ops.experiments.results import read_study
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.ownership import is_ours
+from chonn_ops.experiments.results import collect, read_study
 
 MINE = b"of the user"
 REFUSED = "not written by chonn-ops, and would be replaced; move it away, or choose another"
@@ -97,11 +96,11 @@ def test_foreign_result_is_refused_before_anything_is_trained(folder, capsys, co
 def test_result_of_another_variant_is_refused(tmp_path, finished):
     work = job(tmp_path, "learning_rate=2e-3", variant="order1")
     record = read(finished / "order2-seed0.json")
-    path = work.resolve().result
+    path = work.result
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(record))
     with pytest.raises(ValueError, match="variant: order2 there, order1 here"):
-        work.resolve().finished()
+        work.finished()
 
 
 def test_other_json_among_the_results_is_left_out(folder, capsys):
@@ -124,17 +123,16 @@ def test_other_json_among_the_results_is_left_out(folder, capsys):
 
 def test_only_our_remains_are_removed(folder):
     work = job(folder)
-    run = work.resolve()
-    run.folder.mkdir(parents=True)
+    work.folder.mkdir(parents=True)
     ours = [
-        run.folder / ".last.ckpt.123-0123abcd.tmp",
-        run.folder.parent / ".order2-seed0.json.77-00000000.tmp",
+        work.folder / ".last.ckpt.123-0123abcd.tmp",
+        work.folder.parent / ".order2-seed0.json.77-00000000.tmp",
     ]
     others = [
-        run.folder / ".notes.tmp",
-        run.folder / ".last.ckpt.tmp",
-        run.folder / ".thesis.tex.123-0123abcd.tmp",
-        run.folder.parent / ".order1-seed0.json.77-00000000.tmp",
+        work.folder / ".notes.tmp",
+        work.folder / ".last.ckpt.tmp",
+        work.folder / ".thesis.tex.123-0123abcd.tmp",
+        work.folder.parent / ".order1-seed0.json.77-00000000.tmp",
     ]
     for path in (*ours, *others):
         path.write_bytes(MINE)
@@ -146,18 +144,17 @@ def test_only_our_remains_are_removed(folder):
 def test_run_stopped_before_its_result_ends_over_its_own_fields(tmp_path, finished):
     """Marked ones, and those of a version that marked none; others only if nothing is told."""
     work = job(tmp_path)
-    run = work.resolve()
-    run.folder.mkdir(parents=True)
-    run.checkpoint.write_bytes((finished / "order2-seed0" / "last.ckpt").read_bytes())
-    run.fields.write_bytes((finished / "order2-seed0.npz").read_bytes())
-    run.refuse_foreign()
-    with np.load(run.fields) as fields:
-        np.savez_compressed(run.fields, **fields)
-    assert not is_ours(run.fields)
-    run.refuse_foreign()
-    np.savez_compressed(run.fields, target=1, prediction=1, mine=1)
+    work.folder.mkdir(parents=True)
+    work.checkpoint.write_bytes((finished / "order2-seed0" / "last.ckpt").read_bytes())
+    work.fields.write_bytes((finished / "order2-seed0.npz").read_bytes())
+    work.refuse_foreign()
+    with np.load(work.fields) as fields:
+        np.savez_compressed(work.fields, **fields)
+    assert not is_ours(work.fields)
+    work.refuse_foreign()
+    np.savez_compressed(work.fields, target=1, prediction=1, mine=1)
     with pytest.raises(FileExistsError, match=r"order2-seed0\.npz: not written"):
-        run.refuse_foreign()
+        work.refuse_foreign()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 pytest.importorskip("h5py")
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 pytest.importorskip("tqdm")
 
 from chonn_ops.experiments.jobs import Job
@@ -42,19 +42,19 @@ def test_every_smoke_run_writes_its_scores(data, tmp_path):
     start = time.monotonic()
     for name in named(SMOKE):
         job = Job(
-            experiment=EXPERIMENT.name,
+            experiment_name=EXPERIMENT.name,
             scale="smoke",
-            config=SMOKE,
+            base=SMOKE,
             variant=name,
             seed=0,
             output=tmp_path,
             data=data,
             accelerator="cpu",
         )
-        record = execute(job)
-        assert set(record["metrics"]["test"]) == {"point", "spectral", "derivative"}
-        assert np.isfinite(list(record["metrics"]["test"].values())).all()
-        with np.load(job.resolve().fields) as fields:
+        run = execute(job)
+        assert set(run.metrics["test"]) == {"point", "spectral", "derivative"}
+        assert np.isfinite(list(run.metrics["test"].values())).all()
+        with np.load(job.fields) as fields:
             assert {fields[key].shape for key in fields} == {(4, 256)}
     assert time.monotonic() - start < 60
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops import cli
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -35,9 +35,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_smoke_run_writes_its_scores(tmp_path):
-    record = check_smoke(EXPERIMENT, tmp_path)
-    assert set(record["metrics"]) == {"test", "out_of_distribution"}
-    assert set(record["metrics"]["test"]) == set(EXPERIMENT.metrics)
+    run = check_smoke(EXPERIMENT, tmp_path)
+    assert set(run.metrics) == {"test", "out_of_distribution"}
+    assert set(run.metrics["test"]) == set(EXPERIMENT.metrics)
 
 
 def test_splits_are_those_of_the_files(folder):

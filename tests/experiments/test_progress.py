@@ -4,11 +4,12 @@ import io
 import re
 
 import pytest
+import result_files
 from running import NAME, job, prepared
 
-pytest.importorskip("lightning")
-from chonn_ops.experiments import _pool, runs, schedule
-from chonn_ops.experiments.outcome import Outcome
+pytest.importorskip("filelock")
+from chonn_ops.experiments import pool, runs, schedule
+from chonn_ops.experiments.records import Run
 
 
 class Worker:
@@ -50,21 +51,21 @@ def bars(text):
 )
 def test_bar_of_many_runs_ends_complete(tmp_path, monkeypatch, capsys, epochs):
     screen = io.StringIO()
-    monkeypatch.setattr(_pool.sys, "stderr", screen)
+    monkeypatch.setattr(pool.sys, "stderr", screen)
     jobs = schedule.plan(
         NAME, "smoke", output=tmp_path, data=tmp_path, seeds=4, assignments=["epochs=3"]
     )[: len(epochs)]
-    pool = _pool._Pool(jobs, Outcome())
-    record = {"metrics": {}, "seconds": 1.0, "diverged": None}
-    with pool._bar:
+    progress = pool._Pool(jobs, schedule.Finished())
+    run = Run.parse(result_files.record("mine", "order1", {"family": "x"}, 1.0))
+    with progress._bar:
         for place, (work, count) in enumerate(zip(jobs, epochs, strict=True)):
-            end = "a failure" if place % 3 == 1 else record
+            end = "a failure" if place % 3 == 1 else run
             worker = Worker(work, [*[None] * count, end])
-            pool._waiting.clear()
-            pool._workers[worker.connection] = worker
+            progress._waiting.clear()
+            progress._workers[worker.connection] = worker
             for _ in range(count + 1):
-                pool._receive(worker)
-            pool._bar.refresh()
+                progress._receive(worker)
+            progress._bar.refresh()
     states = bars(screen.getvalue())
     assert states[0][:3] == (0, len(jobs), 0)
     assert states[-1][:3] == (len(jobs), len(jobs), 100)

@@ -14,20 +14,19 @@ import torch
 from running import NAME, job, prepared, read
 from torch import nn
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops import cli
 from chonn_ops.experiments import (
-    _environment,
-    _sources,
+    fingerprint,
     get,
     provenance,
     report,
     runs,
+    schedule,
     scoreboard,
 )
-from chonn_ops.experiments.outcome import table
-from chonn_ops.experiments.results import Run, read_study
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.results import collect, read_study
+from chonn_ops.experiments.schedule import table
 from chonn_ops.problems import darcy
 
 COMMIT = "a" * 40, False
@@ -47,7 +46,7 @@ FILED = Filed()
 def known(monkeypatch):
     """Experiments by name without a module, and a commit that does not depend on the checkout."""
     monkeypatch.setattr(tiny, "EXPERIMENT", FILED)
-    monkeypatch.setattr(_environment, "commit", lambda: COMMIT)
+    monkeypatch.setattr(provenance, "commit", lambda: COMMIT)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def changed_code(monkeypatch):
     """Lets the file of the tiny model be another one from now on."""
 
     def change():
-        monkeypatch.setattr(_sources, "_file_of", lambda _: "another one")
+        monkeypatch.setattr(fingerprint, "_file_of", lambda _: "another one")
         monkeypatch.setattr(provenance, "_models", {})
 
     return change
@@ -70,16 +69,16 @@ def spoil(path):
 @pytest.mark.usefixtures("known")
 def test_result_says_what_it_was_made_of(tmp_path):
     work = job(tmp_path)
-    record = runs.execute(work)
+    run = runs.execute(work)
     content = (tmp_path / "data" / "tiny" / "tiny32.hdf5").read_bytes()
     expected = hashlib.sha256(content).hexdigest()
-    assert record["data"] == {"tiny32.hdf5": {"sha256": expected, "size": len(content)}}
-    assert (record["commit"], record["dirty"]) == COMMIT
-    assert record["model"] == _sources.digest(record["sources"])
-    parts = record["sources"].keys()
+    assert run.data == {"tiny32.hdf5": {"sha256": expected, "size": len(content)}}
+    assert (run.commit, run.dirty) == COMMIT
+    assert run.model == fingerprint.digest(run.sources)
+    parts = run.sources.keys()
     assert {"tiny.py", "chonn_ops/nn/block.py", "chonn_ops/scan/", "order2 as built"} <= parts
-    assert (record["changes"], record["notes"]) == (["learning_rate"], [])
-    assert provenance.flags([Run.parse(record)]) == {}
+    assert (run.changes, run.notes) == (["learning_rate"], [])
+    assert provenance.flags([run]) == {}
 
 
 def test_generated_data_of_a_result_name_their_generator(tmp_path):
@@ -90,11 +89,14 @@ def test_generated_data_of_a_result_name_their_generator(tmp_path):
     experiment.prepare(config, folder, progress=False)
     (path,) = experiment.files(config, folder)
 
-    class Work:
-        data = folder
-
-    Work.experiment, Work.config = experiment, config
-    (record,) = provenance._files(Work).values()
+    (work,) = schedule.plan(
+        *("darcy", "smoke"),
+        output=tmp_path,
+        data=tmp_path,
+        variants=["fno"],
+        assignments=["resolution=16"],
+    )
+    (record,) = provenance._files(work).values()
     assert record["official"] is False
     assert (record["generator"], record["generator_version"]) == ("darcy", darcy.GENERATOR_VERSION)
     assert (record["seed"], record["settings"]["n_samples"]) == (0, 16)
@@ -103,11 +105,11 @@ def test_generated_data_of_a_result_name_their_generator(tmp_path):
 
 def test_data_that_are_no_files_have_a_checksum_too(tmp_path):
     first, other = (runs.execute(job(tmp_path / name, variant="order1")) for name in "ab")
-    assert first["data"].keys() == {"as loaded"}
-    assert first["data"] == other["data"]
+    assert first.data.keys() == {"as loaded"}
+    assert first.data == other.data
     work = job(tmp_path / "c", variant="order1")
     spoil(tmp_path / "c" / "data" / "tiny" / "tiny32.hdf5")
-    assert runs.execute(work)["data"] != first["data"]
+    assert runs.execute(work).data != first.data
 
 
 def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
@@ -120,8 +122,8 @@ def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
     module = tmp_path / "chonn_ops" / "__init__.py"
     module.parent.mkdir()
     module.write_text("")
-    monkeypatch.setattr(_environment.chonn_ops, "__file__", str(module))
-    asked = _environment.commit.__wrapped__
+    monkeypatch.setattr(provenance.chonn_ops, "__file__", str(module))
+    asked = provenance.commit.__wrapped__
     assert asked() == (None, None)
     git("init", "-q")
     git("add", ".")
@@ -159,7 +161,7 @@ def test_finished_result_of_other_code_is_refused_of_another_commit_flagged(
     prepared(tmp_path / "data")
     command = ["run", NAME, "--scale", "smoke", "--jobs", "1"]
     assert cli.main([*command, "--variants", "order1"]) == 0
-    monkeypatch.setattr(_environment, "commit", lambda: ("b" * 40, True))
+    monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
     assert cli.main([*command, "--variants", "order1"]) == 0
     said = "order1 seed 0: finished before (commit aaaaaaaaaaaa there, bbbbbbbbbbbb-dirty here), "
     assert said in capsys.readouterr().out
@@ -191,51 +193,51 @@ def stopped(work, epochs=1):
 
     with pytest.raises(Stop):
         runs.execute(work, on_epoch=stop)
-    assert work.resolve().checkpoint.exists()
+    assert work.checkpoint.exists()
 
 
 @pytest.mark.usefixtures("known")
 def test_resuming_at_another_commit_is_said_and_noted(tmp_path, monkeypatch, capsys):
     work = job(tmp_path, "epochs=3")
     stopped(work)
-    monkeypatch.setattr(_environment, "commit", lambda: ("b" * 40, False))
-    record = runs.execute(work)
-    (note,) = record["notes"]
+    monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, False))
+    run = runs.execute(work)
+    (note,) = run.notes
     assert "commit aaaaaaaaaaaa there, bbbbbbbbbbbb here" in note
     assert note.startswith("resumed after epoch ")
     assert f"order2 seed 0: {note}" in capsys.readouterr().out
-    assert f"order2: {note}" in table([record])
+    assert f"order2: {note}" in table([run])
 
 
 @pytest.mark.usefixtures("known")
 def test_resuming_with_other_code_or_data_is_refused(tmp_path, changed_code):
     work = job(tmp_path, "epochs=3")
     stopped(work)
-    checkpoint = work.resolve().checkpoint
+    checkpoint = work.checkpoint
     kept = checkpoint.read_bytes()
     changed_code()
     with pytest.raises(ValueError, match=r"model code: tiny\.py\); remove .*last\.ckpt .*--mixed"):
         runs.execute(work)
     assert checkpoint.read_bytes() == kept
-    assert not work.resolve().result.exists()
+    assert not work.result.exists()
     spoil(tmp_path / "data" / "tiny" / "tiny32.hdf5")
     with pytest.raises(ValueError, match=r"data tiny32\.hdf5: SHA-256 \w+ there, \w+ here, model"):
         runs.execute(work)
-    record = runs.execute(dataclasses.replace(work, mixed=True))
-    assert "model code: tiny.py" in record["notes"][0]
-    assert len(record["curve"]["epoch"]) == 3
+    run = runs.execute(dataclasses.replace(work, mixed=True))
+    assert "model code: tiny.py" in run.notes[0]
+    assert len(run.curve["epoch"]) == 3
 
 
 @pytest.mark.usefixtures("known")
 def test_checkpoint_without_record_is_noted(tmp_path):
     work = job(tmp_path, "epochs=3")
     stopped(work)
-    path = work.resolve().checkpoint
+    path = work.checkpoint
     content = torch.load(path, weights_only=True)
     for name in ("origin", "notes"):
         del content["chonn_ops"][name]
     torch.save(content, path)
-    (note,) = runs.execute(work)["notes"]
+    (note,) = runs.execute(work).notes
     assert "without a record of data and model code" in note
 
 
@@ -351,30 +353,30 @@ def test_digest_follows_imports_and_the_way_it_is_built():
     unet, fno = (
         next(v for v in experiment.variants(config) if v.name == name) for name in ("unet", "fno")
     )
-    found = _sources.sources(unet.build(config), "unet")
-    assert found == _sources.sources(unet.build(config), "unet")
+    found = fingerprint.parts(unet.build(config), "unet")
+    assert found == fingerprint.parts(unet.build(config), "unet")
     assert {"chonn_ops/models/unet.py", "chonn_ops/nn/block.py", "chonn_ops/network/"} <= set(found)
     # Not what is beside them: other models, the training, the tables.
     assert not {"chonn_ops/models/cno.py", "chonn_ops/experiments/training.py"} & set(found)
-    assert "chonn_ops/models/unet.py" not in _sources.sources(fno.build(config), "fno")
+    assert "chonn_ops/models/unet.py" not in fingerprint.parts(fno.build(config), "fno")
     wider = dataclasses.replace(config, unet_features=3)
-    other = _sources.sources(unet.build(wider), "unet")
+    other = fingerprint.parts(unet.build(wider), "unet")
     assert {name for name in found if found[name] != other[name]} == {"unet as built"}
 
 
 def test_digest_of_kernels_and_of_other_packages(monkeypatch):
-    tree = dict(_sources._tree())
-    before = _sources._imported_from("chonn_ops.nn.block")
+    tree = dict(fingerprint._tree())
+    before = fingerprint._imported_from("chonn_ops.nn.block")
     kernel = next(name for name in tree if name.startswith("chonn_ops/scan/csrc/"))
-    for function in (_sources._imported_from, _sources._imports):
+    for function in (fingerprint._imported_from, fingerprint._imports):
         function.cache_clear()
-    monkeypatch.setattr(_sources, "_tree", lambda: {**tree, kernel: tree[kernel] + b"//"})
-    after = _sources._imported_from("chonn_ops.nn.block")
-    _sources._imported_from.cache_clear()
+    monkeypatch.setattr(fingerprint, "_tree", lambda: {**tree, kernel: tree[kernel] + b"//"})
+    after = fingerprint._imported_from("chonn_ops.nn.block")
+    fingerprint._imported_from.cache_clear()
     assert {name for name in before if before[name] != after[name]} == {"chonn_ops/scan/"}
 
     kind = type("Foreign", (nn.Linear,), {"__module__": "numpy.models"})
-    found = _sources.sources(kind(2, 2), "mine")
+    found = fingerprint.parts(kind(2, 2), "mine")
     assert found["numpy"] == __import__("numpy").__version__
     assert found["torch"] == torch.__version__
-    assert "torch" not in _sources.sources(nn.Linear(2, 2), "plain")
+    assert "torch" not in fingerprint.parts(nn.Linear(2, 2), "plain")

@@ -6,9 +6,8 @@ import math
 import pytest
 import result_files
 
-from chonn_ops.experiments.results import read_studies, read_study
-from chonn_ops.experiments.statistic import Statistic, number
-from chonn_ops.experiments.summaries import collect
+from chonn_ops.experiments.comparison import Statistic, number
+from chonn_ops.experiments.results import collect, read_studies, read_study
 
 
 def one_variant(values, **changes):

@@ -11,8 +11,9 @@ import pytest
 import torch
 from running import job, numbers, prepared, read, start
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops.experiments import provenance, runs
+from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.training import Training
 from chonn_ops.problems import _files
 
@@ -53,7 +54,7 @@ def test_killed_five_times_at_random(tmp_path):
     assert _exit_code(whole, 0, False) == 0
     seed = time.time_ns()
     draw = random.Random(seed)
-    run = job(killed, "noisy=true", scale="small").resolve()
+    run = job(killed, "noisy=true", scale="small")
     done = 0
     for attempt in range(5):
         if in_write := attempt == 2:
@@ -67,10 +68,10 @@ def test_killed_five_times_at_random(tmp_path):
         assert bool(list(run.folder.glob(".*.tmp"))) == in_write
         assert _epochs(run) == done, f"seed {seed}"
     assert _exit_code(killed, 0, False) == 0
-    again = read(run.result)
-    expected = read(job(whole, "noisy=true", scale="small").resolve().result)
+    again = Run.parse(read(run.result))
+    expected = Run.parse(read(job(whole, "noisy=true", scale="small").result))
     assert numbers(again) == numbers(expected), f"seed {seed}"
-    assert len(again["curve"]["epoch"]) == 12
+    assert len(again.curve["epoch"]) == 12
     assert not list(run.folder.glob(".*.tmp"))
     # Every part kept its logs.
     assert len(list((run.folder / "csv").iterdir())) == 6
@@ -106,7 +107,7 @@ def _wait_for_end(group):
 def test_interrupted(tmp_path, jobs, sent, code):
     options = ("--scale", "small", "--set", "epochs=3000", "--jobs", jobs, "--variants", "order1")
     process = start(tmp_path, *options, "--seeds", jobs)
-    run = job(tmp_path, "epochs=3000", variant="order1", scale="small").resolve()
+    run = job(tmp_path, "epochs=3000", variant="order1", scale="small")
     _wait_for(tmp_path, "runs/tiny/*/order1-seed0/last.ckpt", process)
     # A terminal sends Ctrl-C to the workers too; a plain `kill` reaches the parent only.
     (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
@@ -136,13 +137,13 @@ def checkpoint(tmp_path_factory):
     """Content of the checkpoint of a finished run."""
     work = job(tmp_path_factory.mktemp("finished"))
     runs.execute(work)
-    return (work.resolve().folder / "last.ckpt").read_bytes()
+    return (work.folder / "last.ckpt").read_bytes()
 
 
 def _left(tmp_path, content, *assignments):
     """A job that finds this checkpoint, and where it is."""
     work = job(tmp_path, *assignments)
-    path = work.resolve().folder / "last.ckpt"
+    path = work.folder / "last.ckpt"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     return work, path
@@ -154,7 +155,7 @@ def test_truncated_checkpoint(tmp_path, checkpoint, part):
     with pytest.raises(ValueError, match=f"{path}: damaged checkpoint .*; remove {path} to start"):
         runs.execute(work)
     path.unlink()
-    assert runs.execute(work)["metrics"]
+    assert runs.execute(work).metrics
 
 
 class Evil:
@@ -180,7 +181,7 @@ def test_refused_checkpoint_is_not_advised_to_be_loaded(tmp_path, checkpoint, mo
 def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
     """Wherever a bit has changed: a file and a sentence, no bare key, or the run as it was."""
     work, path = _left(tmp_path, checkpoint)
-    training = Training(*_parts(work))
+    training = Training(work, work.variant.build(work.config), provenance.here(work))
     draw = random.Random(0)
     refused: list[str] = []
     for _ in range(60):
@@ -189,7 +190,7 @@ def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
             spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
         path.write_bytes(spoiled)
         try:
-            training.restore(path)
+            training.restore()
         except ValueError as error:
             refused.append(str(error))
     assert len(refused) > 30
@@ -199,12 +200,6 @@ def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
         )
         assert found, text
         assert re.search("[a-z]{3,} [a-z]", found[1]), text
-
-
-def _parts(work):
-    run = work.resolve()
-    model = run.variant.build(run.config)
-    return run.experiment, run.config, model, 0, run.settings, provenance.here(run)
 
 
 @pytest.mark.parametrize("lost", ["chonn_ops", "optimizer_states"])
@@ -237,9 +232,9 @@ def test_finished_checkpoint_without_result(tmp_path, checkpoint):
     expected = runs.execute(job(tmp_path / "other"))
     work, _ = _left(tmp_path, checkpoint)
     epochs = []
-    record = runs.execute(work, on_epoch=lambda: epochs.append(1))
+    run = runs.execute(work, on_epoch=lambda: epochs.append(1))
     assert epochs == []
-    assert numbers(record) == numbers(expected)
+    assert numbers(run) == numbers(expected)
 
 
 @pytest.mark.slow

@@ -8,65 +8,63 @@ import torch
 from filelock import FileLock
 from running import job, read
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops.experiments import get, runs
-from chonn_ops.experiments.results import Run
+from chonn_ops.experiments.records import Run
 
 
 def test_result_file(tmp_path):
     work = job(tmp_path, "epochs=3")
-    record = runs.execute(work)
-    run = work.resolve()
-    assert run.result == tmp_path / "runs" / "tiny" / "smoke+epochs=3" / "order2-seed0.json"
-    assert read(run.result) == record
-    Run.parse(record)
-    assert record["scale"] == "smoke+epochs=3"
-    assert (record["variant"], record["label"], record["tags"]) == (
+    run = runs.execute(work)
+    assert work.result == tmp_path / "runs" / "tiny" / "smoke+epochs=3" / "order2-seed0.json"
+    assert read(work.result) == {"generator": "chonn-ops", **vars(run)}
+    assert run.scale == "smoke+epochs=3"
+    assert (run.variant, run.label, run.tags) == (
         "order2",
         "Order 2",
         {"order": 2},
     )
-    assert record["config"]["epochs"] == 3
-    assert record["config"]["learning_rate"] == 2e-3
-    assert record["versions"]["torch"] == torch.__version__.partition("+")[0]
-    assert record["hardware"]["device"] == "cpu"
-    assert record["hardware"]["processes"] == 1
-    assert record["parameters"] == 169
-    assert record["multiply_adds"] > 32 * 169 / 2
-    assert len(record["curves"]["by_sample"]) == 8
-    assert record["diverged"] is None
-    assert 0 < record["seconds"] < 60
-    assert 10 < record["peak_memory_mib"] < 10_000
-    with np.load(run.fields) as fields:
+    assert run.config["epochs"] == 3
+    assert run.config["learning_rate"] == 2e-3
+    assert run.versions["torch"] == torch.__version__.partition("+")[0]
+    assert run.hardware["device"] == "cpu"
+    assert run.hardware["processes"] == 1
+    assert run.parameters == 169
+    assert run.multiply_adds > 32 * 169 / 2
+    assert len(run.curves["by_sample"]) == 8
+    assert run.diverged is None
+    assert 0 < run.seconds < 60
+    assert 10 < run.peak_memory_mib < 10_000
+    with np.load(work.fields) as fields:
         assert {name: fields[name].shape for name in fields} == {
             "target": (1, 1, 32),
             "prediction": (1, 1, 32),
         }
-    assert [path.name for path in run.folder.glob(".*")] in ([".lock"], [])
+    assert [path.name for path in work.folder.glob(".*")] in ([".lock"], [])
 
 
 def test_same_seed_same_numbers_other_seed_others(tmp_path):
     first, second = (runs.execute(job(tmp_path / name, "noisy=true")) for name in "ab")
-    assert first["curve"] == second["curve"]
+    assert first.curve == second.curve
     other = runs.execute(job(tmp_path, "noisy=true", "seed=1"))
-    assert other["seed"] == 1
-    assert other["curve"]["train_loss"][0] != first["curve"]["train_loss"][0]
+    assert other.seed == 1
+    assert other.curve["train_loss"][0] != first.curve["train_loss"][0]
 
 
 def test_finished_runs_are_read(tmp_path):
     work = job(tmp_path)
     record = runs.execute(work)
-    written = work.resolve().result.stat().st_mtime_ns
+    written = work.result.stat().st_mtime_ns
     epochs = []
     assert runs.execute(work, on_epoch=lambda: epochs.append(1)) == record
     assert epochs == []
-    assert work.resolve().result.stat().st_mtime_ns == written
+    assert work.result.stat().st_mtime_ns == written
 
 
 def test_result_of_other_settings_is_in_the_way(tmp_path):
     work = job(tmp_path)
-    record = runs.execute(work)
-    path = work.resolve().result
+    record = vars(runs.execute(work))
+    path = work.result
     changed = {**record, "config": {**record["config"], "epochs": 9, "width": 5}}
     path.write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="epochs: 9 there, 2 here, width: 5 there, 4 here") as info:
@@ -78,18 +76,18 @@ def test_result_of_other_settings_is_in_the_way(tmp_path):
 def test_settings_that_an_older_result_does_not_know_had_their_default(tmp_path):
     work, other = job(tmp_path), job(tmp_path / "other", "width=5")
     for found in (work, other):
-        record = runs.execute(found)
-        path = found.resolve().result
+        record = vars(runs.execute(found))
+        path = found.result
         config = {k: v for k, v in record["config"].items() if k not in ("width", "modes")}
         path.write_text(json.dumps({**record, "config": config}))
-    assert "width" not in runs.execute(work)["config"]
+    assert "width" not in runs.execute(work).config
     with pytest.raises(ValueError, match=r"of other settings \(width: 4 there, 5 here\);"):
         runs.execute(other)
 
 
 def test_damaged_result(tmp_path):
     work = job(tmp_path)
-    path = work.resolve().result
+    path = work.result
     path.parent.mkdir(parents=True)
     path.write_text('{"config": {')
     with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
@@ -100,17 +98,16 @@ def test_damaged_result(tmp_path):
 @pytest.mark.parametrize(("step", "epochs"), [(1, 0), (4, 0), (6, 1)])
 def test_divergence_is_a_result_without_scores(tmp_path, step, epochs):
     work = job(tmp_path, f"spoiled_step={step}")
-    record = runs.execute(work)
-    assert record["diverged"] == f"training loss or weights not finite in epoch {epochs + 1}"
-    assert record["curve"]["epoch"] == list(range(1, epochs + 1))
-    assert record["metrics"] == {}
-    assert read(work.resolve().result) == record
-    Run.parse(record)
+    run = runs.execute(work)
+    assert run.diverged == f"training loss or weights not finite in epoch {epochs + 1}"
+    assert run.curve["epoch"] == list(range(1, epochs + 1))
+    assert run.metrics == {}
+    assert Run.parse(read(work.result)) == run
 
 
 def test_a_run_belongs_to_one_process(tmp_path):
     work = job(tmp_path)
-    folder = work.resolve().folder
+    folder = work.folder
     folder.mkdir(parents=True)
     with (
         FileLock(folder / ".lock"),

@@ -1,6 +1,7 @@
 """Which runs a command stands for, how fields are set, and what is said at the end."""
 
 import dataclasses
+import pickle
 import re
 
 import pytest
@@ -8,10 +9,12 @@ import result_files
 from running import NAME, job, numbers, prepared
 from tiny import EXPERIMENT
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 from chonn_ops.experiments import overrides, schedule
-from chonn_ops.experiments.outcome import Outcome, explain, table
-from chonn_ops.experiments.results import Statistic
+from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.runs import explain
+from chonn_ops.experiments.schedule import Finished, table
 
 CONFIG = EXPERIMENT.scales["smoke"]
 
@@ -22,7 +25,7 @@ def plan(folder, scale="smoke", **options):
 
 def test_plan(tmp_path):
     jobs = plan(tmp_path, seeds=2, assignments=["seed=5"])
-    assert [(job.variant, job.seed) for job in jobs] == [
+    assert [(job.variant_name, job.seed) for job in jobs] == [
         ("order1", 5),
         ("order2", 5),
         ("order1", 6),
@@ -30,13 +33,13 @@ def test_plan(tmp_path):
     ]
     assert {job.scale for job in jobs} == {"smoke"}
     (only,) = plan(tmp_path, variants=["order2"])
-    assert only.resolve().config.learning_rate == 2e-3
+    assert only.config.learning_rate == 2e-3
 
 
 def test_set_wins_over_the_variant(tmp_path):
     jobs = plan(tmp_path, assignments=["learning_rate=0.5", "modes=10,5,3", "noisy=True"])
     for found in jobs:
-        config = found.resolve().config
+        config = found.config
         assert (config.learning_rate, config.modes, config.noisy) == (0.5, (10, 5, 3), True)
         assert found.scale == "smoke+learning_rate=0.5,modes=10-5-3,noisy=True"
 
@@ -91,16 +94,16 @@ def test_workers_give_the_numbers_of_one_process(tmp_path, capsys):
     side_by_side = schedule.run_all(plan(prepared_folder(tmp_path / "two"), seeds=2), 2)
     assert not alone.failures
     assert not side_by_side.failures
-    for one, other in zip(alone.records, side_by_side.records, strict=True):
-        assert (one["variant"], one["seed"]) == (other["variant"], other["seed"])
-        assert one["curve"]["train_loss"] == pytest.approx(other["curve"]["train_loss"], rel=1e-4)
-    assert {record["hardware"]["threads"] for record in side_by_side.records} == {1}
+    for one, other in zip(alone.runs, side_by_side.runs, strict=True):
+        assert (one.variant, one.seed) == (other.variant, other.seed)
+        assert one.curve["train_loss"] == pytest.approx(other.curve["train_loss"], rel=1e-4)
+    assert {run.hardware["threads"] for run in side_by_side.runs} == {1}
     captured = capsys.readouterr()
     assert "run 3 of 4: order1 seed 1, about 00:0" in captured.out
     assert "4 runs" in captured.err
 
     again = schedule.run_all(plan(tmp_path / "one", seeds=2), 2)
-    assert [numbers(r) for r in again.records] == [numbers(r) for r in alone.records]
+    assert [numbers(r) for r in again.runs] == [numbers(r) for r in alone.runs]
     assert capsys.readouterr().out.count("finished before") == 4
 
 
@@ -110,13 +113,13 @@ def prepared_folder(folder):
 
 
 def test_table():
-    def record(variant, seed, error):
+    def run(variant, seed, error):
         metrics = {} if error is None else {"test": {"l2": error}, "far": {"l2": 10 * error}}
         made = result_files.record("mine", variant, {"family": "x"}, 1.0, seed)
-        return {**made, "parameters": 12345, "metrics": metrics}
+        return Run.parse({**made, "parameters": 12345, "metrics": metrics})
 
-    records = [record("a", 0, 1.0), record("a", 1, 3.0), record("b", 0, 0.5), record("b", 1, None)]
-    header, *rows = (re.split(r" {2,}", line) for line in table(records).splitlines())
+    runs = [run("a", 0, 1.0), run("a", 1, 3.0), run("b", 0, 0.5), run("b", 1, None)]
+    header, *rows = (re.split(r" {2,}", line) for line in table(runs).splitlines())
     assert header == ["variant", "split", "runs", "parameters", "l2"]
     assert [row[:4] for row in rows] == [
         ["a", "test", "2", "12,345"],
@@ -127,7 +130,7 @@ def test_table():
     for row, values in zip(rows, [(1, 3), (10, 30), (0.5, None), (5, None)], strict=True):
         assert row[4] == str(Statistic.of(values))
     assert "1 of 2 diverged" in rows[2][4]
-    assert table([record("b", 0, None)]).splitlines()[1].split() == ["b", "test", "1", "12,345"]
+    assert table([run("b", 0, None)]).splitlines()[1].split() == ["b", "test", "1", "12,345"]
 
 
 def test_unforeseen_errors_leave_their_traceback_in_a_file(tmp_path):
@@ -137,21 +140,40 @@ def test_unforeseen_errors_leave_their_traceback_in_a_file(tmp_path):
         raise RuntimeError("out of order")
     except RuntimeError as error:
         text = explain(work, error)
-    (path,) = work.resolve().folder.glob("error-*.txt")
+    (path,) = work.folder.glob("error-*.txt")
     assert text == f"RuntimeError: out of order (traceback in {path})"
     assert "test_unforeseen_errors" in path.read_text()
 
 
-def test_outcome_says_what_happened(tmp_path, capsys):
-    outcome = Outcome()
+def test_what_happened_is_said(tmp_path, capsys):
+    finished = Finished()
     work = job(tmp_path)
-    metrics = {"test": {"l2": 0.123456, "l1": None}}
-    outcome.add(work, {"metrics": metrics, "seconds": 7.2, "diverged": None})
-    outcome.add(work, {"metrics": {}, "seconds": 7.2, "diverged": "in epoch 3"})
-    outcome.fail(work, "no reason")
+    run = Run.parse(result_files.record("mine", "order2", {"family": "x"}, 1.0))
+    run = dataclasses.replace(run, seconds=7.2, metrics={"test": {"l2": 0.123456, "l1": None}})
+    finished.add(work, run)
+    finished.add(work, dataclasses.replace(run, metrics={}, diverged="in epoch 3"))
+    finished.fail(work, "no reason")
     assert capsys.readouterr().out.splitlines() == [
         "order2 seed 0: l2 0.1235, l1 -; 7 s of training",
         "order2 seed 0: diverged: in epoch 3",
         "order2 seed 0: failed",
     ]
-    assert outcome.failures == {work: "no reason"}
+    assert finished.failures == {work: "no reason"}
+
+
+def test_a_job_goes_to_another_process_by_its_names(tmp_path):
+    work = job(tmp_path, "epochs=3")
+    assert work.variant.build(work.config)  # what cannot be pickled is there
+    again = pickle.loads(pickle.dumps(work))
+    assert (again.variant_name, again.config, again.result) == (
+        *(work.variant_name, work.config, work.result),
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"accelerator": "tpu"}, {"precision": "64-true"}], ids=lambda o: next(iter(o))
+)
+def test_unknown_devices_and_precisions(tmp_path, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name}: expected one of .*, got '{value}'"):
+        plan(tmp_path, **options)

@@ -20,6 +20,7 @@ from chonn_ops.experiments.claims import (
 from chonn_ops.experiments.claims._claim import Pair, all_lower, judged
 from chonn_ops.experiments.comparison import (
     Estimate,
+    Statistic,
     against,
     average,
     difference,
@@ -30,7 +31,6 @@ from chonn_ops.experiments.comparison import (
     sign,
 )
 from chonn_ops.experiments.results import Run, Study
-from chonn_ops.experiments.statistic import Statistic
 
 LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
 
@@ -343,7 +343,7 @@ NAVIER_STOKES_METRICS = ("one_step_relative_l2", "rollout_relative_l2")
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_observations_are_of_models_that_there_are(name):
-    pytest.importorskip("lightning")
+    pytest.importorskip("filelock")
 
     def ours_lower(tags):
         error = 0.5 if tags["family"] == "chonn" else 1.0

@@ -12,7 +12,7 @@ import pytest
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("tqdm")
 
-from chonn_ops.problems import _files, darcy3d, hdf5
+from chonn_ops.problems import _files, _parts, darcy3d, hdf5
 
 
 def generate(path, n_samples=9, **options):
@@ -151,6 +151,49 @@ def test_full_disk_keeps_the_samples(tmp_path, interrupt, monkeypatch):
     generate(tmp_path / "out")
     assert not solved
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+@pytest.fixture
+def unremoved(tmp_path, monkeypatch):
+    """A finished file of nine samples whose process ended while it removed the parts."""
+
+    def stop(folder):
+        (folder / "0-4.npz").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_parts, "_remove_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            generate(tmp_path / "out")
+    assert len(list(parts(tmp_path / "out").iterdir())) == 3
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("which", ["none", "*.npz", "*"], ids=["none", "parts", "all"])
+def test_next_call_removes_the_parts_of_a_finished_file(unremoved, which):
+    for part in parts(unremoved).glob(which):
+        part.unlink()
+    before = unremoved.read_bytes()
+    with pytest.raises(FileExistsError, match="output file exists"):
+        generate(unremoved)
+    assert list(unremoved.parent.iterdir()) == [unremoved]
+    assert unremoved.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "other", [{"seed": 1}, {"n_samples": 12}], ids=["other settings", "more samples"]
+)
+def test_parts_of_another_call_stay_beside_a_finished_file(tmp_path, interrupt, other):
+    interrupt(None)
+    path = generate(tmp_path / "out", 8)
+    interrupt(8)
+    with pytest.raises(KeyboardInterrupt):
+        generate(path, **other, force=True)
+    before = {p.name: p.read_bytes() for p in parts(path).iterdir()}
+    assert len(before) == 3
+    with pytest.raises(FileExistsError, match="output file exists"):
+        generate(path, 8)
+    assert {p.name: p.read_bytes() for p in parts(path).iterdir()} == before
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")

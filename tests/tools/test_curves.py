@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 EXAMPLES = Path(__file__).parent.parent.parent / "tools"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 pytest.importorskip("h5py")
 
 EXAMPLES = Path(__file__).parents[2] / "tools"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("h5py")
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 Image = pytest.importorskip("PIL.Image")
 
 from chonn_ops import cli

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("filelock")
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 
@@ -18,7 +18,7 @@ from _search import Search
 from _search_space import RATES, SPACE
 from search import choose
 
-from chonn_ops.experiments import _families, get, schedule
+from chonn_ops.experiments import _steady_models, get, schedule
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "search.py"
 FAMILIES = ("unet", "solve-cnn")
@@ -115,16 +115,15 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"darcy": {"parameters": []}, "poisson": {}}))
     choose(record, chosen)
-    monkeypatch.setattr(_families, "CHOSEN", chosen)
+    monkeypatch.setattr(_steady_models, "CHOSEN", chosen)
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
     )
-    assert [job.variant for job in jobs] == list(FAMILIES)
+    assert [job.variant_name for job in jobs] == list(FAMILIES)
     for job in jobs:
-        run = job.resolve()
-        assert run.folder.parent.name == "smoke+sizes=seconds"
-        for field, value in record["families"][job.variant]["chosen"].items():
-            assert getattr(run.config, field) == value
+        assert job.folder.parent.name == "smoke+sizes=seconds"
+        for field, value in record["families"][job.variant_name]["chosen"].items():
+            assert getattr(job.config, field) == value
     # Other data, and budgets that were not searched, have no choice.
     for assignments in (["sizes=seconds", "n_train=9"], ["sizes=parameters"]):
         with pytest.raises(ValueError, match=r"sizes: expected a budget that was searched"):

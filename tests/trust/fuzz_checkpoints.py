@@ -11,13 +11,12 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import lightning.pytorch as lightning
 import running
 import torch
 from fuzz import Finding, clear, damaged, watched
 
 from chonn_ops.experiments import provenance, runs
-from chonn_ops.experiments.training import Training
+from chonn_ops.experiments.training import Training, seed_everything
 from chonn_ops.problems.convert import convert
 
 VALUES = (
@@ -39,16 +38,13 @@ class _Hostile:
 def prepare(folder: Path):
     work = running.job(folder / "own")
     runs.execute(work)
-    run = work.resolve()
-    lightning.seed_everything(0, verbose=False)
-    data = run.experiment.load(run.config, run.data)
-    model = run.variant.build(run.config)
-    training = Training(
-        run.experiment, run.config, model, 0, run.settings, provenance.of(run, model, data)
-    )
+    seed_everything(0)
+    data = work.experiment.load(work.config, work.data_folder)
+    model = work.variant.build(work.config)
+    training = Training(work, model, provenance.of(work, model, data))
     fields = {"x": torch.rand(3, 8, 8) > 0.5, "y": torch.rand(3, 8, 8)}
     torch.save(fields, folder / "fields.pt")
-    return run.checkpoint.read_bytes(), training, (folder / "fields.pt").read_bytes()
+    return work.checkpoint.read_bytes(), training, (folder / "fields.pt").read_bytes()
 
 
 def _repacked(content: bytes, draw: random.Random, folder: Path) -> bytes:
@@ -115,10 +111,10 @@ def attempt(state, draw: random.Random, folder: Path) -> str:
         content = pickle.dumps(_Hostile(os.mkdir, str(folder / "executed")))
     else:
         content = _changed(content, draw)
-    path = place / ("fields.pt" if converted else "last.ckpt")
+    path = place / "fields.pt" if converted else training.job.checkpoint
     path.write_bytes(content)
     try:
-        return _convert(path) if converted else _restore(training, path)
+        return _convert(path) if converted else _restore(training)
     finally:
         if path.read_bytes() != content:
             raise Finding("the file has changed")
@@ -139,11 +135,12 @@ def _convert(path: Path) -> str:
     return "right"
 
 
-def _restore(training: Training, path: Path) -> str:
-    before = copy.deepcopy((training.state_dict(), training.history, training.seconds))
+def _restore(training: Training) -> str:
+    path = training.job.checkpoint
+    before = copy.deepcopy((training.model.state_dict(), training.history, training.seconds))
     try:
         with watched(path.parent):
-            training.restore(path)
+            training.restore()
     except ValueError as error:
         _reset(training, before)
         return clear(error, path.name)
@@ -159,5 +156,5 @@ def _restore(training: Training, path: Path) -> str:
 
 
 def _reset(training: Training, before) -> None:
-    training.load_state_dict(before[0])
+    training.model.load_state_dict(before[0])
     training.history, training.seconds, training.notes = before[1], before[2], []

@@ -13,8 +13,9 @@ import result_files
 import running
 from fuzz import EXTREMES, Finding, clear, contents, damaged, watched
 
-from chonn_ops.experiments import runs, scoreboard, summaries
+from chonn_ops.experiments import results, runs, scoreboard
 from chonn_ops.experiments.figures import _fields
+from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.results import read_studies
 from chonn_ops.experiments.tables import notes, settings, tables
 
@@ -35,7 +36,7 @@ def prepare(folder: Path):
     ):
         result_files.write(folder / "whole", list(made), resolution=8)
     for study in STUDIES:
-        summaries.collect(folder / "whole" / study / "small", folder / "collected")
+        results.collect(folder / "whole" / study / "small", folder / "collected")
     work = running.job(folder / "own")
     runs.execute(work)
     return folder / "whole", folder / "collected", work
@@ -120,26 +121,25 @@ def attempt(state, draw: random.Random, folder: Path) -> str:
 
 def _finished(work, draw: random.Random) -> str:
     """The result of a run that is asked for again."""
-    run = work.resolve()
-    content = run.result.read_bytes()
+    content = work.result.read_bytes()
     try:
-        _broken(run.result, draw)
-        broken = run.result.read_bytes()
+        _broken(work.result, draw)
+        broken = work.result.read_bytes()
         try:
-            with watched(run.folder.parent):
-                record = run.finished()
+            with watched(work.folder.parent):
+                run = work.finished()
         except ValueError as error:
-            return clear(error, run.result.name)
+            return clear(error, work.result.name)
         finally:
-            if run.result.read_bytes() != broken:
+            if work.result.read_bytes() != broken:
                 raise Finding("the result has changed")
-        if record != json.loads(broken) and "NaN" not in broken.decode():
-            raise Finding("another record than the file's")
-        if not isinstance(record["metrics"]["test"]["relative_l2"], (float, int, type(None))):
-            raise Finding(f"no number: {record['metrics']}")
+        if run != Run.parse(json.loads(broken)) and "NaN" not in broken.decode():
+            raise Finding("another run than the file's")
+        if not isinstance(run.metrics["test"]["relative_l2"], (float, int, type(None))):
+            raise Finding(f"no number: {run.metrics}")
         return "right"
     finally:
-        run.result.write_bytes(content)
+        work.result.write_bytes(content)
 
 
 np.seterr(all="ignore")

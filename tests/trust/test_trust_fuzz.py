@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("resource")
-for needed in ("lightning", "h5py", "omegaconf"):
+for needed in ("h5py", "omegaconf"):
     pytest.importorskip(needed)
 
 PROGRAM = Path(__file__).with_name("fuzz.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("resource")
-for needed in ("lightning", "h5py", "pooch", "matplotlib"):
+for needed in ("h5py", "pooch", "matplotlib"):
     pytest.importorskip(needed)
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

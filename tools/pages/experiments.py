@@ -14,8 +14,8 @@ from pages.blocks import MISSING, ROOT, Build, Row, block, load, markdown
 
 from chonn_ops.experiments import FURTHER, PAPERS, get, scoreboard
 from chonn_ops.experiments.claims import VERDICTS
+from chonn_ops.experiments.comparison import number
 from chonn_ops.experiments.results import Run, Study, read_studies
-from chonn_ops.experiments.statistic import number
 
 RESULTS = ROOT / "docs" / "results"
 

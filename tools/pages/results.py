@@ -8,11 +8,10 @@ from pathlib import Path
 
 from pages.blocks import RESULTS, ROOT, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, choice, provenance
-from chonn_ops.experiments.comparison import LEVEL, gap, sign
+from chonn_ops.experiments import EXPERIMENTS, provenance, roles
+from chonn_ops.experiments.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.scoreboard import scaled_down
-from chonn_ops.experiments.statistic import Statistic, number
 from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_title
 
 DOCS = ROOT / "docs"
@@ -78,17 +77,17 @@ def rows(study: Study) -> list[Group]:
     """Ours, the paper's CHONN and the baselines with the lowest errors, the lowest first."""
     tags = [group.tags for group in study.groups]
     hardest = {
-        name: max(tag[name] for tag in tags)
+        name: max(getattr(tag, name) for tag in tags)
         for name in ("target", "history")
-        if all(name in tag for tag in tags)
+        if all(getattr(tag, name) for tag in tags)
     }
     found = [
         group
         for group in study.find(**hardest)
-        if group.tags.get("role") not in ASIDE and not group.tags.get("matched_parameters")
+        if group.tags.role not in ASIDE and not group.tags.equal_parameters
     ]
     if not hardest:
-        found += [group for group in [choice.papers(study)] if group and group not in found]
+        found += [group for group in [roles.papers(study)] if group and group not in found]
     found = sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
     kept = [group for group in found if group.family in OURS]
     others = [group for group in found if group not in kept]
@@ -126,12 +125,12 @@ def problem(study: Study) -> Iterator[str]:
 def leader(found: Sequence[Group]) -> Group | None:
     """Ours: the network where there is one, else the CHONN with the lowest error."""
     ours = [group for group in found if group.family in OURS]
-    return next((g for g in ours if g.tags.get("role") == "network"), next(iter(ours), None))
+    return next((g for g in ours if g.tags.role == "network"), next(iter(ours), None))
 
 
 def label(study: Study, group: Group) -> str:
     """With what has to be said of the model and its results."""
-    smaller = scaled_down(study) and group.tags.get("role") not in ("network", "best", "control")
+    smaller = scaled_down(study) and group.tags.role not in ("network", "best", "control")
     mark = MARK if provenance.flags(group.runs) else ""
     return f"{full_label(group)}{', scaled down' if smaller else ''}{mark}"
 
@@ -151,7 +150,7 @@ def finding(study: Study, found: Sequence[Group]) -> str:
         "≈": f"not told apart, a difference of {number(gap(a, b).detectable)} would have been",
         "?": "a single seed, not tested",
     }[sign(a, b)]
-    picked = "" if ours.tags.get("role") == "network" else " (the best of ours)"
+    picked = "" if ours.tags.role == "network" else " (the best of ours)"
     return (
         f"**{what[0].upper()}{what[1:]} of {full_label(ours)}{picked}: {a}. Of the best of the "
         f"others, {full_label(other)}: {b}, {ratio:.2g} times that ({decided}).**"

@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from chonn_ops.experiments.comparison import Estimate, against, gap
+from chonn_ops.experiments.comparison import Estimate, Statistic, against, gap
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.statistic import Statistic
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"

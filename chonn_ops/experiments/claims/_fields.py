@@ -6,7 +6,6 @@ import functools
 import statistics
 from collections.abc import Callable
 
-from chonn_ops.experiments.choice import baseline, baselines, best, orders, papers, stronger
 from chonn_ops.experiments.claims._claim import (
     Claim,
     Judgement,
@@ -17,9 +16,16 @@ from chonn_ops.experiments.claims._claim import (
     judged,
     untested,
 )
-from chonn_ops.experiments.comparison import Estimate, average, difference, reduction
+from chonn_ops.experiments.comparison import (
+    Estimate,
+    Statistic,
+    average,
+    difference,
+    number,
+    reduction,
+)
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.statistic import Statistic, number
+from chonn_ops.experiments.roles import baseline, baselines, best, orders, papers, stronger
 from chonn_ops.experiments.tables import metric_label
 
 BOUNDARY_AND_HIGH = ("boundary_rmse", "fourier_rmse_high")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.claims._claim import (
     Claim,
     Judgement,
@@ -13,9 +14,8 @@ from chonn_ops.experiments.claims._claim import (
     mostly,
     untested,
 )
-from chonn_ops.experiments.comparison import Estimate
+from chonn_ops.experiments.comparison import Estimate, Statistic
 from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.statistic import Statistic
 
 ROLLOUT = "rollout_relative_l2"
 HISTORIES = (10, 5, 3)
@@ -24,10 +24,10 @@ PAPER = "paper"
 
 def _pair(study: Study, history: int, ours: bool) -> tuple[Group, Group] | None:
     """The paper's CHONN or ours, and FNO trained the same way, else FNO as in the paper."""
-    chosen = study.find(family="chonn", history=history, role="best" if ours else "paper")
+    chosen = study.find(family="chonn", history=history, role=Role.BEST if ours else Role.PAPER)
     if not chosen:
         return None
-    trained = chosen[0].tags.get("recipe", PAPER)
+    trained = chosen[0].tags.recipe or PAPER
     for recipe in (trained, PAPER):
         other = study.find(family="fno", history=history, recipe=recipe)
         if other:

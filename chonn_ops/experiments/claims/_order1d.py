@@ -34,9 +34,8 @@ HIGHER = (2, 3, 4)
 
 def _by_size(study: Study, family: str, target: int, end: str) -> dict[int, Group]:
     """Blocks by order, or first-order stacks by depth, as wide as the paper's."""
-    key = "depth" if family == "depth" else "order"
-    groups = study.find(family=family, target=target, termination=end, matched_parameters=None)
-    return {group.tags[key]: group for group in groups}
+    groups = study.find(family=family, target=target, termination=end, equal_parameters=False)
+    return {g.tags.depth if family == "depth" else g.tags.order: g for g in groups}
 
 
 def _depths(study: Study, target: int, end: str) -> dict[int, Group]:
@@ -55,7 +54,7 @@ def _matched_pairs(study: Study, end: str, equal: bool) -> dict[int, tuple[Group
             target=target,
             termination=end,
             depth=target,
-            matched_parameters=equal or None,
+            equal_parameters=equal,
         )
         if ours and other:
             pairs[target] = (ours, other[0])
@@ -198,7 +197,7 @@ def stack_lower(study: Study, end: str, blocks: int, depth: int) -> Judgement:
     pairs = _stacks(study, end, blocks, depth)
     return all_lower(
         [
-            Pair(f"T{a.tags['target']} {name}", a.metric(name), b.metric(name))
+            Pair(f"T{a.tags.target} {name}", a.metric(name), b.metric(name))
             for a, b in pairs
             for name in study.metrics()
         ],

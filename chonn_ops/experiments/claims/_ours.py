@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lower, untested
 from chonn_ops.experiments.claims._navier_stokes import HISTORIES
 from chonn_ops.experiments.results import Group, Study
@@ -44,7 +45,7 @@ def _claim(experiment: str, statement: str, sides: list[tuple[Tags, Tags]], *met
 
 def _ends(target: int, family: str) -> tuple[Tags, Tags]:
     number = {"order": target} if family == "chonn" else {"depth": target}
-    tags = {"family": family, "target": target, "matched_parameters": None, **number}
+    tags = {"family": family, "target": target, "equal_parameters": False, **number}
     return {**tags, "termination": "ring"}, {**tags, "termination": "matched"}
 
 
@@ -53,7 +54,7 @@ def _matched(target: int, n: int, end: str) -> tuple[Tags, Tags]:
     place = {"target": target, "termination": end}
     return (
         {"family": "chonn", "order": n, **place},
-        {"family": "depth", "depth": n, "matched_parameters": True, **place},
+        {"family": "depth", "depth": n, "equal_parameters": True, **place},
     )
 
 
@@ -67,14 +68,14 @@ def _mixer(depth: int, order: int) -> Tags:
 
 
 def _probe(order: int, **block: str) -> Tags:
-    return {"role": "probe", "order": order, **block}
+    return {"role": Role.PROBE, "order": order, **block}
 
 
 def _backbone(order: int) -> Tags:
-    return {"family": "chonn", "role": "ablation", "order": order}
+    return {"family": "chonn", "role": Role.ABLATION, "order": order}
 
 
-_BEST: Tags = {"family": "chonn", "role": "best"}
+_BEST: Tags = {"family": "chonn", "role": Role.BEST}
 _PLAIN_CNO: Tags = {"family": "cno"}
 
 _ORDER1D = (
@@ -238,7 +239,7 @@ _SHALLOW_WATER = (
     _claim(
         "shallow_water",
         "Axial lines with even walls have a lower error than the paper's flattened line",
-        [(_BEST, {"family": "chonn", "role": "paper"})],
+        [(_BEST, {"family": "chonn", "role": Role.PAPER})],
         "rmse",
         "boundary_rmse",
     ),

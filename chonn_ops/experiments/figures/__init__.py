@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments import _ours
+from chonn_ops.experiments import ownership
 from chonn_ops.experiments.figures import (
     _bars,
     _fields,
@@ -146,7 +146,7 @@ def refuse_foreign(experiment: str, output: Path) -> None:
     FileExistsError
         Names the first of them.
     """
-    _ours.refuse_foreign(output / panel.name for panel in panels(experiment))
+    ownership.refuse_foreign(output / panel.name for panel in panels(experiment))
 
 
 def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> list[Path]:
@@ -157,7 +157,7 @@ def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> l
     experiment : str
         Its name.
     results : Path
-        A scale's folder with result files, or a file written by `summaries.collect`.
+        A scale's folder with result files, or a file written by `results.collect`.
     output : Path
         Folder of the pictures, made if needed.
     mixed : bool

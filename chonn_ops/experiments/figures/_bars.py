@@ -6,10 +6,10 @@ import math
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import representatives, stronger
 from chonn_ops.experiments.comparison import reduction
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
+from chonn_ops.experiments.roles import representatives, stronger
 from chonn_ops.experiments.tables import full_label, metric_label
 
 COLUMNS = 4

@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import representatives
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import representatives
 
 SHOWN = 6
 NEEDED = ("target", "prediction")
@@ -92,17 +92,17 @@ def _lines(found: list[tuple[str, Mapping[str, Any]]], labels: list[str]) -> Fig
 
 def _chosen(study: Study) -> tuple[Group, ...]:
     """Of several targets, the hardest one and models of its order; the longest of histories."""
-    targets = [group.tags["target"] for group in study.groups if "target" in group.tags]
+    targets = [group.tags.target for group in study.groups if group.tags.target]
     if targets:
         top = max(targets)
         return tuple(
             group
             for family, size in (("chonn", "order"), ("depth", "depth"))
             for group in study.find(
-                target=top, family=family, matched_parameters=None, **{size: top}
+                target=top, family=family, equal_parameters=False, **{size: top}
             )
         )
-    histories = [group.tags["history"] for group in study.groups if "history" in group.tags]
+    histories = [group.tags.history for group in study.groups if group.tags.history]
     return study.find(history=max(histories)) if histories else representatives(study)
 
 

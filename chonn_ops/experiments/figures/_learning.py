@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import compared, representatives
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.figures._order1d import ENDS
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import compared, representatives
 
 KINDS = {"chonn": ("order", "order n"), "depth": ("depth", "n first-order blocks")}
 
@@ -43,11 +43,10 @@ def matched_orders(study: Study) -> Figure | None:
     """Of the order-defined benchmark: where block order or depth is the target's order."""
     columns: dict[str, list[tuple[Group, str]]] = {}
     for group in study.groups:
-        target = group.tags.get("target", 1)
+        target, tags = group.tags.target, group.tags
         key, kind = KINDS.get(group.family, ("", ""))
-        chosen = key and target > 1 and group.tags[key] == target
-        if chosen and not group.tags.get("matched_parameters"):
-            label = f"{kind}, {ENDS[group.tags['termination']]}"
+        if key and target > 1 and tags.has(**{key: target}, equal_parameters=False):
+            label = f"{kind}, {ENDS[tags.termination]}"
             columns.setdefault(f"n = {target}, target T{target}", []).append((group, label))
     return _columns(columns)
 
@@ -56,7 +55,7 @@ def histories(study: Study) -> Figure | None:
     """Of forecasts from several numbers of frames."""
     columns: dict[str, list[tuple[Group, str]]] = {}
     for group in compared(study):
-        title = f"{group.tags.get('history')} frames to 1"
+        title = f"{group.tags.history} frames to 1"
         columns.setdefault(title, []).append((group, group.label))
     return _columns(columns)
 

@@ -16,33 +16,31 @@ from chonn_ops.experiments.tables import metric_label
 ENDS = {"matched": "from rest", "ring": "periodic"}
 # Family, whether narrowed to the parameters of the block of order n, and what it is.
 KINDS = (
-    ("chonn", None, "one block of order n"),
-    ("depth", None, "n first-order blocks"),
+    ("chonn", False, "one block of order n"),
+    ("depth", False, "n first-order blocks"),
     ("depth", True, "n first-order blocks, equal parameters"),
 )
 DERIVATIVE = "derivative"
 
 
 def targets(study: Study) -> list[int]:
-    return sorted({group.tags["target"] for group in study.groups if "target" in group.tags})
+    return sorted({group.tags.target for group in study.groups if group.tags.target})
 
 
 def ends(study: Study) -> list[str]:
-    found = {group.tags.get("termination") for group in study.groups}
+    found = {group.tags.termination for group in study.groups}
     return [name for name in ENDS if name in found]
 
 
 def size(group: Group) -> int:
     """The n of a block of order n or of n first-order blocks."""
-    return group.tags["depth" if group.family == "depth" else "order"]
+    return group.tags.depth if group.family == "depth" else group.tags.order
 
 
-def series(
-    study: Study, target: int, family: str, end: str, equal: bool | None = None
-) -> list[Group]:
+def series(study: Study, target: int, family: str, end: str, equal: bool = False) -> list[Group]:
     """Variants of one kind by their n; one first-order block is the block of order 1."""
     shared = {"target": target, "termination": end}
-    chosen = list(study.find(family=family, matched_parameters=equal, **shared))
+    chosen = list(study.find(family=family, equal_parameters=equal, **shared))
     if family == "depth" and chosen:
         chosen += study.find(family="chonn", order=1, **shared)
     return sorted(chosen, key=size)
@@ -78,9 +76,9 @@ def by_order(study: Study) -> Figure | None:
 
 def derivative_reduction(study: Study) -> Figure | None:
     """Bars: one minus the ratio of the derivative errors, at every target and n."""
-    rows = {None: "equal width", True: "equal parameters"}
+    rows = {False: "equal width", True: "equal parameters"}
     orders, shown = targets(study), ends(study)
-    rows = {e: text for e, text in rows.items() if study.find(family="depth", matched_parameters=e)}
+    rows = {e: text for e, text in rows.items() if study.find(family="depth", equal_parameters=e)}
     if DERIVATIVE not in study.metrics() or not shown or not rows:
         return None
     figure, axes = style.grid(len(rows), len(shown), 1.9 * len(rows) + 0.6, sharey="row")
@@ -114,9 +112,7 @@ def _bars(axis: Axes, place: int, pairs: list[tuple[Group, Group]]) -> None:
             )
 
 
-def _pairs(
-    study: Study, target: int, end: str, equal: bool | None
-) -> Iterable[tuple[Group, Group]]:
+def _pairs(study: Study, target: int, end: str, equal: bool) -> Iterable[tuple[Group, Group]]:
     """Block of order n and stack of n first-order blocks; n = 1 is one and the same model."""
     stacks = {size(group): group for group in series(study, target, "depth", end, equal)}
     for ours in series(study, target, "chonn", end):
@@ -128,7 +124,7 @@ def parameters(study: Study) -> Figure | None:
     """Parameters against error, first-order stacks beside stacks of high-order blocks."""
     names = study.metrics()
     stacked = study.find(family="stack")
-    orders = sorted({group.tags["target"] for group in stacked})
+    orders = sorted({group.tags.target for group in stacked})
     if not names or not stacked:
         return None
     figure, axes = style.grid(len(orders), len(names), 2.0 * len(orders) + 0.8, sharex=True)
@@ -149,7 +145,7 @@ def parameters(study: Study) -> Figure | None:
 def _path(axis: Axes, name: str, groups: Sequence[Group], label: str) -> None:
     drawn = style.look(groups[-1])
     if groups[0].family == "stack":
-        drawn = drawn._replace(colour=style.STACKS[groups[0].tags["order"] % 2])
+        drawn = drawn._replace(colour=style.STACKS[groups[0].tags.order % 2])
     values = [group.metric(name) for group in groups]
     thousands = [group.parameters / 1000 for group in groups]
     style.line(axis, thousands, values, drawn, label)
@@ -170,17 +166,17 @@ def _paths(study: Study, target: int, end: str) -> Iterable[tuple[str, Sequence[
     if depth:
         yield "first-order blocks", depth
     stacks = study.find(family="stack", target=target, termination=end)
-    for order in sorted({group.tags["order"] for group in stacks}):
-        chosen = [group for group in stacks if group.tags["order"] == order]
+    for order in sorted({group.tags.order for group in stacks}):
+        chosen = [group for group in stacks if group.tags.order == order]
         yield f"blocks of order {order}", sorted(chosen, key=_blocks)
 
 
 def _blocks(group: Group) -> int:
-    return group.tags.get("depth", 1)
+    return group.tags.depth or 1
 
 
 def _short(group: Group) -> str:
     tags = group.tags
     if group.family == "stack":
-        return f"{tags['order']}x{tags['depth']}"
-    return f"D{tags.get('depth', 1)}"
+        return f"{tags.order}x{tags.depth}"
+    return f"D{tags.depth or 1}"

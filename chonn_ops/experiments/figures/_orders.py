@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments import choice
+from chonn_ops.experiments import roles
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
 from chonn_ops.experiments.tables import metric_label
@@ -20,7 +21,7 @@ PLACES = {
 
 def orders(study: Study) -> Figure | None:
     """Error by order on all splits, the baselines as level lines, and the parameters."""
-    ladders = {name: choice.orders(study, name) for name in PLACES}
+    ladders = {name: roles.orders(study, name) for name in PLACES}
     names = [name for name in SHOWN if name in study.metrics()] or study.metrics()[:3]
     if len(ladders["ablation"]) < 2 or not names:
         return None
@@ -41,7 +42,7 @@ def orders(study: Study) -> Figure | None:
         thousands = [group.parameters / 1000 for group in groups]
         sizes.plot(x, thousands, color=drawn.colour, marker=drawn.marker)
     for axis, name in zip(panels, names, strict=True):
-        for group in study.find(role="baseline"):
+        for group in study.find(role=Role.BASELINE):
             value = group.metric(name)
             if value.count:
                 colour = style.look(group).colour

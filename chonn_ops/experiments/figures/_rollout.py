@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.choice import compared
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Group, Study
+from chonn_ops.experiments.roles import compared
 
 CURVE = "rollout_relative_l2"
 CURVES = {
@@ -17,11 +17,11 @@ CURVES = {
 
 def histories(study: Study) -> list[int]:
     """Longest first."""
-    return sorted({g.tags["history"] for g in study.groups if "history" in g.tags}, reverse=True)
+    return sorted({g.tags.history for g in study.groups if g.tags.history}, reverse=True)
 
 
 def _models(study: Study, history: int) -> list[Group]:
-    return [group for group in compared(study) if group.tags.get("history") == history]
+    return [group for group in compared(study) if group.tags.history == history]
 
 
 def averages(study: Study) -> Figure | None:

@@ -14,9 +14,10 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from chonn_ops.experiments._ours import MARK, own_file
+from chonn_ops.experiments.base import Role
+from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments.ownership import MARK, own_file
 from chonn_ops.experiments.results import Group
-from chonn_ops.experiments.statistic import Statistic
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it
@@ -82,20 +83,19 @@ def look(group: Group, by_order: bool = True) -> Look:
         Shade the orders of an ablation differently.
     """
     tags = group.tags
-    line = "--" if tags.get("termination") == "ring" else "-"
-    role = tags.get("role")
-    if role in ("best", "mixer"):
+    line = "--" if tags.termination == "ring" else "-"
+    role = tags.role
+    if role in (Role.BEST, Role.MIXER):
         return Look(BEST, "P", line)
-    if role == "layer":
+    if role == Role.LAYER:
         return Look(LAYER, "X", line)
-    if role == "network":
+    if role == Role.NETWORK:
         return Look(NETWORK, "*", line)
-    order = tags.get("order", -1)
-    if by_order and role == "ablation" and 0 <= order < len(ORDERS):
-        return Look(ORDERS[order], MARKERS["chonn"], line)
-    if tags.get("matched_parameters"):
+    if by_order and role == Role.ABLATION and 0 <= tags.order < len(ORDERS):
+        return Look(ORDERS[tags.order], MARKERS["chonn"], line)
+    if tags.equal_parameters:
         return Look(PALE, "v", line)
-    if tags.get("recipe", PAPER) != PAPER:
+    if tags.recipe not in ("", PAPER):
         return Look(PALE, "v", "--")
     return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), line)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.results import Group, Study
 
 BASELINES = ("unet", "fno")
 PAPERS_ORDER = 2
-PAPERS_ROLES = ("paper", "ablation")
+PAPERS_ROLES = (Role.PAPER, Role.ABLATION)
 # Roles of the models of a ladder: in the paper's backbone; blocks as the only coupling of points,
 # in several layers, one of which is the best model; and in a single layer.
-LADDERS = {"ablation": ("ablation",), "mixer": ("mixer", "best"), "layer": ("layer",)}
+LADDERS = {
+    "ablation": (Role.ABLATION,),
+    "mixer": (Role.MIXER, Role.BEST),
+    "layer": (Role.LAYER,),
+}
 
 
 def baseline(study: Study, family: str) -> Group | None:
@@ -33,26 +38,26 @@ def papers(study: Study) -> Group | None:
     found = [
         group
         for group in study.find(family="chonn", order=PAPERS_ORDER)
-        if group.tags.get("role") in PAPERS_ROLES
+        if group.tags.role in PAPERS_ROLES
     ]
     return found[0] if found else None
 
 
 def best(study: Study) -> Group | None:
     """Of the models that go beyond the paper, the one that stands for them."""
-    found = study.find(family="chonn", role="best")
+    found = study.find(family="chonn", role=Role.BEST)
     return found[0] if found else None
 
 
 def orders(study: Study, ladder: str = "ablation") -> dict[int, Group]:
     """Models of one of `LADDERS`, which differ in the order of their blocks only, by order."""
     found = [group for role in LADDERS[ladder] for group in study.find(family="chonn", role=role)]
-    return {group.tags["order"]: group for group in sorted(found, key=lambda g: g.tags["order"])}
+    return {group.tags.order: group for group in sorted(found, key=lambda g: g.tags.order)}
 
 
 def compared(study: Study) -> list[Group]:
     """All models but those that probe one setting."""
-    return [group for group in study.groups if group.tags.get("role") != "probe"]
+    return [group for group in study.groups if group.tags.role != Role.PROBE]
 
 
 def representatives(study: Study) -> tuple[Group, ...]:
@@ -61,11 +66,11 @@ def representatives(study: Study) -> tuple[Group, ...]:
     All models where the study is no comparison of this kind.
     """
     chosen = [
-        *study.find(role="baseline"),
-        *study.find(family="chonn", role="ablation", order=0),
+        *study.find(role=Role.BASELINE),
+        *study.find(family="chonn", role=Role.ABLATION, order=0),
         papers(study),
         best(study),
-        *study.find(role="network"),
+        *study.find(role=Role.NETWORK),
     ]
     kept = {group.variant: group for group in chosen if group}
-    return tuple(kept.values()) if study.find(role="baseline") else study.groups
+    return tuple(kept.values()) if study.find(role=Role.BASELINE) else study.groups

@@ -27,9 +27,9 @@ OPERATORS = (f"{PACKAGE}.scan", f"{PACKAGE}.network")
 DIGITS = 12
 
 
-def digest(sources: Mapping[str, str]) -> str:
-    """One for all of `sources`."""
-    return _digest("\n".join(f"{name} {part}" for name, part in sorted(sources.items())).encode())
+def digest(parts: Mapping[str, str]) -> str:
+    """One for all of `parts`."""
+    return _digest("\n".join(f"{name} {part}" for name, part in sorted(parts.items())).encode())
 
 
 def package() -> str:
@@ -37,7 +37,7 @@ def package() -> str:
     return _digest(b"\0".join(_tree().values()))
 
 
-def sources(model: nn.Module, name: str) -> dict[str, str]:
+def parts(model: nn.Module, name: str) -> dict[str, str]:
     """Digests of the parts of a model's code.
 
     Parameters
@@ -115,11 +115,11 @@ def _imported_from(module: str) -> dict[str, str]:
         file = f"{operator.replace('.', '/')}/" if operator else _file(name)
         if file is None or file in found:
             continue
-        parts = [path for path in _tree() if path.startswith(file)]
-        found[file] = _digest(b"\0".join(map(_tree().__getitem__, parts)))
-        for part in parts:
-            if part.endswith(".py"):
-                waiting += [_defining(*pair) for pair in _imports(part)]
+        files = [path for path in _tree() if path.startswith(file)]
+        found[file] = _digest(b"\0".join(map(_tree().__getitem__, files)))
+        for path in files:
+            if path.endswith(".py"):
+                waiting += [_defining(*pair) for pair in _imports(path)]
     return found
 
 

@@ -9,24 +9,28 @@ import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.outcome import Outcome, Record, explain
+from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.runs import execute, explain
 from chonn_ops.problems._workers import end_with_parent, worker_environment
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments.schedule import Finished
 
 # Spawned, not forked: torch's threads are running in the parent.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
-def run_in_workers(jobs: Sequence[Job], workers: int, outcome: Outcome) -> None:
+def run_in_workers(jobs: Sequence[Job], workers: int, finished: Finished) -> None:
     """Run jobs, the longest first; no process outlives the call.
 
     A worker that dies takes one run with it, and another one takes its place.
     """
-    _Pool(jobs, outcome).run(min(workers, len(jobs)))
+    _Pool(jobs, finished).run(min(workers, len(jobs)))
 
 
 class _Worker:
@@ -46,7 +50,7 @@ class _Worker:
         with contextlib.suppress(OSError):
             self.connection.send(job)
 
-    def receive(self) -> Record | str | None:
+    def receive(self) -> Run | str | None:
         """A result, the reason of a failure, or None at the end of an epoch."""
         try:
             return self.connection.recv()
@@ -67,11 +71,11 @@ def _cause(code: int) -> str:
 
 
 class _Pool:
-    def __init__(self, jobs: Sequence[Job], outcome: Outcome) -> None:
+    def __init__(self, jobs: Sequence[Job], finished: Finished) -> None:
         # Of every run that has not ended, what is left of it.
-        self._left = {job: job.resolve().variant.cost for job in jobs}
+        self._left = {job: job.variant.cost for job in jobs}
         self._waiting = sorted(jobs, key=self._left.__getitem__, reverse=True)
-        self._outcome = outcome
+        self._finished = finished
         self._workers: dict[Connection, _Worker] = {}
         self._total = len(jobs)
         self._bar = tqdm(
@@ -107,19 +111,18 @@ class _Pool:
     def _receive(self, worker: _Worker) -> None:
         message = worker.receive()
         if message is None:
-            run = worker.job.resolve()
-            left = self._left[worker.job]
+            job, left = worker.job, self._left[worker.job]
             # The scores at the end take about as long as an epoch.
-            step = min(left, run.variant.cost / (run.config.epochs + 1))
-            self._left[worker.job] = left - step
+            step = min(left, job.variant.cost / (job.config.epochs + 1))
+            self._left[job] = left - step
             self._describe(step)
             self._bar.update(step)
             return
         self._end(worker.job)
         if isinstance(message, str):
-            self._outcome.fail(worker.job, message)
+            self._finished.fail(worker.job, message)
         else:
-            self._outcome.add(worker.job, message)
+            self._finished.add(worker.job, message)
         if self._waiting and worker.process.is_alive():
             self._give(worker)
             return
@@ -153,8 +156,6 @@ def _work(connection: Any) -> None:
     """Run jobs until the parent closes the connection."""
     # Before it is started again and trains the same run.
     end_with_parent()
-    from chonn_ops.experiments.runs import execute
-
     while True:
         try:
             job = connection.recv()

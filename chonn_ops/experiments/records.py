@@ -1,0 +1,179 @@
+"""The file of a finished run: what is in it, and what its fields may be.
+
+It comes from a disk, and perhaps from somebody else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_ops.experiments.ownership import MARK, own_file
+from chonn_ops.experiments.provenance import Provenance
+
+Check = Callable[[Any], bool]
+DIRTY = "-dirty"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One trained model, the fields of its file.
+
+    What it was made of is as `chonn_ops.experiments.provenance.Provenance` says, empty in old
+    files. `changes` names the settings that differ between models by design, `notes` says what a
+    reader of its numbers has to know.
+    """
+
+    experiment: str
+    scale: str
+    variant: str
+    label: str
+    tags: Mapping[str, Any]
+    seed: int
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    hardware: Mapping[str, Any]
+    commit: str | None
+    date: str
+    parameters: int
+    multiply_adds: int
+    curve: Mapping[str, Sequence[float | None]]
+    metrics: Mapping[str, Mapping[str, float | None]]
+    curves: Mapping[str, Sequence[float | None]]
+    seconds: float
+    peak_memory_mib: float | None
+    precision: str = "32-true"
+    diverged: str | None = None
+    title: str = ""
+    data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    model: str = ""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    dirty: bool | None = None
+    changes: Sequence[str] | None = None
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def parse(cls, record: Any) -> Run:
+        """From a file's content; ValueError says what is wrong with it."""
+        if not isinstance(record, dict):
+            raise ValueError(f"expected an object, got {type(record).__name__}")
+        fields = dataclasses.fields(cls)
+        missing = [
+            f.name for f in fields if f.default is f.default_factory and f.name not in record
+        ]
+        if missing:
+            raise ValueError(f"missing {', '.join(missing)}")
+        check(record)
+        given = {f.name: record[f.name] for f in fields if f.name in record}
+        # Old files have both in one.
+        if isinstance(commit := given["commit"], str) and commit.endswith(DIRTY):
+            given |= {"commit": commit.removesuffix(DIRTY), "dirty": True}
+        return cls(**given)
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(self.data, self.model, self.sources, self.commit, self.dirty)
+
+    @property
+    def title_with_seed(self) -> str:
+        return f"{self.variant} seed {self.seed}"
+
+    def write(self, path: Path) -> Run:
+        """Write the file, whole or not at all; the run as the file has it."""
+        record = _finite(dataclasses.asdict(self))
+        with own_file(path) as staged:
+            content = json.dumps({"generator": MARK, **record}, indent=1, allow_nan=False)
+            staged.write_text(content + "\n", encoding="utf-8")
+        return Run(**record)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that JSON does not know, and lists for tuples."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    # NaN and infinity are what diverged; an integer beyond the floats cannot be averaged.
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e308)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) < 2**63
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _mapping(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float))
+
+
+_NUMBERS = _mapping(_optional(_number))
+_CURVES = _mapping(_list(_optional(_number)))
+_FIELDS: Mapping[str, tuple[Check, str]] = {
+    **dict.fromkeys(
+        ("experiment", "scale", "variant", "label", "date", "precision", "title", "model"),
+        (_text, "text"),
+    ),
+    **dict.fromkeys(("seed", "parameters", "multiply_adds"), (_count, "an integer")),
+    "seconds": (_number, "a number"),
+    "peak_memory_mib": (_optional(_number), "a number or null"),
+    **dict.fromkeys(("commit", "diverged"), (_optional(_text), "text or null")),
+    "dirty": (_optional(lambda value: isinstance(value, bool)), "true, false or null"),
+    **dict.fromkeys(("config", "hardware"), (_mapping(lambda _: True), "an object")),
+    "tags": (_mapping(_scalar), "an object of texts and numbers"),
+    **dict.fromkeys(("versions", "sources"), (_mapping(_text), "an object of texts")),
+    "data": (_mapping(_mapping(lambda _: True)), "an object for each file"),
+    "metrics": (_mapping(_NUMBERS), "an object of numbers for each split"),
+    **dict.fromkeys(("curve", "curves"), (_CURVES, "an object of lists of numbers")),
+    "changes": (_optional(_list(_text)), "a list of texts or null"),
+    "notes": (_list(_text), "a list of texts"),
+}
+# Of the tags that tables and figures sort and compare by.
+_TAGS: Mapping[str, tuple[Check, str]] = {
+    **dict.fromkeys(("target", "history", "order", "depth"), (_count, "an integer")),
+    **dict.fromkeys(("family", "role", "termination", "recipe"), (_text, "text")),
+}
+# What tells the models of the order-defined benchmark apart.
+_OF_TARGETS = {"family", "order", "depth", "termination"}
+
+
+def check(record: Mapping[str, Any]) -> None:
+    """Raise a ValueError for the first field that is of another kind; those missing are not."""
+    _check(record, _FIELDS, "")
+    tags = record.get("tags", {})
+    _check(tags, _TAGS, "tags.")
+    if "target" in tags and not tags.keys() >= _OF_TARGETS:
+        missing = ", ".join(sorted(_OF_TARGETS - tags.keys()))
+        raise ValueError(f"tags: expected {missing} beside target, got {sorted(tags)}")
+
+
+def _check(record: Mapping[str, Any], fields: Mapping[str, Any], prefix: str) -> None:
+    for name, (fits, expected) in fields.items():
+        if name in record and not fits(record[name]):
+            found = repr(record[name])
+            shown = found if len(found) <= 80 else f"{found[:77]}..."
+            raise ValueError(f"{prefix}{name}: expected {expected}, got {shown}")
