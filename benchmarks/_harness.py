@@ -196,7 +196,7 @@ def version(package: str) -> str | None:
 def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
     from chonn_ops.experiments.provenance import code, hardware
-    from chonn_ops.scan._cpu import available_isas
+    from chonn_ops.scan.cpu import available_isas
 
     isas, found = available_isas(), code()
     machine = hardware(torch.device("cpu"))
