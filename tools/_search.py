@@ -25,7 +25,7 @@ import torch
 from _search_space import BATCHES, RATES, SPACE
 
 from chonn_ops.experiments import cost, get, overrides, schedule
-from chonn_ops.experiments._families import BUDGETS
+from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.ownership import MARK

@@ -28,7 +28,7 @@ from torch import nn
 
 from chonn_ops.experiments import _steady_models as steady
 from chonn_ops.experiments import darcy, order1d, poisson
-from chonn_ops.experiments._steady_modules import Standardized
+from chonn_ops.experiments._modules import Standardized
 from chonn_ops.experiments.base import Experiment, Variant
 from chonn_ops.models import CHONNNetwork2d, CKBStack1d
 from chonn_ops.nn import CKBOptions, StageGates, prune

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import CHONNRollout2d
-from chonn_ops.experiments._rollout import PLAIN, Forecaster, GridFNO, rollout
+from chonn_ops.experiments import _rollout
+from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments.base import Data, Evaluation, Variant
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokes, NavierStokesConfig
 from chonn_ops.experiments.shallow_water import ShallowWater, ShallowWaterConfig
@@ -45,7 +46,7 @@ class Filtered(nn.Module):
 
 
 def fno(config: NavierStokesConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
-    return Forecaster(GridFNO(config, ckb, padding=0), increment=True)
+    return _rollout.fno(dataclasses.replace(config, increment=True), ckb)
 
 
 def rings(config: NavierStokesConfig) -> nn.Module:
@@ -199,7 +200,7 @@ class Rollouts(NavierStokes):
         device = next(model.parameters()).device
         size = frames.square().mean((2, 3)).sqrt().max()
         starts = [frames[:, stop - config.history : stop] for stop in (GIVEN, frames.shape[1])]
-        long = rollout(model, torch.cat(starts).to(device), STEPS)
+        long = _rollout.rollout(model, torch.cat(starts).to(device), STEPS)
         found = float(long.square().mean((2, 3)).sqrt().max() / size)
         largest = found if math.isfinite(found) else math.inf
         metrics = {"test": {**scored.metrics["test"], "growth_200": largest}}
@@ -207,8 +208,12 @@ class Rollouts(NavierStokes):
 
 
 def on_water(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
-    model = GridFNO(config, ckb, padding=config.padding, downsample=config.downsample)
-    return Forecaster(model, increment=True)
+    return _rollout.fno(
+        dataclasses.replace(config, increment=True),
+        ckb,
+        padding=config.padding,
+        downsample=config.downsample,
+    )
 
 
 def open_lines(config: ShallowWaterConfig, norm: str = "group") -> nn.Module:

@@ -20,7 +20,7 @@ from _search import Search, choose
 from _search_space import LIMITS, SPACE
 
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments._families import BUDGETS, CHOSEN
+from chonn_ops.experiments._steady_models import BUDGETS, CHOSEN
 from chonn_ops.experiments.schedule import default_workers
 
 STEADY = ("darcy", "poisson", *(name for name in FURTHER if not name.endswith("3d")))

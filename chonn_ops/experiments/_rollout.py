@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments.base import Config, per_sample
+from chonn_ops.experiments._modules import Forecaster, GridFNO
+from chonn_ops.experiments.base import Config, Experiment, per_sample
 from chonn_ops.models import CHONNFNO2d
 from chonn_ops.nn import CKBOptions
 
-PLAIN = CKBOptions(order=0)
 SCORED_AT_ONCE = 20
 PICTURES = 2
 SIZES = MappingProxyType(
@@ -72,6 +74,33 @@ class RolloutConfig(Config):
             raise ValueError(f"noise: expected at least 0, got {self.noise}")
 
 
+ConfigT = TypeVar("ConfigT", bound=RolloutConfig)
+
+
+class RolloutExperiment(Experiment[ConfigT]):
+    """A forecasting problem with one file of all samples; the problem itself is the subclass's."""
+
+    def path(self, config: ConfigT, folder: Path) -> Path:
+        """Of the published file where it fits, else of one of ours that says what is in it."""
+        raise NotImplementedError
+
+    def generate(self, config: ConfigT, path: Path, progress: bool) -> None:
+        """Make the file."""
+        raise NotImplementedError
+
+    def files(self, config: ConfigT, folder: Path) -> tuple[Path]:
+        return (self.path(config, folder),)
+
+    def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
+        path = self.path(config, folder)
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self.generate(config, path, progress)
+
+    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
+        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
+
+
 class Windows(TensorDataset):
     """Stretches of consecutive frames out of trajectories, gathered when they are asked for.
 
@@ -105,49 +134,21 @@ class Windows(TensorDataset):
         return (self.tensors[0][rows[..., None], frames],)
 
 
-class Forecaster(nn.Module):
-    """Earlier frames (B, history, R, R) to the next one (B, R, R).
-
-    Parameters
-    ----------
-    model : Module
-        (B, history, R, R) to (B, 1, R, R).
-    increment : bool
-        Whether the model predicts the change from the last frame.
-    """
-
-    def __init__(self, model: nn.Module, increment: bool) -> None:
-        super().__init__()
-        self.model, self.increment = model, increment
-
-    def forward(self, frames: Tensor) -> Tensor:
-        predicted = self.model(frames)[:, 0]
-        return frames[:, -1] + predicted if self.increment else predicted
-
-
-class GridFNO(nn.Module):
-    """PDEBench's FNO, plain or with a block, on (B, history, R, R) with coordinates added."""
-
-    def __init__(
-        self, config: RolloutConfig, ckb: CKBOptions, *, padding: int, downsample: int = 1
-    ) -> None:
-        super().__init__()
-        self.fno = CHONNFNO2d(
-            1,
-            config.modes,
-            config.modes,
-            config.width,
-            config.history,
-            ckb=ckb,
-            downsample=downsample,
-            padding=padding,
-        )
-
-    def forward(self, frames: Tensor) -> Tensor:
-        axes = [torch.linspace(0, 1, n, device=frames.device) for n in frames.shape[2:]]
-        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        predicted = self.fno(frames.movedim(1, -1), grid.expand(len(frames), -1, -1, -1))
-        return predicted[..., 0].movedim(-1, 1)
+def fno(
+    config: RolloutConfig, ckb: CKBOptions, *, padding: int = 0, downsample: int = 1
+) -> nn.Module:
+    """PDEBench's FNO, plain or with a block."""
+    model = CHONNFNO2d(
+        1,
+        config.modes,
+        config.modes,
+        config.width,
+        config.history,
+        ckb=ckb,
+        downsample=downsample,
+        padding=padding,
+    )
+    return Forecaster(GridFNO(model), config.increment)
 
 
 def with_noise(frames: Tensor, noise: float) -> Tensor:

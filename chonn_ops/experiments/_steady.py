@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments._families import BUDGETS, BY_HAND
+from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments._steady_models import Units
+from chonn_ops.experiments._steady_models import BUDGETS, BY_HAND
 from chonn_ops.experiments._steady_variants import MULTIPLE, ORDERS, RATES, variants
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
 from chonn_ops.metrics import MetricAccumulator
@@ -110,13 +110,14 @@ class SteadyConfig(Config):
     sizes : {"smoke", "small", "paper", "parameters", "multiply_adds", "seconds"}
         Where the sizes and learning rates of the other baselines and of the controls come from: by
         hand, or for all models as a search at equal cost chose them within a budget, see
-        `chonn_ops.experiments._families`.
+        `chonn_ops.experiments._steady_models`.
     width, depth, heads, slices, modes, levels, coarsening, padding, shared_weights
         Sizes of these, see `chonn_ops.models.ffno.FFNO`, `Transolver`, `GalerkinTransformer` and
         `MgNO` there; the models set those that they have, and the others are 0.
     """
 
     resolution: int
+    axes: ClassVar[int] = 2
     multiple: ClassVar[int] = MULTIPLE
     domain: str = SQUARE
     test_resolutions: tuple[int, ...] = ()
@@ -280,7 +281,7 @@ class SteadyExperiment(Experiment[ConfigT]):
 
     def example(self, config: ConfigT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
-        return (torch.ones(1, 1, config.resolution, config.resolution),)
+        return (torch.ones(1, 1, *(config.resolution,) * config.axes),)
 
     def _scores(
         self, config: ConfigT, model: nn.Module, test: TensorDataset, device: torch.device

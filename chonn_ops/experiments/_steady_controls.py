@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.experiments import _steady_models as models
-from chonn_ops.models import CHONNNetwork2d
+from chonn_ops.experiments._modules import Units
 from chonn_ops.models._fields import with_coordinates
-from chonn_ops.models.stack import count_parameters
 from chonn_ops.network import edge_conductance, kirchhoff_network
-from chonn_ops.network._conductance import end_walls
-from chonn_ops.nn import CKB
+from chonn_ops.network._conductance import end_walls, face_area
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES
 from chonn_ops.nn._linear import PositionLinear
-
-if TYPE_CHECKING:
-    from chonn_ops.experiments._steady import SteadyConfig
 
 _TOLERANCE = 1e-6
 # Relative to the side of the square; what a fitted wall starts from.
@@ -30,7 +23,7 @@ _WALL = 0.01
 
 
 class Physics(NamedTuple):
-    """Which equation maps inputs to outputs on the unit square, u = 0 at its walls.
+    """Which equation maps inputs to outputs on the unit square or cube, u = 0 at its walls.
 
     Attributes
     ----------
@@ -50,7 +43,7 @@ class Physics(NamedTuple):
 
 
 class DirectSolve(nn.Module):
-    """Finite volumes on the input's own grid, (B, 1, H, W), in the data's own units.
+    """Finite volumes on the input's own grid, (B, 1, \\*grid), in the data's own units.
 
     What is known is the equation; its few unknown numbers are trained: for a coefficient the size
     of the source, for a source the three numbers of both affine functions.
@@ -66,7 +59,7 @@ class DirectSolve(nn.Module):
         scheme and where it starts) to the arithmetic one (1).
     """
 
-    def __init__(self, physics: Physics, units: models.Units, fitted: bool = False) -> None:
+    def __init__(self, physics: Physics, units: Units, fitted: bool = False) -> None:
         super().__init__()
         if physics.input not in ("coefficient", "source"):
             raise ValueError(f"input: expected 'coefficient' or 'source', got {physics.input!r}")
@@ -92,10 +85,10 @@ class DirectSolve(nn.Module):
         )
 
     def solve(self, k: Tensor, source: Tensor) -> Tensor:
-        """``-div(k grad u) = source``, all (B, C, H, W)."""
+        """``-div(k grad u) = source``, all (B, C, \\*grid)."""
         k, source = k.movedim(1, -1), source.movedim(1, -1)
         shared = 1 if self.physics.nodes == "corners" else 0
-        steps = [1 / (n - shared) for n in k.shape[1:3]]
+        steps = [1 / (n - shared) for n in k.shape[1:-1]]
         g = edge_conductance(k, steps)
         if self.mean is not None:
             g = tuple(
@@ -104,18 +97,18 @@ class DirectSolve(nn.Module):
             )
         margin = None
         if self.wall is not None:
-            margin = self.wall.exp().expand(2, k.shape[-1])
-        leak = end_walls(k, steps, [True, True], margin, NODES[self.physics.nodes])
+            margin = self.wall.exp().expand(len(steps), k.shape[-1])
+        leak = end_walls(k, steps, [True] * len(steps), margin, NODES[self.physics.nodes])
         v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
         return v.movedim(-1, 1)
 
 
 def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
-    """Edges along one of two axes with the arithmetic mean at the faces; 0 behind the last."""
+    """Edges along an axis with the arithmetic mean at the faces; 0 behind the last."""
     dim, n = axis + 1, k.shape[axis + 1]
     faces = (k.narrow(dim, 0, n - 1) + k.narrow(dim, 1, n - 1)) / 2
     padding = [0, 0] * (k.dim() - dim - 1) + [0, 1]
-    return nn.functional.pad(faces, padding) * (steps[1 - axis] / steps[axis])
+    return nn.functional.pad(faces, padding) * (face_area(steps, axis) / steps[axis])
 
 
 class SolveThenConvolve(nn.Module):
@@ -130,9 +123,7 @@ class SolveThenConvolve(nn.Module):
         Channels and layers of 3 x 3 convolutions; at least two layers.
     """
 
-    def __init__(
-        self, solve: DirectSolve, units: models.Units, width: int = 20, depth: int = 4
-    ) -> None:
+    def __init__(self, solve: DirectSolve, units: Units, width: int = 20, depth: int = 4) -> None:
         super().__init__()
         check_least(1, width=width)
         check_least(2, depth=depth)
@@ -172,40 +163,3 @@ class NoCell(nn.Module):
         mask: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         return self.source_proj(nn.functional.silu(u))
-
-
-def without_cells(config: SteadyConfig, nodes: str) -> nn.Module:
-    """The network model with its norms, convolutions, gates and residuals, and nothing solved; as
-    wide as gives it the network's parameters."""
-
-    def build(width: int) -> nn.Module:
-        model = models.network(config, nodes, width=width)
-        for block in cast("CHONNNetwork2d", model).blocks:
-            cells = cast("CKB", block).cells
-            for place, cell in enumerate(cells):
-                cells[place] = NoCell(cast("int", cell.dim), cast("int", cell.networks))
-        return model
-
-    return _of_equal_size(build, config, nodes)
-
-
-def constant_conductances(config: SteadyConfig, nodes: str) -> nn.Module:
-    """The network model with conductances and leaks that do not depend on the input; as wide as
-    gives it the network's parameters."""
-    return _of_equal_size(
-        lambda width: models.network(config, nodes, width=width, selective=False), config, nodes
-    )
-
-
-def _of_equal_size(
-    build: Callable[[int], nn.Module], config: SteadyConfig, nodes: str
-) -> nn.Module:
-    """The model of the width from the network's upwards whose parameters are nearest to its."""
-    first = config.network_width
-    with torch.device("meta"):
-        wanted = count_parameters(models.network(config, nodes))
-        sizes = {
-            width: abs(count_parameters(build(width)) - wanted)
-            for width in range(first, first + 2 + first // 4)
-        }
-    return build(min(sizes, key=lambda width: sizes[width]))

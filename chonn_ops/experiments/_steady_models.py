@@ -1,24 +1,50 @@
-"""The models that the steady problems compare, for fields (B, 1, R, R)."""
+"""The models that the steady problems compare, for fields (B, 1, \\*grid): how each is built, and
+the baselines' sizes and rates.
+
+Sizes and learning rates at the budgets of `BUDGETS` are those that `tools/search.py` chose on
+validation data; they are in chosen.json, beside this file.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import torch
 from torch import nn
 
-from chonn_ops.experiments._steady_modules import FNO, PLAIN
-from chonn_ops.experiments._steady_modules import OnDomain as OnDomain
-from chonn_ops.experiments._steady_modules import Standardized as Standardized
-from chonn_ops.experiments._steady_modules import Units as Units
-from chonn_ops.models import CHONNNetwork2d, CHONNUNet2d
+from chonn_ops.experiments._modules import PLAIN, GridFNO, Neuralop
+from chonn_ops.experiments._steady_controls import NoCell
+from chonn_ops.models import (
+    CHONNFNO2d,
+    CHONNFNO3d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
+    CHONNUNet2d,
+    CHONNUNet3d,
+)
+from chonn_ops.models.stack import count_parameters
 from chonn_ops.models.cno import CNOUNet
+from chonn_ops.models.ffno import FFNO
+from chonn_ops.models.galerkin import GalerkinTransformer
+from chonn_ops.models.mgno import MgNO
 from chonn_ops.models.mixer import CHONNMixer2d
-from chonn_ops.nn import CKBOptions
+from chonn_ops.models.transolver import Transolver
+from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.problems.domains import SQUARE
 
 if TYPE_CHECKING:
     from chonn_ops.experiments._steady import SteadyConfig
+
+# By hand, and as searched: at most so many parameters or multiply-adds, or so many seconds.
+BY_HAND = ("smoke", "small", "paper")
+BUDGETS = ("parameters", "multiply_adds", "seconds")
+CHOSEN = Path(__file__).with_name("chosen.json")
 
 
 def in_channels(config: SteadyConfig) -> int:
@@ -28,12 +54,16 @@ def in_channels(config: SteadyConfig) -> int:
 
 def unet(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain U-Net."""
-    return CHONNUNet2d(in_channels(config), 1, config.unet_features, ckb=PLAIN)
+    kind = CHONNUNet3d if config.axes == 3 else CHONNUNet2d
+    return kind(in_channels(config), 1, config.unet_features, ckb=PLAIN)
 
 
 def fno(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain FNO."""
-    return FNO(config.fno_modes, config.fno_width, in_channels(config))
+    kind: Any = CHONNFNO3d if config.axes == 3 else CHONNFNO2d
+    modes = (config.fno_modes,) * config.axes
+    # As frames: channels are the same in and out.
+    return GridFNO(kind(1, *modes, config.fno_width, initial_step=in_channels(config), ckb=PLAIN))
 
 
 def cno(config: SteadyConfig) -> nn.Module:
@@ -41,15 +71,99 @@ def cno(config: SteadyConfig) -> nn.Module:
     return backbone(config, config.cno_layers, config.cno_res_neck, 0)
 
 
+def neuralop_fno(config: SteadyConfig) -> nn.Module:
+    """neuraloperator's FNO, which adds the coordinates."""
+    from neuralop.models import FNO
+
+    return Neuralop(
+        FNO(
+            (config.modes,) * config.axes,
+            in_channels(config),
+            1,
+            config.width,
+            n_layers=config.depth,
+            domain_padding=config.padding,
+        )
+    )
+
+
+def uno(config: SteadyConfig) -> nn.Module:
+    """neuraloperator's UNO in its Darcy example's shape: half the grid in the three middle layers,
+    of twice the channels."""
+    from neuralop.models import UNO
+
+    width, wide = config.width, 2 * config.width
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
+        model = UNO(
+            in_channels(config),
+            1,
+            width,
+            lifting_channels=2 * wide,
+            projection_channels=2 * wide,
+            n_layers=5,
+            uno_out_channels=[width, wide, wide, wide, width],
+            uno_n_modes=[[config.modes] * 2] * 5,
+            uno_scalings=[[scale, scale] for scale in (1, 0.5, 1, 2, 1)],
+            channel_mlp_skip="linear",
+            domain_padding=config.padding,
+        )
+    return Neuralop(model)
+
+
+def _own(kind: Callable[..., nn.Module], *sizes: str) -> Callable[[SteadyConfig], nn.Module]:
+    """One of our implementations of a published model: fields of the config are its keywords."""
+    return lambda config: kind(
+        in_channels(config), **{name: getattr(config, name) for name in sizes}
+    )
+
+
 def network(
     config: SteadyConfig, nodes: str, *, width: int | None = None, selective: bool = True
 ) -> nn.Module:
     """Networks as the only coupling between points, on every point of the grid."""
-    return CHONNNetwork2d(
+    kind = CHONNNetwork3d if config.axes == 3 else CHONNNetwork2d
+    return kind(
         width=config.network_width if width is None else width,
         depth=config.network_depth,
         ckb=CKBOptions(cell="network", networks=config.networks, nodes=nodes, selective=selective),
     )
+
+
+def without_cells(config: SteadyConfig, nodes: str) -> nn.Module:
+    """The network model with its norms, convolutions, gates and residuals, and nothing solved; as
+    wide as gives it the network's parameters."""
+
+    def build(width: int) -> nn.Module:
+        model = network(config, nodes, width=width)
+        for block in cast("CHONNNetwork2d", model).blocks:
+            cells = cast("CKB", block).cells
+            for place, cell in enumerate(cells):
+                cells[place] = NoCell(cast("int", cell.dim), cast("int", cell.networks))
+        return model
+
+    return _of_equal_size(build, config, nodes)
+
+
+def constant_conductances(config: SteadyConfig, nodes: str) -> nn.Module:
+    """The network model with conductances and leaks that do not depend on the input; as wide as
+    gives it the network's parameters."""
+    return _of_equal_size(
+        lambda width: network(config, nodes, width=width, selective=False), config, nodes
+    )
+
+
+def _of_equal_size(
+    build: Callable[[int], nn.Module], config: SteadyConfig, nodes: str
+) -> nn.Module:
+    """The model of the width from the network's upwards whose parameters are nearest to its."""
+    first = config.network_width
+    with torch.device("meta"):
+        wanted = count_parameters(network(config, nodes))
+        sizes = {
+            width: abs(count_parameters(build(width)) - wanted)
+            for width in range(first, first + 2 + first // 4)
+        }
+    return build(min(sizes, key=lambda width: sizes[width]))
 
 
 def backbone(config: SteadyConfig, n_layers: int, n_res_neck: int, order: int) -> nn.Module:
@@ -84,3 +198,106 @@ def mixer(config: SteadyConfig, depth: int, order: int, **block: Any) -> nn.Modu
 
 def _block(config: SteadyConfig, order: int) -> CKBOptions:
     return CKBOptions(order=order, d_state=config.d_state, selective_norm=config.selective_norm)
+
+
+class Family(NamedTuple):
+    """A kind of baseline.
+
+    Attributes
+    ----------
+    label : str
+    build : callable
+    cost : float
+        Seconds of a run relative to the other variants'.
+    """
+
+    label: str
+    build: Callable[[SteadyConfig], nn.Module]
+    cost: float
+
+
+BASELINES: Mapping[str, Family] = {
+    "unet": Family("U-Net", unet, 0.2),
+    "fno": Family("FNO", fno, 0.45),
+    "cno": Family("CNO", cno, 0.95),
+    "fno-neuralop": Family("FNO (neuraloperator)", neuralop_fno, 0.5),
+    "uno": Family("UNO (neuraloperator)", uno, 0.5),
+    "ffno": Family(
+        "F-FNO", _own(FFNO, "width", "depth", "modes", "padding", "shared_weights"), 0.5
+    ),
+    "transolver": Family("Transolver", _own(Transolver, "width", "depth", "heads", "slices"), 1.7),
+    "galerkin": Family(
+        "Galerkin Transformer",
+        _own(GalerkinTransformer, "width", "depth", "heads", "modes", "coarsening"),
+        1.1,
+    ),
+    "mgno": Family("MgNO", _own(MgNO, "width", "depth", "levels"), 0.3),
+}
+# Fields of the config by hand, for those whose sizes are none of it. At "small", 67,000 to 75,000
+# parameters; at "paper", the sizes that the papers or the libraries' examples have for Darcy flow.
+SIZES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "fno-neuralop": {
+        "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
+        "small": {"width": 11, "depth": 4, "modes": 16, "padding": 0.125, "learning_rate": 1e-2},
+        "paper": {"width": 64, "depth": 4, "modes": 32, "padding": 0.125},
+    },
+    "uno": {
+        "smoke": {"width": 2, "modes": 4},
+        "small": {"width": 8, "modes": 10, "learning_rate": 1e-2},
+        "paper": {"width": 32, "modes": 16},
+    },
+    "ffno": {
+        "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
+        "small": {"width": 25, "depth": 4, "modes": 12, "padding": 0.125, "learning_rate": 1e-2},
+        "paper": {"width": 64, "depth": 24, "modes": 16, "padding": 0.125},
+    },
+    "transolver": {
+        "smoke": {"width": 4, "depth": 1, "heads": 2, "slices": 4},
+        "small": {"width": 32, "depth": 3, "heads": 4, "slices": 32, "learning_rate": 5e-3},
+        "paper": {"width": 128, "depth": 8, "heads": 8, "slices": 64},
+    },
+    "galerkin": {
+        "smoke": {"width": 4, "depth": 1, "heads": 2, "modes": 4, "coarsening": 2},
+        "small": {
+            "width": 20,
+            "depth": 3,
+            "heads": 4,
+            "modes": 6,
+            "coarsening": 1,
+            "learning_rate": 5e-3,
+        },
+        "paper": {"width": 128, "depth": 6, "heads": 4, "modes": 12, "coarsening": 3},
+    },
+    "mgno": {
+        "smoke": {"width": 2, "depth": 2, "levels": 3},
+        "small": {"width": 13, "depth": 3, "levels": 5, "learning_rate": 5e-3},
+        "paper": {"width": 24, "depth": 5, "levels": 6},
+    },
+}
+# In three dimensions.
+SIZES_3D: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "fno-neuralop": {
+        "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
+        "small": {"width": 10, "depth": 4, "modes": 6, "padding": 0.125, "learning_rate": 1e-2},
+        "paper": {"width": 32, "depth": 4, "modes": 16, "padding": 0.125},
+    },
+}
+
+
+def chosen(experiment: str, config: SteadyConfig) -> Mapping[str, Mapping[str, Any]]:
+    """What the search chose for a config whose `sizes` is one of `BUDGETS`: fields by model.
+
+    Raises
+    ------
+    ValueError
+        Without a search at this budget, number of samples and resolution; names the command.
+    """
+    found = json.loads(CHOSEN.read_text(encoding="utf-8")).get(experiment, {})
+    data = {"n_train": config.n_train, "resolution": config.resolution}
+    for entry in found.get(config.sizes, []):
+        if entry["data"] == data:
+            return entry["models"]
+    raise ValueError(
+        f"sizes: expected a budget that was searched for {experiment} with {data}, got "
+        f"{config.sizes!r}; tools/search.py searches it"
+    )

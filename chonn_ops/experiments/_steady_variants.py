@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from chonn_ops.experiments import _steady_controls as controls
 from chonn_ops.experiments import _steady_models as models
-from chonn_ops.experiments._families import BASELINES, BY_HAND, chosen
-from chonn_ops.experiments._padded import Padded
-from chonn_ops.experiments._steady_models import OnDomain, Standardized
+from chonn_ops.experiments._modules import OnDomain, Padded, Standardized
+from chonn_ops.experiments._steady_controls import DirectSolve, SolveThenConvolve
 from chonn_ops.experiments.base import Variant
+from chonn_ops.models import CHONNNetwork2d
 from chonn_ops.problems.domains import SQUARE
 
 if TYPE_CHECKING:
@@ -41,14 +40,52 @@ def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[V
     """All models; at a budget of the search, those that it has searched."""
     made = Variants(experiment, config)
     ladders = made.ladders() if experiment.ladders else ()
-    everything = (*made.baselines(), made.network(), *ladders, *made.controls())
-    if config.sizes in BY_HAND:
+    everything = (
+        *map(made.baseline, models.BASELINES),
+        made.network(
+            "network",
+            "CHONN network",
+            models.network,
+            0.9,
+            role="network",
+            order=1,
+            depth=config.network_depth,
+        ),
+        *ladders,
+        *made.controls(),
+    )
+    if config.sizes in models.BY_HAND:
         return everything
-    settings = chosen(experiment.name, config)
+    settings = models.chosen(experiment.name, config)
     return tuple(
         dataclasses.replace(variant, changes={**variant.changes, **settings[variant.name]})
         for variant in everything
         if variant.name in settings
+    )
+
+
+def variants3d(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
+    """U-Net, both FNOs, networks, networks of constant conductances, and the direct solve.
+
+    Raises
+    ------
+    ValueError
+        For the sizes of a search, which there is not in three dimensions.
+    """
+    if config.sizes not in models.BY_HAND:
+        raise ValueError(f"sizes: expected one of {models.BY_HAND}, got {config.sizes!r}")
+    made = Variants(experiment, config)
+    return (
+        *(made.baseline(name, models.SIZES_3D, 0.6) for name in ("unet", "fno", "fno-neuralop")),
+        made.network("network", "CHONN network", models.network, 1.0, role="network"),
+        made.network(
+            "network-constant",
+            "CHONN network of constant conductances",
+            lambda c, nodes: models.network(c, nodes, selective=False),
+            1.0,
+            role="control",
+        ),
+        made.solver("direct", "Direct solve", 0.5, _SOLVER_RATE, lambda solve, _: solve),
     )
 
 
@@ -59,33 +96,41 @@ class Variants:
     experiment: SteadyExperiment[Any]
     config: SteadyConfig
 
-    def baselines(self) -> Iterator[Variant[Any]]:
-        for name, family in BASELINES.items():
-            settings = family.settings.get(self.config.sizes, {})
-            if name in RATES:
-                settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
-            yield self.variant(
-                name,
-                family.label,
-                family.build,
-                family.cost,
-                {"batch_size": self.config.baseline_batch_size, **settings},
-                family=name,
-                role="baseline",
-            )
-
-    def network(self) -> Variant[Any]:
-        nodes = self.experiment.physics.nodes
+    def baseline(
+        self,
+        name: str,
+        sizes: Mapping[str, Mapping[str, Mapping[str, Any]]] = models.SIZES,
+        cost: float | None = None,
+    ) -> Variant[Any]:
+        family = models.BASELINES[name]
+        settings = sizes.get(name, {}).get(self.config.sizes, {})
+        if name in RATES:
+            settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
         return self.variant(
-            "network",
-            "CHONN network",
-            lambda c: models.network(c, nodes),
-            0.9,
-            self.of_network(),
-            family="chonn",
-            role="network",
-            order=1,
-            depth=self.config.network_depth,
+            name,
+            family.label,
+            family.build,
+            family.cost if cost is None else cost,
+            {"batch_size": self.config.baseline_batch_size, **settings},
+            family=name,
+            role="baseline",
+        )
+
+    def network(
+        self,
+        name: str,
+        label: str,
+        build: Callable[[Any, str], nn.Module],
+        cost: float,
+        **tags: Any,
+    ) -> Variant[Any]:
+        nodes, config = self.experiment.physics.nodes, self.config
+        changes = {
+            "learning_rate": config.network_learning_rate,
+            "batch_size": config.network_batch_size,
+        }
+        return self.variant(
+            name, label, lambda c: build(c, nodes), cost, changes, family="chonn", **tags
         )
 
     def ladders(self) -> Iterator[Variant[Any]]:
@@ -100,15 +145,18 @@ class Variants:
 
     def controls(self) -> Iterator[Variant[Any]]:
         """What is due to a solver that knows the equation, and what to the cells."""
-        yield self._changed_network("no-cell", "without cells", controls.without_cells)
-        yield self._changed_network(
-            "constant", "of constant conductances", controls.constant_conductances
-        )
+        for name, label, build in (
+            ("no-cell", "without cells", models.without_cells),
+            ("constant", "of constant conductances", models.constant_conductances),
+        ):
+            yield self.network(
+                f"network-{name}", f"CHONN network {label}", build, 0.6, role="control"
+            )
         # Elsewhere a solver would have to be told the walls, or is not one of networks.
         if self.config.domain != SQUARE or self.experiment.physics.input not in SOLVED:
             return
-        yield self._solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
-        yield self._solver(
+        yield self.solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
+        yield self.solver(
             "direct-fitted",
             "Direct solve, walls and faces fitted",
             0.4,
@@ -116,12 +164,12 @@ class Variants:
             lambda solve, _: solve,
             fitted=True,
         )
-        yield self._solver(
+        yield self.solver(
             "solve-cnn",
             "Direct solve and convolutions",
             0.5,
             _CORRECTION_RATE,
-            lambda solve, c: controls.SolveThenConvolve(solve, solve.units, c.width, c.depth),
+            lambda solve, c: SolveThenConvolve(solve, solve.units, c.width, c.depth),
             {"width": 4 if self.config.sizes == "smoke" else 20, "depth": 4},
         )
 
@@ -156,33 +204,13 @@ class Variants:
             **block,
         )
 
-    def of_network(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.config.network_learning_rate,
-            "batch_size": self.config.network_batch_size,
-        }
-
-    def _changed_network(
-        self, name: str, label: str, build: Callable[[Any, str], nn.Module]
-    ) -> Variant[Any]:
-        nodes = self.experiment.physics.nodes
-        return self.variant(
-            f"network-{name}",
-            f"CHONN network {label}",
-            lambda c: build(c, nodes),
-            0.6,
-            self.of_network(),
-            family="chonn",
-            role="control",
-        )
-
-    def _solver(
+    def solver(
         self,
         name: str,
         label: str,
         cost: float,
         rate: float,
-        use: Callable[[controls.DirectSolve, Any], nn.Module],
+        use: Callable[[DirectSolve, Any], nn.Module],
         sizes: Mapping[str, Any] | None = None,
         fitted: bool = False,
     ) -> Variant[Any]:
@@ -191,7 +219,7 @@ class Variants:
 
         def build(config: SteadyConfig) -> nn.Module:
             return use(
-                controls.DirectSolve(experiment.physics, experiment.units_of(config), fitted),
+                DirectSolve(experiment.physics, experiment.units_of(config), fitted),
                 config,
             )
 
@@ -216,7 +244,8 @@ class Variants:
             if name in HALVING and config.resolution % MULTIPLE:
                 model = Padded(model, MULTIPLE)
             if config.domain != SQUARE:
-                model = OnDomain(model, lambda n: experiment.mask(config, n))
+                channel = not isinstance(model, CHONNNetwork2d)
+                model = OnDomain(model, lambda n: experiment.mask(config, n), channel)
             units = experiment.units_of(config)
             return Standardized(model, units) if config.standardize else model
 

@@ -12,16 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor
-
-from chonn_ops.experiments._elliptic3d import variants3d
+from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady import (
     SteadyExperiment,
     splits,
     workers,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments._steady_models import Units
+from chonn_ops.experiments._steady_variants import variants3d
 from chonn_ops.experiments.base import Data, Evaluation, Variant
 from chonn_ops.experiments.darcy import Darcy, DarcyConfig
 from chonn_ops.problems import darcy3d, helmholtz
@@ -98,6 +96,12 @@ class BoxConfig(DarcyConfig):
             )
 
 
+class CubeConfig(BoxConfig):
+    """Settings of problems in three dimensions."""
+
+    axes: ClassVar[int] = 3
+
+
 class Box(SteadyExperiment[BoxConfig]):
     """A problem of `chonn_ops.problems` with one file of all samples, its name that of theirs.
 
@@ -167,7 +171,7 @@ class Darcy3d(Box):
         *("rmse", "nrmse", "max_error", "boundary_rmse"),
     )
     scales = scales_of(
-        BoxConfig,
+        CubeConfig,
         smoke={"resolution": 16, "fno_modes": 2},
         small={"resolution": 16, "fno_modes": 4, "fno_width": 8, "unet_features": 2},
         paper={"resolution": 32, "fno_modes": 8, "fno_width": 20},
@@ -175,10 +179,6 @@ class Darcy3d(Box):
 
     def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
         return variants3d(self, config)
-
-    def example(self, config: BoxConfig) -> tuple[Tensor, ...]:
-        (flat,) = super().example(config)
-        return (flat[..., None].expand(*flat.shape, config.resolution).contiguous(),)
 
     def evaluate(self, config: BoxConfig, model: Any, data: Data) -> Evaluation:
         found = super().evaluate(config, model, data)

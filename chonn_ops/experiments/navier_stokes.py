@@ -1,42 +1,128 @@
-"""Navier-Stokes vorticity: rollouts of FNO and CHONN from 3, 5 and 10 frames (Fig. 5d-f)."""
+"""Navier-Stokes vorticity: rollouts of FNOs, plain and with a block, and ours from 3, 5 and 10
+frames (Fig. 5d-f)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments._navier_stokes_models import VARIANTS
+from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments._rollout import (
     SCORED_AT_ONCE,
     SIZES,
     RolloutConfig,
+    RolloutExperiment,
     Windows,
+    fno,
     forecast,
     pictures,
     relative_l2,
     rollout,
     split,
 )
-from chonn_ops.experiments.base import (
-    OPTIMIZER_FIELDS,
-    Data,
-    Evaluation,
-    Experiment,
-    Variant,
-    batches,
-)
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Variant, batches
+from chonn_ops.models import CHONNRollout2d
+from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
 
 # Frames known before a rollout: the same for every history, so that all predict the same ones.
 GIVEN = 10
-OFFICIAL_NAME, OFFICIAL_SAMPLES = "ns_V1e-3_N5000_T50.mat", 5000
+OFFICIAL_SAMPLES = 5000
+HISTORIES = (10, 5, 3)
+
+# The paper's letter: the flattened field, one way, from rest.
+_RASTER = CKBOptions(order=2, directions="raster")
+# Every row and column a line of its own, both ways: from rest, or closed as the domain is.
+_LINES = CKBOptions(order=2, directions="axial")
+_RINGS = dataclasses.replace(_LINES, termination="ring")
+_UNNORMED = dataclasses.replace(_RINGS, norm="none")
+# Name, label, block, relative cost, role, recipe; for every history. The flow amplifies early
+# errors of wavenumber 1 sixteenfold from t = 10 to 50; those of models of increments start smaller.
+_MODELS = (
+    ("fno", "FNO", PLAIN, 1.0, "baseline", "paper"),
+    ("chonn", "CHONN", _RASTER, 1.6, "paper", "paper"),
+    ("fno-increment", "FNO, increments", PLAIN, 1.0, "baseline", "increment"),
+    ("chonn-increment", "CHONN rings, increments", _RINGS, 2.0, "best", "increment"),
+)
+# The two models of increments in other ways, for the longest history: do their rollouts get better?
+_NOISE = {"noise": 0.003}
+_PUSHFORWARD = {"unroll": 2, "pushforward": True}
+_COSINE = {"schedule": "cosine", "learning_rate": 2e-3}
+_PROBES = (
+    ("fno-noise", "FNO, increments, noise", PLAIN, 1.0, _NOISE),
+    ("chonn-noise", "CHONN rings, increments, noise", _RINGS, 2.0, _NOISE),
+    ("fno-pushforward", "FNO, increments, pushforward", PLAIN, 1.4, _PUSHFORWARD),
+    ("fno-cosine", "FNO, increments, cosine from 2e-3", PLAIN, 1.0, _COSINE),
+    ("chonn-pushforward", "CHONN rings, increments, pushforward", _RINGS, 2.6, _PUSHFORWARD),
+    ("chonn-lines", "CHONN axial lines from rest, increments", _LINES, 2.0, {}),
+    ("chonn-unnormed", "CHONN rings without norm, increments", _UNNORMED, 2.0, {}),
+    (
+        "chonn-both",
+        "CHONN rings without norm, increments, pushforward",
+        _UNNORMED,
+        2.6,
+        _PUSHFORWARD,
+    ),
+)
+
+
+def _variant(
+    model: Sequence[Any], history: int, tags: Mapping[str, Any], **changes: Any
+) -> Variant[Any]:
+    name, label, block, cost = model
+    return Variant(
+        f"{name}-{history}",
+        label,
+        lambda config: fno(config, dataclasses.replace(block, d_state=config.d_state)),
+        MappingProxyType({"family": name.partition("-")[0], **tags, "history": history}),
+        {"history": history, "increment": tags["recipe"] != "paper", **changes},
+        cost,
+    )
+
+
+def _compared(row: Sequence[Any], history: int) -> Variant[Any]:
+    *model, role, recipe = row
+    order = {"order": block.order} if (block := row[2]).order else {}
+    return _variant(model, history, {**order, "role": role, "recipe": recipe})
+
+
+def _probe(row: Sequence[Any]) -> Variant[Any]:
+    *model, changes = row
+    return _variant(model, HISTORIES[0], {"role": "probe", "recipe": row[0]}, **changes)
+
+
+# Steps with their gradient: without them its rollouts diverge within the horizon; docs/rollouts.md.
+_UNROLLED = {"unroll": 3, "schedule": "cosine", "learning_rate": 5e-3}
+
+
+def _of_networks(history: int) -> Variant[Any]:
+    def build(config: RolloutConfig) -> nn.Module:
+        # It predicts the frame, out of the last one.
+        return Forecaster(CHONNRollout2d(1, config.history, conservative=True), increment=False)
+
+    tags = {"family": "chonn", "role": "probe", "recipe": "rollout", "history": history}
+    return Variant(
+        f"rollout-{history}",
+        "CHONN rollout",
+        build,
+        MappingProxyType(tags),
+        {"history": history, **_UNROLLED},
+        5.0,
+    )
+
+
+VARIANTS = (
+    *(_compared(model, history) for history in HISTORIES for model in _MODELS),
+    *map(_probe, _PROBES),
+    _of_networks(HISTORIES[0]),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +183,7 @@ _SOLVER = (
 )
 
 
-class NavierStokes(Experiment[NavierStokesConfig]):
+class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     """Vorticity of the last frames to the next frame, fed back over the horizon."""
 
     name = "navier_stokes"
@@ -163,27 +249,30 @@ class NavierStokes(Experiment[NavierStokesConfig]):
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
         return VARIANTS
 
-    def files(self, config: NavierStokesConfig, folder: Path) -> tuple[Path]:
-        return (self._path(config, folder),)
+    def path(self, config: NavierStokesConfig, folder: Path) -> Path:
+        official = folder / navier_stokes.OFFICIAL_NAME
+        at_scale = config.resolution == navier_stokes.RESOLUTION and config.horizon == 40
+        if at_scale and config.n_samples <= OFFICIAL_SAMPLES and official.exists():
+            return official
+        ours = navier_stokes.default_name(config.n_samples, GIVEN + config.horizon)
+        grid = f"{config.resolution}of{config.solver_resolution}"
+        return folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat"
 
-    def prepare(self, config: NavierStokesConfig, folder: Path, progress: bool = True) -> None:
-        path = self._path(config, folder)
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            navier_stokes.generate(
-                path,
-                config.n_samples,
-                GIVEN + config.horizon,
-                config.resolution,
-                config.solver_resolution,
-                config.solver_step,
-                # Small arrays are faster on a CPU: the allocator keeps their memory.
-                batch_size=4 if config.solver_resolution <= 64 else 20,
-                progress=progress,
-            )
+    def generate(self, config: NavierStokesConfig, path: Path, progress: bool) -> None:
+        navier_stokes.generate(
+            path,
+            config.n_samples,
+            GIVEN + config.horizon,
+            config.resolution,
+            config.solver_resolution,
+            config.solver_step,
+            # Small arrays are faster on a CPU: the allocator keeps their memory.
+            batch_size=4 if config.solver_resolution <= 64 else 20,
+            progress=progress,
+        )
 
     def load(self, config: NavierStokesConfig, folder: Path) -> Data:
-        path = self._path(config, folder)
+        path = self.path(config, folder)
         frames = torch.from_numpy(navier_stokes.read(path, 0, config.n_samples))
         expected = (config.n_samples, GIVEN + config.horizon, *(config.resolution,) * 2)
         if frames.shape != expected:
@@ -225,19 +314,6 @@ class NavierStokes(Experiment[NavierStokesConfig]):
         }
         curves = {"rollout_relative_l2": curve.tolist(), "one_step_relative_l2": one_step.tolist()}
         return Evaluation({"test": scores}, curves, fields)
-
-    def example(self, config: NavierStokesConfig) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
-
-    def _path(self, config: NavierStokesConfig, folder: Path) -> Path:
-        """The published file if it is there and fits, else one of ours that says what is in it."""
-        official = folder / OFFICIAL_NAME
-        at_scale = config.resolution == navier_stokes.RESOLUTION and config.horizon == 40
-        if at_scale and config.n_samples <= OFFICIAL_SAMPLES and official.exists():
-            return official
-        ours = navier_stokes.default_name(config.n_samples, GIVEN + config.horizon)
-        grid = f"{config.resolution}of{config.solver_resolution}"
-        return folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat"
 
 
 EXPERIMENT = NavierStokes()

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from torch.utils.data import TensorDataset
 
+from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady import (
     SOURCES,
     SteadyConfig,
@@ -22,8 +23,8 @@ from chonn_ops.experiments._steady import (
     pairs,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments._steady_models import Units
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
+from chonn_ops.experiments.darcy import SMALL, SMOKE
 from chonn_ops.problems import poisson
 
 
@@ -103,63 +104,13 @@ class Poisson(SteadyExperiment[PoissonConfig]):
     )
     scales = MappingProxyType(
         {
-            "smoke": PoissonConfig(
-                n_train=8,
-                n_validation=4,
-                n_test=4,
-                n_out_of_distribution=4,
-                batch_size=4,
-                baseline_batch_size=4,
-                epochs=2,
-                standardize=True,
-                n_layers=2,
-                n_res=1,
-                n_res_neck=1,
-                channel_multiplier=4,
-                latent=4,
-                cno_layers=1,
-                cno_res_neck=1,
-                d_state=2,
-                mixer_width=8,
-                mixer_depth=2,
-                network_width=4,
-                network_depth=1,
-                networks=2,
-                mixer_patch=8,
-                unet_features=2,
-                fno_modes=4,
-                fno_width=4,
-                sizes="smoke",
-            ),
+            "smoke": PoissonConfig(**SMOKE, n_out_of_distribution=4, mixer_patch=8),
             "small": PoissonConfig(
-                n_train=256,
-                n_validation=32,
+                **SMALL,
                 n_test=128,
                 n_out_of_distribution=128,
-                batch_size=8,
-                baseline_batch_size=8,
-                epochs=15,
-                optimizer="adamw",
-                learning_rate=2.5e-3,
-                schedule="cosine",
-                standardize=True,
-                n_layers=3,
-                n_res=1,
-                n_res_neck=1,
-                channel_multiplier=8,
-                latent=4,
-                cno_layers=3,
-                cno_res_neck=2,
-                d_state=8,
-                mixer_width=50,
-                mixer_depth=3,
-                cno_learning_rate=2.5e-3,
-                mixer_learning_rate=1e-2,
                 unet_learning_rate=1e-2,
                 fno_learning_rate=1e-2,
-                unet_features=3,
-                fno_modes=12,
-                fno_width=8,
             ),
             "paper": PoissonConfig(sizes="paper"),
         }

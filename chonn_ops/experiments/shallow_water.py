@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from chonn_ops.experiments import _rollout
+from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments._rollout import (
-    PLAIN,
     SCORED_AT_ONCE,
     SIZES,
-    Forecaster,
-    GridFNO,
     RolloutConfig,
+    RolloutExperiment,
     forecast,
     pictures,
     relative_l2,
@@ -30,7 +30,6 @@ from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
     Data,
     Evaluation,
-    Experiment,
     Variant,
     batches,
     per_sample,
@@ -118,7 +117,7 @@ _BRANCH = (
 )
 
 
-class ShallowWater(Experiment[ShallowWaterConfig]):
+class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
     """Depth of the last frames to the next frame, fed back to the end of the sample."""
 
     name = "shallow_water"
@@ -185,10 +184,9 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
             return Forecaster(model, config.increment)
 
-        def fno(config: ShallowWaterConfig, **block) -> nn.Module:
-            options = CKBOptions(d_state=config.d_state, **block)
-            model = GridFNO(config, options, downsample=config.downsample, padding=config.padding)
-            return Forecaster(model, config.increment)
+        def fno(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
+            ckb = dataclasses.replace(ckb, d_state=config.d_state)
+            return _rollout.fno(config, ckb, padding=config.padding, downsample=config.downsample)
 
         def ours(config: ShallowWaterConfig) -> nn.Module:
             # Cells between walls. It predicts the frame, out of the last one.
@@ -200,13 +198,14 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
         def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
             return Variant(name, label, build, MappingProxyType(tags), changes or {}, cost)
 
-        raster = functools.partial(fno, order=2, directions="raster")
+        raster = functools.partial(fno, ckb=CKBOptions(order=2, directions="raster"))
         # Waves leave the domain: the outside continues the edge.
-        open_ends = functools.partial(fno, order=2, directions="axial", termination="open")
+        lines = CKBOptions(order=2, directions="axial", termination="open")
+        open_ends = functools.partial(fno, ckb=lines)
         chonn = {"family": "chonn", "order": 2}
         return (
             variant("unet", "U-Net", unet, 0.5, family="unet", role="baseline"),
-            variant("fno", "FNO", functools.partial(fno, order=0), family="fno", role="baseline"),
+            variant("fno", "FNO", fno, family="fno", role="baseline"),
             variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
             variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
             variant(
@@ -221,7 +220,7 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             variant(
                 "fno-pushforward",
                 "FNO, pushforward",
-                functools.partial(fno, order=0),
+                fno,
                 1.0,
                 {"pushforward": True},
                 family="fno",
@@ -229,17 +228,18 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
             ),
         )
 
-    def files(self, config: ShallowWaterConfig, folder: Path) -> tuple[Path]:
-        return (self._path(config, folder),)
+    def path(self, config: ShallowWaterConfig, folder: Path) -> Path:
+        official = shallow_water.OFFICIAL_NAME
+        if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= OFFICIAL_SAMPLES:
+            return folder / official
+        grid = f"{config.resolution}x{config.resolution}"
+        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5"
 
-    def prepare(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> None:
-        path = self._path(config, folder)
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+    def generate(self, config: ShallowWaterConfig, path: Path, progress: bool) -> None:
+        shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
 
     def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
-        path = self._path(config, folder)
+        path = self.path(config, folder)
         frames = torch.from_numpy(shallow_water.read(path, 0, config.n_samples))
         expected = (config.n_samples, shallow_water.N_STEPS + 1, *(config.resolution,) * 2)
         if frames.shape != expected:
@@ -284,23 +284,12 @@ class ShallowWater(Experiment[ShallowWaterConfig]):
         curve = torch.cat(errors).mean(dim=0).tolist()
         return Evaluation({"test": metrics}, {"rollout_relative_l2": curve}, fields)
 
-    def example(self, config: ShallowWaterConfig) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
-
     def _rollout(
         self, config: ShallowWaterConfig, model: nn.Module, frames: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Prediction of all frames after the given ones, and the truth."""
         history, target = frames.tensor_split((config.history,), dim=1)
         return rollout(model, history, target.shape[1]), target
-
-    def _path(self, config: ShallowWaterConfig, folder: Path) -> Path:
-        """PDEBench's file at its resolution, else one of ours that says what is in it."""
-        official = shallow_water.OFFICIAL_NAME
-        if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= OFFICIAL_SAMPLES:
-            return folder / official
-        grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5"
 
 
 EXPERIMENT = ShallowWater()

@@ -1,6 +1,7 @@
 """Files of coefficients and solutions on the cells of the unit box, whatever the equation."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def write_box_data(
     version: int,
     seed: int,
     settings: dict[str, Any],
-    solve: Callable[[range], Arrays],
+    solve: Callable[..., Arrays],
     names: "tuple[str, str]",
     n_samples: int,
     shape: tuple[int, ...],
@@ -41,7 +42,7 @@ def write_box_data(
     force: bool,
     progress: bool,
     size: int = 8,
-) -> None:
+) -> Path:
     """Solve and write all samples; what was interrupted or killed goes on with the next call.
 
     Parameters
@@ -53,7 +54,8 @@ def write_box_data(
     settings : dict
         Everything else that a sample depends on.
     solve : callable
-        The arrays `names` of some samples, (M, R, ...) each.
+        The arrays `names` of some samples, (M, R, ...) each, by their range, with the seed and the
+        settings as keywords; importable by name.
     names : tuple of str
         Of the input and the solution; the solution's has a channel behind the samples.
     n_samples, shape
@@ -63,8 +65,9 @@ def write_box_data(
     """
     record = {"generator": generator, "generator_version": version, "seed": seed, **settings}
     given, solution = names
+    work = partial(solve, seed=seed, **settings)
     with (
-        solved_parts(path, record, solve, n_samples, size, workers, force, progress) as solved,
+        solved_parts(path, record, work, n_samples, size, workers, force, progress) as solved,
         create_hdf5(path, force) as output,
     ):
         with output.writing() as file:
@@ -78,6 +81,7 @@ def write_box_data(
             with output.writing() as file:
                 dataset(file, given)[rows] = part[given]
                 dataset(file, solution)[rows, 0] = part[solution]
+    return path
 
 
 def read_box_data(

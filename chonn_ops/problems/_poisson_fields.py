@@ -7,8 +7,8 @@ grid gets wrong is the smooth w alone.
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.linalg
 
+from chonn_ops.problems._darcy_solver import factorise
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
 
 R_EXPONENT = -0.5
@@ -52,12 +52,7 @@ class HarmonicPart:
         size = np.count_nonzero(self._unknown)
         edges = scipy.sparse.csc_matrix((np.ones(len(of_row)), (of_row, of_column)), (size, size))
         matrix = scipy.sparse.diags(diagonal[self._unknown]) - edges
-        self._factors = scipy.sparse.linalg.splu(
-            scipy.sparse.csc_matrix(matrix),
-            permc_spec="MMD_AT_PLUS_A",
-            diag_pivot_thresh=0.0,
-            options={"SymmetricMode": True},
-        )
+        self._factors = factorise(scipy.sparse.csc_matrix(matrix))
         self._n = n
 
     def solve(self, on_faces: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

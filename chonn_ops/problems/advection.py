@@ -5,7 +5,7 @@ Equation   ``u_t + beta u_x = 0``; learn earlier frames of u -> later ones
 Domain     periodic unit interval, R cells, values at cell centres ``(i + 1/2) / R``; t from 0 to 2
 Boundary   periodic
 Input      a wave of PDEBench's law: a sum of two sines of 1 to 4 periods and a constant, one in
-           ten an absolute value, one in ten within a window, see `_line_waves.draw_wave`.
+           ten an absolute value, one in ten within a window, see `_line_data.draw_wave`.
            PDEBench's periods are ``1 - 1/R``, so that its waves have a kink or a step at the ends
            of the interval; ours are 1
 Parameters ``beta``; R = 1024, 201 frames 0.01 apart, the first at t = 0. PDEBench trains on every
@@ -30,7 +30,6 @@ References
 """
 
 import os
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,14 +40,12 @@ from chonn_ops.problems._line_data import (
     N_FRAMES,
     N_SAMPLES,
     RESOLUTION,
+    Wave,
     check_parameter,
     frame_times,
     write_line_data,
 )
-from chonn_ops.problems._line_data import read_line_data as read
-from chonn_ops.problems._line_waves import Wave, draw_wave
-
-__all__ = ["BETA", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
+from chonn_ops.problems._line_data import read as read
 
 # Of PDEBench's config_Adv.yaml.
 BETA = 4.0
@@ -126,27 +123,17 @@ def generate(
         not set.
     """
     check_parameter("beta", beta)
-    path, beta = Path(output or file_name(beta)), float(beta)
-    settings = {"seed": seed, "beta": beta, "resolution": resolution, "n_frames": n_frames}
-    write_line_data(
-        path,
+    return write_line_data(
+        Path(output or file_name(beta)),
         "advection",
         GENERATOR_VERSION,
-        seed,
-        ("beta", beta),
-        partial(_solve_part, **settings),
+        ("beta", float(beta)),
+        solve,
         n_samples,
-        n_frames,
         resolution,
+        n_frames,
+        seed,
         workers,
         force,
         progress,
     )
-    return path
-
-
-def _solve_part(
-    samples: range, seed: int, beta: float, resolution: int, n_frames: int
-) -> dict[str, np.ndarray]:
-    fields = [solve(draw_wave(seed, i), beta, resolution, n_frames) for i in samples]
-    return {"tensor": np.stack(fields).astype(np.float32)}

@@ -29,7 +29,6 @@ References
 
 import math
 import os
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,13 +40,11 @@ from chonn_ops.problems._line_data import (
     N_FRAMES,
     N_SAMPLES,
     RESOLUTION,
+    Wave,
     check_parameter,
     write_line_data,
 )
-from chonn_ops.problems._line_data import read_line_data as read
-from chonn_ops.problems._line_waves import Wave, draw_wave
-
-__all__ = ["NU", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
+from chonn_ops.problems._line_data import read as read
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0
@@ -109,27 +106,17 @@ def generate(
         As for `chonn_ops.problems.advection.generate`, and so are results and errors.
     """
     check_parameter("nu", nu, LEAST_NU)
-    path, nu = Path(output or file_name(nu)), float(nu)
-    settings = {"seed": seed, "nu": nu, "resolution": resolution, "n_frames": n_frames}
-    write_line_data(
-        path,
+    return write_line_data(
+        Path(output or file_name(nu)),
         "burgers",
         GENERATOR_VERSION,
-        seed,
-        ("Nu", nu),
-        partial(_solve_part, **settings),
+        ("Nu", float(nu)),
+        solve,
         n_samples,
-        n_frames,
         resolution,
+        n_frames,
+        seed,
         workers,
         force,
         progress,
     )
-    return path
-
-
-def _solve_part(
-    samples: range, seed: int, nu: float, resolution: int, n_frames: int
-) -> dict[str, np.ndarray]:
-    fields = [solve(draw_wave(seed, i), nu, resolution, n_frames) for i in samples]
-    return {"tensor": np.stack(fields).astype(np.float32)}

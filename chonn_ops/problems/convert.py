@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chonn_ops.problems.hdf5 import create_darcy_file, dataset
+from chonn_ops.problems._darcy_data import create_darcy_file
+from chonn_ops.problems.hdf5 import dataset
 from chonn_ops.problems.origin import identify, stamp
 
 # See `chonn_ops.problems.origin`.

@@ -1,4 +1,4 @@
-"""Darcy flow of PDEBench: data set card and generator.
+"""Darcy flow of PDEBench: data set card, generator, download and reader.
 
 ========== =====================================================================================
 Equation   ``div(nu grad u) + beta = 0``; learn ``nu -> u``
@@ -55,14 +55,17 @@ from pathlib import Path
 import numpy as np
 
 from chonn_ops import __version__
-from chonn_ops.problems._checks import check_least
+from chonn_ops.problems._box_data import cell_centres
+from chonn_ops.problems._checks import check_least, check_sizes
+from chonn_ops.problems._darcy_data import create_darcy_file
+from chonn_ops.problems._darcy_data import read as read
 from chonn_ops.problems._darcy_solver import solve_samples
 from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
 from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
-from chonn_ops.problems.hdf5 import create_darcy_file, dataset, write_mask
+from chonn_ops.problems.hdf5 import dataset, write_mask
 from chonn_ops.problems.origin import stamp
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
@@ -89,11 +92,6 @@ def default_name(
     if contrast != CONTRAST:
         kind += f"_contrast{float(contrast):g}"
     return f"2D_DarcyFlow_beta{float(beta)}_Train{suffix(domain)}{kind}.hdf5"
-
-
-def cell_centres(resolution: int) -> np.ndarray:
-    """(R,) cell centres of the unit interval."""
-    return (np.arange(resolution) + 0.5) / resolution
 
 
 def draw_batch(seed: np.random.SeedSequence, resolution: int) -> np.ndarray:
@@ -179,13 +177,8 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    check_least(
-        ("n_samples", n_samples, 1),
-        ("resolution", resolution, 2),
-        ("seed", seed, 0),
-        ("workers", workers, 1),
-        ("first", first, 0),
-    )
+    check_sizes(n_samples, resolution, 2, seed, workers)
+    check_least(("first", first, 0))
     check_domain(domain, resolution)
     check_medium(coefficient, contrast)
     if not 0 < beta < float("inf"):

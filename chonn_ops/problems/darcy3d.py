@@ -25,7 +25,6 @@ Official   none: ours
 """
 
 import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,7 @@ from chonn_ops.problems._box_data import (
     sample_noise,
     write_box_data,
 )
-from chonn_ops.problems._checks import check_least
+from chonn_ops.problems._checks import check_sizes
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix, factorise
 from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
 
@@ -92,45 +91,16 @@ def generate(
 
     Parameters
     ----------
-    output : path, optional
-        HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    output, n_samples, resolution, seed, workers, force, progress
+        As for `chonn_ops.problems.helmholtz.generate`, and so are results and errors.
     coefficient : {"two-phase", "log-normal"}
         See the card.
     contrast : float
         1 to 10^6.
     beta : float
         Forcing, positive.
-    seed : int
-        The data depend on it and the parameters above, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
-    force : bool
-        Replace an existing file, and samples of an interrupted call with other settings.
-    progress : bool
-        Show a progress bar.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
     """
-    check_least(
-        ("n_samples", n_samples, 1),
-        ("resolution", resolution, 2),
-        ("seed", seed, 0),
-        ("workers", workers, 1),
-    )
+    check_sizes(n_samples, resolution, 2, seed, workers)
     check_medium(coefficient, contrast)
     if not 0 < beta < float("inf"):
         raise ValueError(f"beta must be positive and finite, got {beta}")
@@ -141,13 +111,13 @@ def generate(
         "contrast": float(contrast),
         "beta": float(beta),
     }
-    write_box_data(
+    return write_box_data(
         path,
         "darcy3d",
         GENERATOR_VERSION,
         seed,
         settings,
-        partial(_solve_part, seed=seed, **settings),
+        _solve_part,
         NAMES,
         n_samples,
         (resolution,) * 3,
@@ -156,29 +126,14 @@ def generate(
         progress,
         SAMPLES_PER_PART,
     )
-    return path
 
 
 def read(
     path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Coefficients and solutions of some samples.
+    """Coefficients and solutions of some samples, (N, R, R, R) float32 each.
 
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
-
-    Returns
-    -------
-    nu, u : torch.Tensor
-        (N, R, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
+    Parameters and errors are those of `chonn_ops.problems.helmholtz.read`.
     """
     return read_box_data(Path(path), NAMES, 3, start, stop)
 

@@ -1,9 +1,4 @@
-"""HDF5 files: writing that survives a full disk, reading with clear errors, Darcy flow's layout.
-
-That layout is PDEBench's: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate`` and
-``y-coordinate`` (R,), all float32; attribute ``beta``. Files of a domain other than the square also
-have ``mask`` (R, R) bool and the attribute ``domain``, see `chonn_ops.problems.domains`.
-"""
+"""HDF5 files: writing that survives a full disk, reading with clear errors, masks of domains."""
 
 import contextlib
 import io
@@ -131,45 +126,6 @@ class _Sink(io.FileIO):
         except OSError as error:
             self._error = error
         return size or 0
-
-
-@contextlib.contextmanager
-def create_darcy_file(
-    path: Path, n_samples: int, coordinates: np.ndarray, beta: float, source: str, force: bool
-) -> Iterator[HDF5Output]:
-    """A new file in PDEBench's Darcy layout, to be filled in the ``with`` block.
-
-    Parameters
-    ----------
-    path : Path
-        Appears only when the block has ended without an exception.
-    n_samples : int
-        N.
-    coordinates : ndarray
-        (R,), the same along both axes.
-    beta : float
-        Forcing, stored as the attribute ``beta``.
-    source : str
-        Where the data come from, stored as the attribute ``source`` (PDEBench has none and reads
-        none); for programs, see `chonn_ops.problems.origin`.
-    force : bool
-        Replace an existing file.
-
-    Yields
-    ------
-    HDF5Output
-        With ``nu`` and ``tensor``, (N, R, R) and (N, 1, R, R) float32, to be filled.
-    """
-    n = len(coordinates)
-    with create_hdf5(path, force) as output:
-        with output.writing() as file:
-            file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
-            file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
-            for axis in ("x", "y"):
-                file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
-            file.attrs["beta"] = float(beta)
-            file.attrs["source"] = source
-        yield output
 
 
 @contextlib.contextmanager

@@ -35,7 +35,6 @@ networks.
 
 import math
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ import scipy.sparse.linalg
 import torch
 
 from chonn_ops.problems._box_data import cell_centres, read_box_data, write_box_data
-from chonn_ops.problems._checks import check_least
+from chonn_ops.problems._checks import check_sizes
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix
 from chonn_ops.problems._random_fields import cosine_series
 
@@ -173,12 +172,7 @@ def generate(
         If the file exists, or samples of an interrupted call with other settings, and `force` is
         not set.
     """
-    check_least(
-        ("n_samples", n_samples, 1),
-        ("resolution", resolution, 2),
-        ("seed", seed, 0),
-        ("workers", workers, 1),
-    )
+    check_sizes(n_samples, resolution, 2, seed, workers)
     if not LEAST_WAVENUMBER < wavenumber < math.inf:
         raise ValueError(
             f"wavenumber must be above sqrt(2) pi = {LEAST_WAVENUMBER:.6g}, where the problem "
@@ -198,13 +192,13 @@ def generate(
         "wavenumber": float(wavenumber),
         "ratio": float(ratio),
     }
-    write_box_data(
+    return write_box_data(
         path,
         "helmholtz",
         GENERATOR_VERSION,
         seed,
         settings,
-        partial(_solve_part, seed=seed, **settings),
+        _solve_part,
         NAMES,
         n_samples,
         (resolution,) * 2,
@@ -212,7 +206,6 @@ def generate(
         force,
         progress,
     )
-    return path
 
 
 def read(

@@ -46,7 +46,7 @@ from unittest import mock
 import numpy as np
 
 from chonn_ops import __version__
-from chonn_ops.problems._checks import check_least, check_range
+from chonn_ops.problems._checks import check_range, check_sizes
 from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
@@ -154,12 +154,7 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    check_least(
-        ("n_samples", n_samples, 1),
-        ("resolution", resolution, 2),
-        ("seed", seed, 0),
-        ("workers", workers, 1),
-    )
+    check_sizes(n_samples, resolution, 2, seed, workers)
     _pyclaw()
     t = np.linspace(0, END_TIME, N_STEPS + 1)
     seeds = range(seed, seed + n_samples)

@@ -15,8 +15,8 @@ pytest.importorskip("tqdm")
 from steady import One, check_smoke, check_sources, check_units
 
 from chonn_ops.experiments import FURTHER, get, schedule
-from chonn_ops.experiments._elliptic3d import DirectSolve3d
-from chonn_ops.experiments._padded import Padded
+from chonn_ops.experiments._modules import Padded
+from chonn_ops.experiments._steady_controls import DirectSolve
 from chonn_ops.experiments.fno_darcy import NIGHT
 from chonn_ops.problems import darcy3d, fno_darcy, helmholtz, origin
 
@@ -224,8 +224,25 @@ def test_models(name):
 
 def test_the_direct_solve_in_three_dimensions():
     even = np.full((8, 8, 8), 0.3)
-    found = DirectSolve3d()(torch.from_numpy(even)[None, None].float())
+    found = DirectSolve(get("darcy3d").physics, get("darcy3d").units)(
+        torch.from_numpy(even)[None, None].float()
+    )
     np.testing.assert_allclose(found[0, 0].detach(), darcy3d.solve(even), rtol=1e-4)
+
+
+def test_the_fno_reads_checkpoints_from_when_it_was_called_model():
+    experiment = get("darcy3d")
+    config = experiment.scales["smoke"]
+    variant = next(v for v in experiment.variants(config) if v.name == "fno")
+    model, other = (variant.build(config).eval() for _ in range(2))
+    earlier = {
+        name.replace("model.fno.", "model.model."): value
+        for name, value in model.state_dict().items()
+    }
+    assert "model.model.fc0.weight" in earlier
+    other.load_state_dict(earlier)
+    (x,) = experiment.example(config)
+    torch.testing.assert_close(other(x), model(x))
 
 
 def test_padding_repeats_the_last_points_and_takes_them_off():

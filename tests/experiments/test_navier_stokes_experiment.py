@@ -9,8 +9,7 @@ from forecasting import Persistence, check_learning, check_paper_step, check_sou
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 
-from chonn_ops.experiments._navier_stokes_models import HISTORIES
-from chonn_ops.experiments.navier_stokes import EXPERIMENT, GIVEN
+from chonn_ops.experiments.navier_stokes import EXPERIMENT, GIVEN, HISTORIES
 from chonn_ops.problems import navier_stokes
 
 SMOKE = EXPERIMENT.scales["smoke"]

@@ -188,3 +188,18 @@ def test_missing_folder(tmp_path):
 @pytest.mark.parametrize(("beta", "text"), [(1, "1.0"), (0.01, "0.01"), (100.0, "100.0")])
 def test_default_name_is_pdebenchs(beta, text):
     assert darcy.default_name(beta) == f"2D_DarcyFlow_beta{text}_Train.hdf5"
+
+
+def test_reading(tmp_path):
+    path = tmp_path / "darcy.hdf5"
+    data, _ = generate(path, 3, 16, domain="holes")
+    nu, u = darcy.read(path, 1, 3, 16, "holes")
+    np.testing.assert_array_equal(nu, data["nu"][1:])
+    np.testing.assert_array_equal(u, data["tensor"][1:, 0])
+    assert (nu.dtype, u.dtype) == (np.float32, np.float32)
+    with pytest.raises(ValueError, match="expected data of the domain square, got holes"):
+        darcy.read(path)
+    with pytest.raises(ValueError, match=r"expected nu \(N, 8, 8\) .* got \(3, 16, 16\)"):
+        darcy.read(path, resolution=8, domain="holes")
+    with pytest.raises(ValueError, match="samples 2 to 4 asked for, it has 3 samples"):
+        darcy.read(path, 2, 4, domain="holes")

@@ -14,8 +14,8 @@ pytest.importorskip("tqdm")
 
 from scipy.special import ive
 
-from chonn_ops.problems import _cole_hopf, _line_data, _line_waves, advection, burgers, origin
-from chonn_ops.problems._line_waves import Wave, draw_wave
+from chonn_ops.problems import _cole_hopf, _line_data, advection, burgers, origin
+from chonn_ops.problems._line_data import Wave, draw_wave
 
 GENERATORS = {"advection": (advection, "beta", 0.4), "burgers": (burgers, "nu", 0.1)}
 
@@ -210,7 +210,7 @@ def test_a_sample_is_the_same_in_any_company_and_on_any_grid(tmp_path, monkeypat
 def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
     problem, _, value = GENERATORS[name]
     monkeypatch.setattr(_line_data, "SAMPLES_PER_PART", 2)
-    solve, drawn = problem.draw_wave, []
+    solve, drawn = draw_wave, []
 
     def interrupted(seed, sample):
         drawn.append(sample)
@@ -218,7 +218,7 @@ def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
         return solve(seed, sample)
 
-    monkeypatch.setattr(problem, "draw_wave", interrupted)
+    monkeypatch.setattr(_line_data, "draw_wave", interrupted)
     path = tmp_path / "out.hdf5"
     with pytest.raises(KeyboardInterrupt):
         problem.generate(path, 6, 16, value, 3, progress=False)
@@ -279,7 +279,7 @@ def test_amplitudes_do_not_depend_on_rare_features():
     """So that a law with other shares of them has the same sines."""
     one = draw_wave(0, 5)
     rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(5,)))
-    drawn = rng.integers(1, _line_waves.N_WAVENUMBERS + 1, 2)
+    drawn = rng.integers(1, _line_data.N_WAVENUMBERS + 1, 2)
     counts = [int((drawn == n).sum()) for n in (1, 2, 3, 4)]
     np.testing.assert_array_equal(one.wavenumbers, np.array([1, 2, 3, 4]) * counts)
     np.testing.assert_array_equal(one.amplitudes, rng.random(4))

@@ -17,7 +17,7 @@ import _search as search
 from _search import Search
 from _search_space import RATES, SPACE
 
-from chonn_ops.experiments import _families, get, schedule
+from chonn_ops.experiments import _steady_models, get, schedule
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "search.py"
 FAMILIES = ("unet", "solve-cnn")
@@ -114,7 +114,7 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"darcy": {"parameters": []}, "poisson": {}}))
     search.choose(record, chosen)
-    monkeypatch.setattr(_families, "CHOSEN", chosen)
+    monkeypatch.setattr(_steady_models, "CHOSEN", chosen)
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
     )
