@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from _harness import Call, Turns, cell, fill, fresh_peak, table
+from _harness import Call, Turns, fill, fresh_peak, show
 from _scans import make_inputs, prepare
 
 from chonn_ops.nn import DIRECTIONS, scan_field
@@ -69,26 +69,7 @@ def _ratios(rows: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield ratio | {"bound": BOUNDS.get(key)}
 
 
-def fields_table(section: dict[str, Any]) -> str:
-    B, height, width, D, _ = section["field"]
-    unit = 1 / (4 * B * height * width * D)
-    rows = [
-        [
-            row["name"],
-            cell(row, "forward_ms"),
-            cell(row, "both_ms"),
-            cell(row, "forward_peak_bytes", "{:.1f}", unit),
-            cell(row, "both_peak_bytes", "{:.1f}", unit),
-        ]
-        for row in section["rows"]
-        if "refused" not in row
-    ]
-    times = table(["field", "forward", "both", "forward peak, BLD", "both peak, BLD"], rows)
-    ratios = table(
-        ["ratio", "over", "forward", "both", "at most"],
-        [
-            [r["name"], r["over"], cell(r, "forward"), cell(r, "both"), cell(r, "bound")]
-            for r in section["ratios"]
-        ],
-    )
-    return f"{times}\n\n{ratios}"
+def show_fields(section: dict[str, Any]) -> None:
+    rows = [row for row in section["rows"] if "refused" not in row]
+    show(rows, "name", "forward_ms", "both_ms", "forward_peak_bytes", "both_peak_bytes")
+    show(section["ratios"], "name", "over", "forward", "both", "bound")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _harness import Call, Turns, allocated_peak, cell, fill, fresh_peak, slope, table
+from _harness import Call, Turns, allocated_peak, fill, fresh_peak, slope
 from _scans import make_inputs, prepare, prepare_ours
 
 from chonn_ops.scan import kirchhoff_scan
@@ -24,6 +24,7 @@ SERIES = (
 )
 SMOKE_SERIES = (("L at D=8", "L", ((1, 128, 8, 4), (1, 512, 8, 4))),)
 AXIS = {"L": 1, "D": 2}
+GROWN = ("forward_ms", "both_ms", "forward_bytes", "both_bytes")
 
 
 def measure_growth(turns: Turns, series: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -33,10 +34,7 @@ def measure_growth(turns: Turns, series: tuple[Any, ...]) -> list[dict[str, Any]
         points = [_point(shape, turns) for shape in shapes]
         points[-1]["both_peak_bytes"] = fresh_peak(prepare_ours, "both", shapes[-1], torch.float32)
         sizes = [shape[AXIS[axis]] for shape in shapes]
-        slopes = {
-            column: slope(sizes, [point[column] for point in points])
-            for column in ("forward_ms", "both_ms", "forward_bytes", "both_bytes")
-        }
+        slopes = {column: slope(sizes, [point[column] for point in points]) for column in GROWN}
         results.append({"name": name, "axis": axis, "points": points, "slopes": slopes})
     return results
 
@@ -51,19 +49,3 @@ def _point(shape: tuple[int, ...], turns: Turns) -> dict[str, Any]:
         row[f"{column}_bytes"] = allocated_peak(call)
     fill({"": row}, turns.times(calls))
     return row
-
-
-def growth_table(section: list[dict[str, Any]]) -> str:
-    rows = []
-    for series in section:
-        for point in series["points"]:
-            rows.append(
-                [
-                    ", ".join(map(str, point["shape"])),
-                    *(cell(point, f"{column}_ms", "{:.3f}") for column in ("forward", "both")),
-                    *(cell(point, f"{c}_bytes", "{:.2f}", 2**-20) for c in ("forward", "both")),
-                ]
-            )
-        slopes = series["slopes"]
-        rows.append([f"slope, {series['name']}", *(f"{slopes[column]:.3f}" for column in slopes)])
-    return table(["B, L, D, N", "forward", "both", "forward MiB", "both MiB"], rows)

@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+
+from chonn_ops.problems._files import whole_file
 
 FOLDER = Path(__file__).parent
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -192,47 +193,30 @@ def version(package: str) -> str | None:
         return None
 
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    names = info.read_text().splitlines() if info.exists() else []
-    models = (x.split(":")[1].strip() for x in names if x.startswith("model name"))
-    return next(models, platform.processor())
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=FOLDER, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
 def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    from chonn_ops.experiments import fingerprint
+    from chonn_ops.experiments.provenance import code, hardware
     from chonn_ops.scan.cpu import available_isas
 
-    isas = available_isas()
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "chonn_ops", "benchmarks")
+    isas, found = available_isas(), code()
+    machine = hardware(torch.device("cpu"))
     return {
         **{name: value for name, value in vars(options).items() if name in _RECORDED},
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "processor": _processor(),
+        **{name: machine[name] for name in ("threads", "cores", "processor")},
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
-        "code": fingerprint.package(),
-        "commit": _git("rev-parse", "HEAD"),
-        "changed": bool(changed),
+        "code": found["code"],
+        "commit": found["commit"],
+        "changed": bool(found["dirty"]),
     }
 
 
-def arguments(description: str, results: str) -> argparse.ArgumentParser:
+def arguments(
+    description: str | None, results: str, sections: Sequence[str] = ()
+) -> argparse.ArgumentParser:
     """The options of every program; their results go to ``benchmarks/results/<results>.json``."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--visit-ms", type=float, default=100.0, help="of a contender in a round")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -243,28 +227,59 @@ def arguments(description: str, results: str) -> argparse.ArgumentParser:
         "system, whose next use then costs a page fault every 4 KiB",
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    if sections:
+        parser.add_argument(
+            "--only", choices=sections, action="append", help="sections; needs another --output"
+        )
     output = FOLDER / "results" / f"{results}.json"
     parser.add_argument("--output", type=Path, default=output)
     return parser
 
 
-def start(options: argparse.Namespace) -> None:
-    """Apply the options that hold for the whole process."""
+def start(
+    parser: argparse.ArgumentParser, given: list[str] | None, parts: Sequence[str] = ()
+) -> argparse.Namespace:
+    """Parse, and apply the options that hold for the whole process.
+
+    With one of `parts`, beside ``--only`` and ``--smoke``, the results are not those of a whole
+    run, which they must not replace.
+    """
+    options = parser.parse_args(given)
+    whole: Path = parser.get_default("output")
+    if options.output == whole and any(
+        getattr(options, name, None) for name in ("only", "smoke", *parts)
+    ):
+        parser.error(f"expected another --output than {whole} for a part of the run")
     torch.set_num_threads(options.threads)
     if options.keep_freed:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 2**30)
         libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    return options
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def show(rows: Sequence[Mapping[str, Any]], *keys: str) -> None:
+    """Print the rows' values of `keys`: a line a row, bytes as MiB, "-" where there is none."""
+    lines = [[key.replace("_bytes", "_MiB") for key in keys], ["---"] * len(keys)]
+    lines += [[_shown(key, row.get(key)) for key in keys] for row in rows]
+    print("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n", flush=True)
 
 
-def cell(row: Mapping[str, Any], key: str, form: str = "{:.2f}", scale: float = 1) -> str:
-    value = row.get(key)
-    return "-" if value is None else form.format(value * scale)
+def show_growth(series: Sequence[Mapping[str, Any]], size: str, *keys: str) -> None:
+    """Print the points of every series, then the exponents of their growth."""
+    for found in series:
+        slopes = {key: f"{value:.3f}" for key, value in found["slopes"].items()}
+        show([*found["points"], {size: f"slope, {found['name']}", **slopes}], size, *keys)
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return "x".join(map(str, value))
+    if key.endswith("_bytes") and not isinstance(value, str):
+        value *= 2**-20
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
@@ -275,6 +290,5 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 def write_whole(path: Path, result: Mapping[str, Any]) -> None:
     """All of the file or none of it, whenever the run stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(path)
+    with whole_file(path, force=True) as staged:
+        staged.write_text(json.dumps(result, indent=1) + "\n")

@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 import torch
-from _harness import cell, fresh_peak, slope, table
+from _harness import fresh_peak, slope
 from _networks import Case, channels_last, make
 from _peers import Bench
 from _solvers import prepare_both
@@ -26,6 +26,7 @@ SERIES = (
 SMOKE_SERIES = (("2-D", tuple(Case((n, n), 2) for n in (8, 16))),)
 MEMORY = tuple(Case((128, 128), count) for count in (16, 64))
 SMOKE_MEMORY = (Case((16, 16), 2),)
+GROWN = ("forward_ms", "both_ms", "both_peak_bytes", "iterations")
 MEMORY_NAMES = ("chonn-ops", "torch")  # torch-sla takes minutes a call here
 
 
@@ -55,7 +56,7 @@ def _points(bench: Bench, case: Case, name: str) -> list[dict[str, Any]]:
 
 def _slopes(points: list[dict[str, Any]]) -> dict[str, float]:
     found = {}
-    for key in ("forward_ms", "both_ms", "both_peak_bytes", "iterations"):
+    for key in GROWN:
         kept = [p for p in points if (p.get(key) or 0) >= (LEAST_BYTES if "bytes" in key else 1e-9)]
         if len(kept) > 1:
             nodes = [torch.Size(p["grid"]).numel() for p in kept]
@@ -80,35 +81,3 @@ def measure_memory(cases: tuple[Case, ...], names: list[str], notes: list[str]) 
                 row["peak_fields"] = row["peak_bytes"] / row["source_bytes"]
             rows.append(row)
     return rows
-
-
-def growth_table(section: list[dict[str, Any]]) -> str:
-    rows = []
-    for series in section:
-        for point in series["points"]:
-            rows.append(
-                [
-                    "x".join(map(str, point["grid"])),
-                    cell(point, "forward_ms", "{:.3f}"),
-                    cell(point, "both_ms", "{:.3f}"),
-                    cell(point, "both_peak_bytes", "{:.1f}", 2**-20),
-                    cell(point, "iterations", "{:d}"),
-                ]
-            )
-        slopes = [cell(series["slopes"], key, "{:.3f}") for key in
-                  ("forward_ms", "both_ms", "both_peak_bytes", "iterations")]  # fmt: skip
-        rows.append([f"slope, {series['name']}", *slopes])
-    return table(["grid", "forward ms", "both ms", "peak MiB", "iterations"], rows)
-
-
-def memory_table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        [
-            f"{row['networks']} of " + "x".join(map(str, row["grid"])),
-            row["name"],
-            cell(row, "peak_bytes", "{:.1f}", 2**-20),
-            cell(row, "peak_fields", "{:.1f}"),
-        ]
-        for row in rows
-    ]
-    return table(["networks", "solver", "peak MiB", "fields"], lines)

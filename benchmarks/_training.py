@@ -1,11 +1,88 @@
-"""A training step, the same for blocks and models."""
+"""Models trained and asked beside each other: time, memory and profile of a step."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from _harness import Call
+from _harness import Call, Turns, fill, fresh_peak, profile
 from torch import Tensor, nn
+
+# Model, inputs, target; a value that another process can call, too.
+Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...], Tensor]]
+
+
+def measure(
+    makes: Mapping[str, Make],
+    turns: Turns,
+    backends: Mapping[str, str] | None = None,
+    evaluate: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """A row for each: ``forward_ms``, ``step_ms``, parameters, peak memory, profile of a step.
+
+    Parameters
+    ----------
+    backends
+        Of the scan, of those that do not take the default.
+    evaluate
+        Whether the forward pass is one in evaluation mode.
+
+    Raises
+    ------
+    FloatingPointError
+        If a gradient is not finite: other numbers may take another time.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    calls: dict[tuple[str, str], Call] = {}
+    for name, make in makes.items():
+        backend = (backends or {}).get(name, "")
+        model, inputs, target = make()
+        forward = inference(make()[0].eval() if evaluate else model, inputs)
+        calls[name, "forward"] = with_backend(backend, forward)
+        calls[name, "step"] = step = with_backend(backend, training_step(model, inputs, target))
+        step()
+        if not all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()):
+            raise FloatingPointError(f"{name}: expected finite gradients")
+        rows[name] = {
+            "name": name,
+            "parameters": parameter_count(model),
+            "peak_bytes": fresh_peak(prepare_steps, make, backend),
+            **profile(step),
+        }
+    fill(rows, turns.times(calls))
+    return rows
+
+
+def prepare_steps(make: Make, backend: str) -> Call:
+    """Build and train two steps: everything that training holds, the optimizer's state too."""
+
+    def call() -> None:
+        step = with_backend(backend, training_step(*make()))
+        step()
+        step()
+
+    return call
+
+
+def with_backend(backend: str, call: Call) -> Call:
+    """The call with the scan's backend forced, which is looked up as the operator runs."""
+    if not backend:
+        return call
+
+    def forced() -> None:
+        before = os.environ.get("CHONN_SCAN_BACKEND")
+        os.environ["CHONN_SCAN_BACKEND"] = backend
+        try:
+            call()
+        finally:
+            del os.environ["CHONN_SCAN_BACKEND"]
+            if before is not None:
+                os.environ["CHONN_SCAN_BACKEND"] = before
+
+    return forced
 
 
 def training_step(model: nn.Module, inputs: tuple[Tensor, ...], target: Tensor) -> Call:

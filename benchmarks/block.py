@@ -10,36 +10,23 @@ Contenders, all with a residual connection and as many channels
                     (its work grows with the square of their number): the other global block
 
 Columns
-    forward         milliseconds without autograd
-    step            of a training step: forward, MSE, backward, Adam
-    x               step over that of the convolutions
-    peak MiB        highest resident memory in a step, model and optimizer included, fresh process
-    scan            share of the step inside the scan operators
+    forward_ms      without autograd
+    step_ms         of a training step: forward, MSE, backward, Adam
+    step_ratio      over that of the convolutions
+    peak_MiB        highest resident memory in a step, model and optimizer included, fresh process
+    scan_share      of the step, inside the scan operators
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _harness import (
-    Call,
-    Turns,
-    add_ratios,
-    arguments,
-    cell,
-    environment,
-    fill,
-    fresh_peak,
-    profile,
-    start,
-    table,
-    write_result,
-)
-from _training import inference, parameter_count, training_step
+from _harness import Turns, add_ratios, arguments, environment, show, start, write_result
+from _training import measure
 from torch import Tensor, nn
 
 from chonn_ops import CKB
@@ -53,6 +40,7 @@ ORDERS = (1, 2, 3, 4)
 SMOKE_ORDERS = (1, 2)
 ATTENTION_POSITIONS = 4096
 BASE = "convolutions"
+COLUMNS = ("forward_ms", "step_ms", "step_ratio", "peak_bytes", "scan_share")
 
 
 class Convolutions(nn.Module):
@@ -131,91 +119,36 @@ def contenders(shape: tuple[int, ...], orders: tuple[int, ...]) -> list[Contende
     return found
 
 
-def with_backend(backend: str, call: Call) -> Call:
-    """The call with the scan's backend forced, which is looked up as the operator runs."""
-    if not backend:
-        return call
-
-    def forced() -> None:
-        before = os.environ.get("CHONN_SCAN_BACKEND")
-        os.environ["CHONN_SCAN_BACKEND"] = backend
-        try:
-            call()
-        finally:
-            del os.environ["CHONN_SCAN_BACKEND"]
-            if before is not None:
-                os.environ["CHONN_SCAN_BACKEND"] = before
-
-    return forced
+def make(
+    contender: Contender, shape: tuple[int, ...]
+) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:
+    block = contender.build(shape[1], min(shape[2:]))
+    return block, (torch.randn(shape),), torch.randn(shape)
 
 
-def prepare_steps(contender: Contender, shape: tuple[int, ...]) -> Call:
-    """Build and train two steps: everything that training holds, the optimizer's state too."""
-
-    def call() -> None:
-        x = torch.randn(shape)
-        block = contender.build(shape[1], min(shape[2:]))
-        step = with_backend(contender.backend, training_step(block, (x,), torch.randn(shape)))
-        step()
-        step()
-
-    return call
-
-
-def measure(shape: tuple[int, ...], orders: tuple[int, ...], turns: Turns) -> list[dict[str, Any]]:
+def measure_shape(
+    shape: tuple[int, ...], orders: tuple[int, ...], turns: Turns
+) -> list[dict[str, Any]]:
     """A row for each contender."""
-    rows: dict[str, dict[str, Any]] = {}
-    calls: dict[tuple[str, str], Call] = {}
-    x, target = torch.randn(shape), torch.randn(shape)
-    for contender in contenders(shape, orders):
-        block = contender.build(shape[1], min(shape[2:]))
-        forward = with_backend(contender.backend, inference(block, (x,)))
-        step = with_backend(contender.backend, training_step(block, (x,), target))
-        calls |= {(contender.name, "forward"): forward, (contender.name, "step"): step}
-        step()
-        if not all(p.grad is None or p.grad.isfinite().all() for p in block.parameters()):
-            raise FloatingPointError(f"{contender.name} at {shape}: expected finite gradients")
-        rows[contender.name] = {
-            "shape": list(shape),
-            **dataclasses.asdict(contender),
-            "parameters": parameter_count(block),
-            "peak_bytes": fresh_peak(prepare_steps, contender, shape),
-            **profile(step),
-        }
-    fill(rows, turns.times(calls))
+    found = {contender.name: contender for contender in contenders(shape, orders)}
+    makes = {name: functools.partial(make, contender, shape) for name, contender in found.items()}
+    rows = measure(makes, turns, {name: contender.backend for name, contender in found.items()})
     add_ratios(rows, BASE, ("forward", "step"))
-    return list(rows.values())
-
-
-def rows_table(rows: list[dict[str, Any]]) -> str:
-    header = ["B, C, H, W", "block", "parameters", "forward", "step", "x", "peak MiB", "scan"]
-    cells = [
-        [
-            ", ".join(map(str, row["shape"])),
-            row["name"],
-            f"{row['parameters']:,}",
-            cell(row, "forward_ms"),
-            cell(row, "step_ms"),
-            cell(row, "step_ratio"),
-            cell(row, "peak_bytes", "{:.0f}", 2**-20),
-            cell(row, "scan_share", "{:.0%}"),
-        ]
-        for row in rows
+    return [
+        {"shape": list(shape), **dataclasses.asdict(found[name]), **row}
+        for name, row in rows.items()
     ]
-    return table(header, cells)
 
 
 def main(given: list[str] | None = None) -> None:
-    options = arguments((__doc__ or "").splitlines()[0], "block").parse_args(given)
-    start(options)
+    options = start(arguments(__doc__, "block"), given)
     shapes, orders = (SMOKE_SHAPES, SMOKE_ORDERS) if options.smoke else (SHAPES, ORDERS)
     # A step is long enough to be timed singly.
     turns = Turns(options.rounds, options.visit_ms, least=1)
     result: dict[str, Any] = {"environment": environment(options), "rows": []}
     for shape in shapes:
-        rows = measure(shape, orders, turns)
-        print(rows_table(rows) + "\n", flush=True)
-        result["rows"] += rows
+        result["rows"] += (rows := measure_shape(shape, orders, turns))
+        show(rows, "shape", "name", "parameters", *COLUMNS)
     write_result(options.output, result)
 
 

@@ -19,13 +19,13 @@ Contenders
     Fields: the peers have none; "torch" walks copies.
 
 Columns
-    forward, both   milliseconds, medians of CUDA events; without autograd, and with gradients of
+    forward, both   _ms, medians of CUDA events; without autograd, and with gradients of
                     all inputs
-    x floor         over the larger of two times, by rates of this run: the tensors that must move
+    _x_floor        over the larger of two times, by rates of this run: the tensors that must move
                     over the rate of a copy in the card's memory (no floor for tensors that stay in
                     its cache), and one exponential a state, axis and pass (both ways of a line
                     could share it) over the rate of 2^x
-    peak            MiB on the card during forward and backward, above those before
+    peak_MiB        on the card during forward and backward, above those before
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from _gpu_networks import CHECKS as NETWORK_CHECKS
 from _gpu_networks import TINY_CHECKS as TINY_NETWORK_CHECKS
 from _gpu_networks import check_networks, measure_networks
 from _gpu_rates import measure_rates, milliseconds
-from _harness import FOLDER, cell, environment, table, version, write_result
+from _harness import FOLDER, environment, show, version, write_result
 from _scans import both_call, forward_call, make_inputs, mambapy_scan
 from torch import Tensor
 
@@ -68,6 +68,7 @@ FIELD_CHECKS: tuple[dict[str, str], ...] = (
 # As in tests/scan/scan_cases.py.
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 LONGEST_FOR_TORCH = 20_000
+COLUMNS = ("name", "forward_ms", "forward_x_floor", "both_ms", "both_x_floor", "peak_bytes")
 
 Scan = Callable[..., Tensor]
 
@@ -193,22 +194,11 @@ def measure_all(rates: dict[str, float], rounds: int) -> Iterator[dict[str, Any]
         yield measure(label, shape, found, rates, len(grid), rounds)
 
 
-def show(section: dict[str, Any]) -> str:
+def show_section(section: dict[str, Any]) -> None:
     title = " ".join(str(v) for k, v in section.items() if k not in ("floors", "rows"))
     floors = "; ".join(f"{name[:-3]} {value:.3f} ms" for name, value in section["floors"].items())
-    header = ("scan", "forward ms", "x floor", "both ms", "x floor", "peak MiB")
-    lines = [
-        (
-            row["name"],
-            cell(row, "forward_ms", "{:.3f}"),
-            cell(row, "forward_x_floor"),
-            cell(row, "both_ms", "{:.3f}"),
-            cell(row, "both_x_floor"),
-            cell(row, "peak_bytes", "{:.0f}", 2**-20),
-        )
-        for row in section["rows"]
-    ]
-    return f"\n{title}\nfloors: {floors}\n{table(header, lines)}"
+    print(f"\n{title}\nfloors: {floors}")
+    show(section["rows"], *COLUMNS)
 
 
 def hardware() -> dict[str, Any]:
@@ -281,7 +271,7 @@ def main() -> int:
     sections = []
     for section in all_sections(rates, options):
         sections.append(section)
-        print(show(section), flush=True)
+        show_section(section)
     options.visit_ms, options.smoke = None, False
     packages = ("triton", "mamba-ssm", "mambapy", "torch-sla")
     about = {**environment(options, packages), **hardware()}

@@ -10,32 +10,22 @@ Contenders
     chonn_network           `CHONNNetwork2d`; its ratios are to FNO
 
 Columns
-    step            milliseconds
-    x               step over that of the plain model
-    peak MiB, x     highest resident memory in a step, model and optimizer included, in a fresh
-                    process; over that of the plain model
-    scan            share of the step inside the scan and network operators
+    forward_ms      without autograd
+    step_ms         and step_ratio, over that of the plain model
+    peak_MiB        highest resident memory in a step, model and optimizer included, in a fresh
+                    process; peak_ratio, over that of the plain model
+    scan_share      of the step, inside the scan and network operators
+    bounds          what the ratios were asked to stay below
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
-from _harness import (
-    Call,
-    Turns,
-    arguments,
-    cell,
-    environment,
-    fill,
-    fresh_peak,
-    profile,
-    start,
-    table,
-    write_result,
-)
-from _training import inference, parameter_count, training_step
+from _harness import Turns, arguments, environment, show, start, write_result
+from _training import measure
 from torch import Tensor, nn
 
 from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions
@@ -44,6 +34,7 @@ PLAIN = {"unet": "Unet", "fno": "FNO"}
 BASE = {**PLAIN, "network": PLAIN["fno"]}
 # Of step time and of peak memory, at order 2 and full size.
 BOUNDS = {"unet": (1.3, 1.3), "fno": (1.6, 1.3)}
+COLUMNS = ("forward_ms", "step_ms", "step_ratio", "peak_bytes", "peak_ratio", "scan_share")
 
 
 def has_pdebench() -> bool:
@@ -84,77 +75,43 @@ def data(family: str, batch: int, points: int) -> tuple[tuple[Tensor, ...], Tens
     return (torch.randn(*field, 1), torch.rand(*field, 2)), torch.randn(*field, 1, 1)
 
 
-def prepare_steps(family: str, order: int, smoke: bool, batch: int, points: int) -> Call:
-    """Build and train two steps: everything that training holds, the optimizer's state too."""
-
-    def call() -> None:
-        step = training_step(build(family, order, smoke), *data(family, batch, points))
-        step()
-        step()
-
-    return call
+def make(
+    family: str, order: int, smoke: bool, batch: int, points: int
+) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:
+    return build(family, order, smoke), *data(family, batch, points)
 
 
-def measure(
+def measure_models(
     orders: list[int], batch: int, points: int, smoke: bool, turns: Turns
 ) -> list[dict[str, Any]]:
     """A row for each contender, the plain model first in each family."""
-    rows: dict[str, dict[str, Any]] = {}
-    calls: dict[tuple[str, str], Call] = {}
+    kinds: dict[str, tuple[str, int]] = {}
     for family, base in BASE.items():
-        inputs, target = data(family, batch, points)
         for order in (0, *orders) if family in PLAIN else (1,):
             suffix = "" if order == 2 or family == "network" else f" order {order}"
-            name = f"chonn_{family}{suffix}" if order else base
-            model = build(family, order, smoke)
-            step = training_step(model, inputs, target)
-            calls |= {(name, "forward"): inference(model, inputs), (name, "step"): step}
-            rows[name] = {
-                "name": name,
-                "family": family,
-                "order": order,
-                "class": f"{type(model).__module__}.{type(model).__qualname__}",
-                "parameters": parameter_count(model),
-                "peak_bytes": fresh_peak(prepare_steps, family, order, smoke, batch, points),
-                **profile(step),
-            }
-            if order == 2 and family in BOUNDS:
-                rows[name]["bounds"] = dict(zip(("step", "peak"), BOUNDS[family], strict=True))
-    fill(rows, turns.times(calls))
-    for row in rows.values():
-        base = rows[BASE[row["family"]]]
+            kinds[f"chonn_{family}{suffix}" if order else base] = family, order
+    makes = {n: functools.partial(make, *kind, smoke, batch, points) for n, kind in kinds.items()}
+    rows = measure(makes, turns)
+    for name, row in rows.items():
+        family, order = kinds[name]
+        model = type(build(family, order, smoke))
+        row |= {"family": family, "order": order}
+        row["class"] = f"{model.__module__}.{model.__qualname__}"
+        if order == 2 and family in BOUNDS:
+            row["bounds"] = dict(zip(("step", "peak"), BOUNDS[family], strict=True))
+        base = rows[BASE[family]]
         for key in ("forward_ms", "step_ms", "peak_bytes", "parameters"):
             if base[key]:
                 row[f"{key.split('_')[0]}_ratio"] = row[key] / base[key]
     return list(rows.values())
 
 
-def rows_table(rows: list[dict[str, Any]]) -> str:
-    header = ["model", "parameters", "forward", "step", "x", "peak MiB", "x", "scan", "at most"]
-    cells = [
-        [
-            row["name"],
-            f"{row['parameters']:,}",
-            cell(row, "forward_ms", "{:.0f}"),
-            cell(row, "step_ms", "{:.0f}"),
-            cell(row, "step_ratio"),
-            cell(row, "peak_bytes", "{:.0f}", 2**-20),
-            cell(row, "peak_ratio"),
-            cell(row, "scan_share", "{:.0%}"),
-            ", ".join(f"{key} {bound}x" for key, bound in row.get("bounds", {}).items()) or "-",
-        ]
-        for row in rows
-    ]
-    return table(header, cells)
-
-
 def main(given: list[str] | None = None) -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], "models")
+    parser = arguments(__doc__, "models")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--resolution", type=int, default=128)
     parser.add_argument("--order", type=int, action="append", help="repeatable; default 2")
-    options = parser.parse_args(given)
-    start(options)
+    options = start(parser, given)
     batch, points = (2, 16) if options.smoke else (options.batch, options.resolution)
     # A step is long enough to be timed singly.
     turns = Turns(options.rounds, options.visit_ms, least=1)
@@ -162,9 +119,9 @@ def main(given: list[str] | None = None) -> None:
         "environment": environment(options, ["pdebench"]),
         "batch": batch,
         "resolution": points,
-        "rows": measure(options.order or [2], batch, points, options.smoke, turns),
+        "rows": measure_models(options.order or [2], batch, points, options.smoke, turns),
     }
-    print(rows_table(result["rows"]), flush=True)
+    show(result["rows"], "name", "parameters", *COLUMNS, "bounds")
     write_result(options.output, result)
 
 

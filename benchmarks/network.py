@@ -15,42 +15,39 @@ Contenders
     linalg.solve   `torch.linalg.solve` of dense matrices, up to 256 nodes
 
 Columns
-    forward, both   milliseconds without autograd; of forward and backward for all inputs. "~":
-                    timed on fewer networks and scaled
-    x               that time over the time of the first row
-    ns              of a node of a network
-    floors          that time over the time in which the inputs can be read and the outputs written
-    residual        of the worst network, relative, in float64; "!" above the tolerance with four
-                    times what rounding the potentials to float32 leaves
+    timed_networks  how many the times were taken of and scaled from
+    forward, both   _ms: without autograd; of forward and backward for all inputs
+    _ratio          that time over the time of the first row
+    _ns             of a node of a network
+    _floors         that time over the time in which the inputs can be read and the outputs written
+    residual        of the worst network, relative, in float64; it holds up to the tolerance with
+                    four times what rounding the potentials to float32 leaves
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 from _harness import (
     Turns,
     arguments,
-    cell,
     environment,
+    show,
+    show_growth,
     start,
-    table,
     write_result,
     write_whole,
 )
 from _network_gpu import expected
 from _network_growth import (
+    GROWN,
     MEMORY,
     MEMORY_NAMES,
     SERIES,
     SMOKE_MEMORY,
     SMOKE_SERIES,
-    growth_table,
     measure_growth,
     measure_memory,
-    memory_table,
 )
 from _networks import TOLERANCE, Case
 from _peers import Bench
@@ -87,10 +84,11 @@ GPU_CASES = (
 )
 SMOKE_GPU_CASES = (Case((16, 16), 4), Case((256, 256), 2))
 ITERATIONS_WITHOUT = 12  # of an expected time whose case has not run: the most allowed
-HEADER = [
-    *("networks", "solver", "forward", "x", "ns", "floors", "both", "x", "ns", "floors"),
-    *("iterations", "residual"),
-]
+COLUMNS = (
+    *("name", "timed_networks", "forward_ms", "forward_ratio", "forward_ns", "forward_floors"),
+    *("both_ms", "both_ratio", "both_ns", "both_floors", "iterations", "residual", "holds"),
+)
+EXPECTED = ("bytes_ms", "forward_ms", "both_ms")
 
 
 def contrast_cases(smoke: bool) -> list[Case]:
@@ -102,33 +100,6 @@ def contrast_cases(smoke: bool) -> list[Case]:
         for regions in REGIONS
         for contrast in CONTRASTS
     ]
-
-
-def title(section: dict[str, Any]) -> str:
-    return f"{section['networks']} of {'x'.join(map(str, section['grid']))}"
-
-
-def residual_cell(row: dict[str, Any]) -> str:
-    return cell(row, "residual", "{:.1e}") + ("" if row.get("holds", True) else " !")
-
-
-def section_table(section: dict[str, Any]) -> str:
-    cells = []
-    for row in section["rows"]:
-        line = [title(section), row["name"]]
-        for column in ("forward", "both"):
-            scaled = row["timed_networks"].get(column, section["networks"]) < section["networks"]
-            mark = "~" if scaled else ""
-            line += [
-                mark + cell(row, f"{column}_ms", "{:.2f}"),
-                cell(row, f"{column}_ratio", "{:.1f}"),
-                cell(row, f"{column}_ns", "{:.1f}"),
-                cell(row, f"{column}_floors", "{:.0f}"),
-            ]
-        cells.append([*line, cell(row, "iterations", "{:d}"), residual_cell(row)])
-    lower = ", ".join(f"{c} {x['bytes_ms']:.3f} ms" for c, x in section["floors"].items())
-    kind = f"contrast {section['contrast']:g}, {section['regions']}"
-    return f"{table(HEADER, cells)}\n{kind}; floors: {lower}\n"
 
 
 def measure_gpu(peers: list[dict[str, Any]], smoke: bool) -> list[dict[str, Any]]:
@@ -144,36 +115,8 @@ def measure_gpu(peers: list[dict[str, Any]], smoke: bool) -> list[dict[str, Any]
     ]
 
 
-def gpu_table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        [
-            title(row),
-            row["way"],
-            str(row["iterations"]),
-            str(row["launches"]),
-            *(f"{row[key]:.3f}" for key in ("bytes_ms", "forward_ms", "both_ms")),
-        ]
-        for row in rows
-    ]
-    header = ["networks", "way", "iterations", "launches", "bytes ms", "forward ms", "both ms"]
-    return table(header, lines)
-
-
-def _options(given: list[str] | None) -> argparse.Namespace:
-    parser = arguments((__doc__ or "").splitlines()[0], "network")
-    parser.add_argument(
-        "--only", choices=SECTIONS, action="append", help="sections; needs another --output"
-    )
-    options = parser.parse_args(given)
-    whole: Path = parser.get_default("output")
-    if options.output == whole and (options.only or options.smoke):
-        parser.error(f"expected another --output than {whole} for a part of the run")
-    return options
-
-
 def main(given: list[str] | None = None) -> None:
-    options = _options(given)
-    start(options)
+    options = start(arguments(__doc__, "network", SECTIONS), given)
     turns = Turns(options.rounds, options.visit_ms)
     notes: list[str] = []
     found = contenders(notes)
@@ -184,40 +127,39 @@ def main(given: list[str] | None = None) -> None:
     result["tolerance"] = TOLERANCE
     # What is there when a run stops lies beside the results of the last whole one.
     unfinished = options.output.with_suffix(".unfinished.json")
+    sections = options.only or SECTIONS
 
-    def section(name: str) -> bool:
-        return not options.only or name in options.only
-
-    def show(text: str) -> None:
-        print(text, flush=True)
+    def measured(key: str, section: dict[str, Any]) -> None:
+        result[key].append(section)
+        show([section], "networks", "grid", "contrast", "regions")
+        show(section["rows"], *COLUMNS)
         write_whole(unfinished, result)
 
-    if section("peers"):
+    if "peers" in sections:
         result["peers"] = []
         for case in SMOKE_PEER_CASES if options.smoke else PEER_CASES:
-            result["peers"].append(bench.measure(case))
-            show(section_table(result["peers"][-1]))
-    if section("contrast"):
+            measured("peers", bench.measure(case))
+    if "contrast" in sections:
         result["contrast"] = []
         bench.turns = Turns(min(CONTRAST_ROUNDS, options.rounds), options.visit_ms)
         for case in contrast_cases(options.smoke):
             names = (name, JACOBI) if case.nodes <= LARGE_NODES else (name,)
-            measured = bench.measure(case, ("forward",), names, CONTRAST_LIMIT)
-            result["contrast"].append(measured)
-            show(section_table(measured))
+            measured("contrast", bench.measure(case, ("forward",), names, CONTRAST_LIMIT))
         bench.turns = turns
-    if section("growth"):
-        series = SMOKE_SERIES if options.smoke else SERIES
-        result["growth"] = measure_growth(bench, series, name)
-        show(growth_table(result["growth"]) + "\n")
-    if section("memory"):
+    if "growth" in sections:
+        result["growth"] = measure_growth(bench, SMOKE_SERIES if options.smoke else SERIES, name)
+        show_growth(result["growth"], "grid", *GROWN)
+        write_whole(unfinished, result)
+    if "memory" in sections:
         cases = SMOKE_MEMORY if options.smoke else MEMORY
         chosen = [name for name in MEMORY_NAMES if name in found]
         result["memory"] = measure_memory(cases, chosen, notes)
-        show(memory_table(result["memory"]) + "\n")
-    if section("gpu"):
+        show(result["memory"], "networks", "grid", "name", "peak_bytes", "peak_fields")
+        write_whole(unfinished, result)
+    if "gpu" in sections:
         result["gpu"] = measure_gpu(result.get("peers", []), options.smoke)
-        show(f"expected of an H200, not measured\n{gpu_table(result['gpu'])}\n")
+        print("expected of an H200, not measured")
+        show(result["gpu"], "networks", "grid", "way", "iterations", "launches", *EXPECTED)
     for note in notes:
         print(f"note: {note}")
     write_result(options.output, result)

@@ -13,35 +13,33 @@ Contenders
     exp alone       only `torch.exp(delta[..., None] * decay)`, as whatever materialises it needs
 
 Columns
-    forward, both   milliseconds without autograd; of forward and backward for all inputs
-    x               that time over the time of chonn-ops in the same run
-    floors          that time over the larger of the two floors of the shape, see `_floors.py`
-    peak MiB        highest resident memory during forward and backward, above the memory before,
+    forward, both   _ms: without autograd; of forward and backward for all inputs
+    _ratio          that time over the time of chonn-ops in the same run
+    _floors         that time over the larger of the two floors of the shape, see `_floors.py`
+    peak_MiB        highest resident memory during forward and backward, above the memory before,
                     in a fresh process; Linux only
-    BLD             the same in units of one (B, L, D) float32 tensor
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
-from _fields import FIELD, SMOKE_FIELD, fields_table, measure_fields
+from _fields import FIELD, SMOKE_FIELD, measure_fields, show_fields
 from _floors import floor_calls, floors
-from _growth import SERIES, SMOKE_SERIES, growth_table, measure_growth
+from _growth import GROWN, SERIES, SMOKE_SERIES, measure_growth
 from _harness import (
     Call,
     Turns,
     add_ratios,
     arguments,
-    cell,
     environment,
     fill,
     fresh_peak,
+    show,
+    show_growth,
     start,
-    table,
     write_result,
 )
 from _scans import (
@@ -61,9 +59,11 @@ SHAPES = ((8, 1024, 64, 16), (2, 3136, 192, 1), (4, 4096, 20, 16), (32, 256, 256
 SMOKE_SHAPES = ((2, 64, 16, 4),)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SECTIONS = ("shapes", "precision", "fields", "growth")
-HEADER = [
-    *("B, L, D, N", "scan", "forward", "x", "floors", "both", "x", "floors", "peak MiB", "BLD")
-]
+PASSES = ("forward", "both")
+COLUMNS = (
+    *("shape", "name", "forward_ms", "forward_ratio", "forward_floors"),
+    *("both_ms", "both_ratio", "both_floors", "peak_bytes"),
+)
 
 
 def measure_shape(
@@ -99,9 +99,9 @@ def measure_shape(
     times = turns.times(calls | lower)
     limits = floors(shape, times)
     fill(rows, {key: times[key] for key in calls})
-    add_ratios(rows, "chonn-ops", ("forward", "both"))
+    add_ratios(rows, "chonn-ops", PASSES)
     for row in rows.values():
-        for column in ("forward", "both"):
+        for column in PASSES:
             if f"{column}_ms" in row:
                 row[f"{column}_floors"] = row[f"{column}_ms"] / limits[column]["floor_ms"]
     return list(rows.values()), limits
@@ -115,36 +115,11 @@ def measure_precision(shape: tuple[int, ...], turns: Turns) -> list[dict[str, An
         peak = fresh_peak(prepare_ours, "both", shape, dtype)
         rows[name] = {"shape": list(shape), "name": name, "peak_bytes": peak}
         inputs = make_inputs(shape, dtype)
-        for column in ("forward", "both"):
+        for column in PASSES:
             calls[name, column] = prepare(column, kirchhoff_scan, inputs)
     fill(rows, turns.times(calls))
-    add_ratios(rows, "float32", ("forward", "both"))
+    add_ratios(rows, "float32", PASSES)
     return list(rows.values())
-
-
-def rows_table(rows: list[dict[str, Any]], limits: dict[str, Any] | None = None) -> str:
-    cells = []
-    for row in rows:
-        B, L, D, _ = row["shape"]
-        cells.append(
-            [
-                ", ".join(map(str, row["shape"])),
-                row["name"],
-                *(
-                    cell(row, f"{column}_{kind}", form)
-                    for column in ("forward", "both")
-                    for kind, form in (("ms", "{:.2f}"), ("ratio", "{:.1f}"), ("floors", "{:.1f}"))
-                ),
-                cell(row, "peak_bytes", "{:.1f}", 2**-20),
-                cell(row, "peak_bytes", "{:.1f}", 1 / (4 * B * L * D)),
-            ]
-        )
-    text = table(HEADER, cells)
-    if limits is None:
-        return text
-    lower = (f"{column} {limits[column]['floor_ms']:.3f} ms ({limits[column]['larger']})"
-             for column in ("forward", "both"))  # fmt: skip
-    return f"{text}\nfloors: {', '.join(lower)}"
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -154,65 +129,43 @@ def _shape(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _options(given: list[str] | None) -> argparse.Namespace:
-    parser = arguments((__doc__ or "").splitlines()[0], "scan")
+def main(given: list[str] | None = None) -> None:
+    parser = arguments(__doc__, "scan", SECTIONS)
     parser.add_argument("--shape", type=_shape, action="append", help="B,L,D,N; repeatable")
-    parser.add_argument(
-        "--only", choices=SECTIONS, action="append", help="sections; needs another --output"
-    )
     parser.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
         help="whether the compiled loop takes part; default: not with --smoke",
     )
-    options = parser.parse_args(given)
-    whole: Path = parser.get_default("output")
-    if options.output == whole and (options.only or options.smoke or options.shape):
-        parser.error(f"expected another --output than {whole} for a part of the run")
+    options = start(parser, given, ("shape",))
     if options.compile is None:
         options.compile = not options.smoke
-    return options
-
-
-def main(given: list[str] | None = None) -> None:
-    options = _options(given)
-    start(options)
     shapes = options.shape or (SMOKE_SHAPES if options.smoke else SHAPES)
     turns = Turns(options.rounds, options.visit_ms)
     notes = [] if options.compile else ["compiled loop left out: --no-compile or --smoke"]
-    result: dict[str, Any] = {
-        "environment": environment(options, ["mambapy"]),
-        "notes": notes,
-    }
-
-    def section(name: str) -> bool:
-        return not options.only or name in options.only
-
-    def show(text: str) -> None:
-        print(text, flush=True)
-
-    if section("shapes"):
+    result: dict[str, Any] = {"environment": environment(options, ["mambapy"]), "notes": notes}
+    sections = options.only or SECTIONS
+    if "shapes" in sections:
         result |= {"rows": [], "floors": []}
         for shape in shapes:
             rows, limits = measure_shape(shape, turns, options.compile, notes)
-            show(rows_table(rows, limits) + "\n")
+            show(rows, *COLUMNS)
+            show([limits[column] for column in PASSES], "floor_ms", "larger")
             result["rows"] += rows
             result["floors"].append(limits)
-    if section("precision"):
-        result["precision"] = []
-        for shape in shapes:
-            result["precision"] += measure_precision(shape, turns)
-        show(rows_table(result["precision"]) + "\n")
-    if section("fields"):
+    if "precision" in sections:
+        result["precision"] = [r for shape in shapes for r in measure_precision(shape, turns)]
+        show(result["precision"], *COLUMNS)
+    if "fields" in sections:
         field = SMOKE_FIELD if options.smoke else FIELD
         result["fields"] = measure_fields(turns, field)
-        show(fields_table(result["fields"]) + "\n")
-    if section("growth"):
+        show_fields(result["fields"])
+    if "growth" in sections:
         series = SMOKE_SERIES if options.smoke else SERIES
         result["growth"] = measure_growth(turns, series)
-        show(growth_table(result["growth"]) + "\n")
+        show_growth(result["growth"], "shape", *GROWN)
     for note in notes:
-        show(f"note: {note}")
+        print(f"note: {note}")
     write_result(options.output, result)
 
 

@@ -3,9 +3,9 @@
 Each model has its own batch size, as in the study; loss, backward and AdamW, on random fields.
 
 Columns
-    step        milliseconds, the median
-    training    seconds of all steps: 256 samples, 15 epochs
-    x           that time over the FNO's
+    step_ms     the median
+    training_s  of all steps: 256 samples, 15 epochs
+    ratio       that time over the FNO's
 """
 
 from __future__ import annotations
@@ -14,17 +14,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from _harness import (
-    Call,
-    Turns,
-    arguments,
-    cell,
-    environment,
-    fill,
-    start,
-    table,
-    write_result,
-)
+from _harness import Call, Turns, arguments, environment, fill, show, start, write_result
 from _training import parameter_count
 
 from chonn_ops.experiments import get
@@ -32,6 +22,7 @@ from chonn_ops.experiments._steady import relative_l1
 
 PROBLEMS = ("darcy", "poisson")
 MODELS = ("network", "fno", "unet", "cno")
+COLUMNS = ("step_ms", "training_s", "ratio")
 
 
 def prepare(problem: str, name: str, scale: str) -> tuple[Call, dict[str, Any]]:
@@ -63,8 +54,7 @@ def prepare(problem: str, name: str, scale: str) -> tuple[Call, dict[str, Any]]:
 
 
 def main(given: list[str] | None = None) -> None:
-    options = arguments((__doc__ or "").splitlines()[0], "steady").parse_args(given)
-    start(options)
+    options = start(arguments(__doc__, "steady"), given)
     turns = Turns(options.rounds, options.visit_ms)
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], Call] = {}
@@ -79,20 +69,7 @@ def main(given: list[str] | None = None) -> None:
         row["training_s"] = row["step_ms"] * row["steps"] / 1e3
     for row in rows.values():
         row["ratio"] = row["training_s"] / rows[f"{row['problem']} fno"]["training_s"]
-    lines = [
-        [
-            row["problem"],
-            row["label"],
-            f"{row['parameters']:,}",
-            str(row["batch"]),
-            cell(row, "step_ms", "{:.1f}"),
-            cell(row, "training_s", "{:.1f}"),
-            cell(row, "ratio", "{:.2f}"),
-        ]
-        for row in rows.values()
-    ]
-    header = ["problem", "model", "parameters", "batch", "step", "training", "x"]
-    print(table(header, lines), flush=True)
+    show(list(rows.values()), "problem", "label", "parameters", "batch", *COLUMNS)
     write_result(
         options.output, {"environment": environment(options, []), "rows": list(rows.values())}
     )

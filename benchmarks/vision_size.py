@@ -16,7 +16,7 @@ from typing import Any
 
 import timm
 import torch
-from _harness import FOLDER, cell, table, version, write_result
+from _harness import FOLDER, show, version, write_result
 
 from chonn_ops.experiments import cost
 
@@ -59,25 +59,6 @@ def measure(name: str, points: int) -> dict[str, Any]:
     return row
 
 
-def rows_table(rows: list[dict[str, Any]]) -> str:
-    header = ["model", "parameters, M", "multiply-adds, G", "in scans, G", "published", "M", "G"]
-    cells = []
-    for row in rows:
-        published = row.get("published", {})
-        cells.append(
-            [
-                row["name"],
-                cell(row, "parameters", "{:.1f}", 1e-6),
-                cell(row, "multiply_adds", "{:.2f}", 1e-9),
-                cell(row, "scan_multiply_adds", "{:.2f}", 1e-9),
-                published.get("name", "-"),
-                cell(published, "parameters", "{:g}", 1e-6),
-                cell(published, "multiply_adds", "{:.1f}", 1e-9),
-            ]
-        )
-    return table(header, cells)
-
-
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", action="append", help="repeatable; default: all of the table")
@@ -89,7 +70,7 @@ def main(given: list[str] | None = None) -> None:
         "resolution": options.resolution,
         "rows": [measure(name, options.resolution) for name in options.model or MODELS],
     }
-    print(rows_table(result["rows"]))
+    show(result["rows"], "name", "parameters", "multiply_adds", "scan_multiply_adds")
     write_result(options.output, result)
 
 

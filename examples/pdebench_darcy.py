@@ -26,7 +26,7 @@ from pathlib import Path
 
 import h5py
 import torch
-from darcy_figure import draw_fields
+from _darcy_figure import draw_fields
 from tqdm import tqdm
 
 import chonn_ops

@@ -16,13 +16,14 @@ import math
 import statistics
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _search_space import BATCHES, RATES, SPACE
+from results_file import finite, write_record
 
 from chonn_ops.experiments import cost, get, overrides, schedule
 from chonn_ops.experiments._steady_models import BUDGETS
@@ -30,7 +31,6 @@ from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.ownership import MARK
 from chonn_ops.experiments.records import Run
-from chonn_ops.problems._files import whole_file
 
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5
@@ -137,7 +137,7 @@ class Search:
             "data": {"n_train": config.n_train, "resolution": config.resolution},
             "families": families,
         }
-        _write(self.record, _plain(record))
+        write_record(self.record, finite(record))
         return record
 
     def draw(self, family: str) -> list[Settings]:
@@ -219,7 +219,7 @@ class Search:
         if key not in known:
             variant, config = self._variant(family), self._config(family, sizes)
             known[key] = seconds_of_an_epoch(get(self.experiment), variant, config, self.data)
-            _write(path, known)
+            write_record(path, known)
         return int(self.seconds / known[key])
 
     def _scores(
@@ -274,21 +274,6 @@ def seconds_of_an_epoch(
     return count * _median(step, steps) + checks * _median(validate, steps)
 
 
-def choose(record: Mapping[str, Any], path: Path) -> None:
-    """Put what a search chose into the file that studies read, beside what is there."""
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    search = record["search"]
-    entries = found.setdefault(search["experiment"], {}).setdefault(search["budget"], [])
-    models = {name: family["chosen"] for name, family in record["families"].items()}
-    for entry in entries:
-        if entry["data"] == record["data"]:
-            entry["models"].update(models)
-            break
-    else:
-        entries.append({"data": record["data"], "models": models})
-    _write(path, _plain(found))
-
-
 def _median(call: Callable[[], None], times: int) -> float:
     call()  # what is only done once
     found = []
@@ -317,18 +302,3 @@ def _without_rate(settings: Settings) -> Settings:
 
 def _key(family: str, settings: Settings) -> str:
     return " ".join([family, *overrides.texts(settings)])
-
-
-def _plain(value: Any) -> Any:
-    """What JSON knows: no infinity, and numbers of Python."""
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _write(path: Path, record: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, force=True) as staged:
-        staged.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")

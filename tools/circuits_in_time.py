@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from pages.blocks import markdown
 from torch import Tensor
 
 from chonn_ops import (
@@ -42,9 +43,7 @@ def main() -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    print("\n| " + " | ".join(header) + " |\n| " + " | ".join("---" for _ in header) + " |")
-    for row in rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    print("\n" + markdown(header, [list(map(str, row)) for row in rows]), end="")
 
 
 def spread(*shape: int, decades: float = 2.0) -> Tensor:

@@ -63,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     config = {name: getattr(args, name) for name in ("seconds", "train", "test")}
-    record = read_record(args.output, "line_rollouts", config, ("torch", "numpy"), 1)
+    record = read_record(args.output, "line_rollouts", config, ("torch", "numpy"), 1, {})
     done = {(row["problem"], row["model"], row["seed"]) for row in record["results"]}
     for problem in PROBLEMS:
         frames, known = data(problem, args)

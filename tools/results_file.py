@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from chonn_ops.experiments.provenance import code
+from chonn_ops.problems._files import whole_file
 from chonn_ops.problems.origin import identify
 
 Data = dict[str, dict[str, Any]]
@@ -91,13 +93,21 @@ def _checksums(data: Data) -> dict[str, Any]:
     return {name: file.get("sha256") for name, file in data.items()}
 
 
+def finite(value: Any) -> Any:
+    """What JSON knows: None for infinities and NaN, dicts and lists."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_whole(path: Path, text: str) -> None:
     """All of the file or none of it, whenever the run stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with whole_file(path, force=True) as staged:
+        staged.write_text(text, encoding="utf-8")
 
 
-def write_record(path: Path, record: dict[str, Any]) -> None:
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(record, indent=1) + "\n")

@@ -16,7 +16,8 @@ from pages.networks import NETWORKS
 from pages.performance import PERFORMANCE
 from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
-from pages.results import draw, results_page
+from pages.results import results_page
+from pages.results_figures import draw
 from pages.rollouts import ROLLOUTS
 from results_file import write_whole
 

@@ -13,6 +13,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "experiments")]
 
 import result_files
 from pages import results as results_page
+from pages import results_figures
 from pages.blocks import rewritten, without_origin
 from results_file import has_origin, read_record
 
@@ -135,7 +136,7 @@ def test_published_numbers_stand_beside_ours():
 def test_figures_are_drawn(tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
     monkeypatch.setattr(results_page, "DOCS", tmp_path)
-    results_page.draw([study(equal_time())])
+    results_figures.draw([study(equal_time())])
     text = (tmp_path / "figures" / "results-darcy.svg").read_text()
     assert text.count("base") == 7
     assert "network" in text

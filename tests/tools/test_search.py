@@ -16,6 +16,7 @@ pytest.importorskip("scipy")
 import _search as search
 from _search import Search
 from _search_space import RATES, SPACE
+from search import choose
 
 from chonn_ops.experiments import _steady_models, get, schedule
 
@@ -113,7 +114,7 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     # A study reads the choice.
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"darcy": {"parameters": []}, "poisson": {}}))
-    search.choose(record, chosen)
+    choose(record, chosen)
     monkeypatch.setattr(_steady_models, "CHOSEN", chosen)
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
@@ -140,10 +141,10 @@ def test_a_new_choice_leaves_the_others(tmp_path):
             "families": families,
         }
 
-    search.choose(record("seconds", 8, unet=1, fno=2), path)
-    search.choose(record("seconds", 9, unet=3), path)
-    search.choose(record("parameters", 8, unet=4), path)
-    search.choose(record("seconds", 8, unet=5), path)
+    choose(record("seconds", 8, unet=1, fno=2), path)
+    choose(record("seconds", 9, unet=3), path)
+    choose(record("parameters", 8, unet=4), path)
+    choose(record("seconds", 8, unet=5), path)
     found = json.loads(path.read_text())["darcy"]
     assert [entry["models"] for entry in found["seconds"]] == [
         {"unet": {"epochs": 5}, "fno": {"epochs": 2}},

@@ -292,33 +292,3 @@ def curves() -> Iterator[str]:
         seeds = len({run["seed"] for run in record["results"]})
         title = f"{record['problem']}, error over {record['over']}, {seeds} seed(s)"
         yield f"![{title}](figures/{name}.svg)\n"
-
-
-def draw(studies: Sequence[Study]) -> None:
-    """The figures of the page: validation error over seconds of training, a line a row."""
-    from chonn_ops.experiments.figures import _style as style
-
-    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
-        with style.styled():
-            figure, axes = style.grid(1, 1, 3.2)
-            axis = axes[0, 0]
-            for at, group in enumerate(rows(study)):
-                epochs = next((run.curve["epoch"] for run in group.runs if run.curve), [])
-                if not epochs:
-                    continue
-                each = group.seconds.mean / max(filter(None, epochs))
-                look = style.look(group)._replace(colour=style.CYCLE[at])
-                style.band(
-                    axis,
-                    [each * epoch for epoch in epochs if epoch],
-                    group.curve("validation_error"),
-                    look,
-                    full_label(group),
-                )
-            style.logarithmic(axis.xaxis)
-            style.logarithmic(axis.yaxis)
-            axis.set_xlabel("seconds of training")
-            axis.set_ylabel("validation error")
-            style.legend(figure, axes)
-            path = DOCS / "figures" / f"results-{study.experiment}.svg"
-            style.save(figure, path)

@@ -1,0 +1,85 @@
+"""neuraloperator's FNO with a circuit behind its lifting, trained by neuraloperator's own Trainer.
+
+``spectral_mixer="ckb"`` is all that differs between the first two models; the third one is made of
+circuits alone. The data are neuraloperator's: ``darcy_{train,test}_{16,32}.pt`` in a folder, which
+are downloaded into it where they are not there.
+
+    python examples/neuralop_darcy.py --data folder --epochs 10
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from neuralop.data.datasets.darcy import DarcyDataset
+from neuralop.losses import LpLoss
+from neuralop.models import FNO
+from neuralop.training import AdamW, Trainer
+from torch import nn
+from torch.utils.data import DataLoader
+
+import chonn_ops  # noqa: F401  (not needed where `import torch` loads plugins, as it does by default)
+from chonn_plugins.neuralop import CHONNNetwork
+
+RESOLUTIONS = (16, 32)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the darcy_*.pt files")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--n-train", type=int, default=1000)
+    parser.add_argument("--width", type=int, default=24, help="hidden channels")
+    parser.add_argument("--modes", type=int, default=12, help="of Fourier, an axis")
+    args = parser.parse_args(arguments)
+    data = DarcyDataset(
+        root_dir=args.data,
+        n_train=args.n_train,
+        n_tests=[50, 50],
+        batch_size=32,
+        test_batch_sizes=[50, 50],
+        train_resolution=RESOLUTIONS[0],
+        test_resolutions=list(RESOLUTIONS),
+        download=not (args.data / "darcy_train_16.pt").exists(),
+    )
+    fourier = ((args.modes, args.modes), 1, 1, args.width)
+    models: dict[str, tuple[nn.Module, float]] = {
+        "FNO": (FNO(*fourier), 3e-3),
+        "FNO with circuits": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
+        "circuits": (CHONNNetwork(1, 1, n_dim=2, width=args.width, depth=2), 1e-2),
+    }
+    for name, (model, rate) in models.items():
+        errors = train(model, data, rate, args.epochs)
+        shown = ", ".join(f"{n} x {n}: {error:.4f}" for n, error in errors.items())
+        print(f"{name}, {sum(p.numel() for p in model.parameters()):,} parameters: {shown}")
+
+
+def train(model: nn.Module, data: DarcyDataset, rate: float, epochs: int) -> dict[int, float]:
+    """Relative L2 errors on both test grids after a training on the first."""
+    torch.manual_seed(0)
+    optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+    loss = LpLoss(d=2, p=2, reduction="mean")
+    trainer = Trainer(
+        model=model,
+        n_epochs=epochs,
+        device=torch.device("cpu"),
+        data_processor=data.data_processor,
+        eval_interval=epochs,
+        verbose=False,
+    )
+    tests = {n: DataLoader(data.test_dbs[n], batch_size=50) for n in RESOLUTIONS}
+    scores = trainer.train(
+        train_loader=DataLoader(data.train_db, batch_size=32, shuffle=True),
+        test_loaders=tests,
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs),
+        training_loss=LpLoss(d=2, p=2),
+        eval_losses={"l2": loss},
+    )
+    return {n: float(scores[f"{n}_l2"]) for n in RESOLUTIONS}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The examples at smoke scale: they run, and what they print is so."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("h5py")
+pytest.importorskip("scipy")
+import torch
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def run(name, capsys, *arguments):
+    """Module of an example, and what it prints."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(list(arguments))
+    return module, capsys.readouterr().out
+
+
+def test_the_five_scripts_and_no_more():
+    scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
+    expected = ["direct_solve", "neuralop_darcy", "pdebench_darcy", "pretrained", "read_network"]
+    assert scripts == expected
+
+
+def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
+    module, printed = run("direct_solve", capsys, "--resolution", "16", "--samples", "2")
+    assert 0 < float(re.search(r"scheme: ([\d.]+)", printed)[1]) < 0.1
+    # Twice the conductivity, half the pressure.
+    a = torch.rand(1, 8, 8) + 0.1
+    torch.testing.assert_close(module.pressure(2 * a), module.pressure(a) / 2)
+
+
+def test_the_pretrained_network_is_good_on_its_grid_and_on_a_finer_one(capsys):
+    pytest.importorskip("safetensors")
+    arguments = ("--resolutions", "64", "96", "--samples", "2")
+    _, printed = run("pretrained", capsys, *arguments)
+    errors = [float(error) for error in re.findall(r"relative L1 ([\d.]+)", printed)]
+    assert len(errors) == 2
+    assert max(errors) < 0.03
+
+
+def test_a_network_is_read(capsys):
+    pytest.importorskip("safetensors")
+    _, printed = run("read_network", capsys, "--resolution", "16", "--samples", "1")
+    assert printed.count("layer") == 2
+    assert len(re.findall(r"^ +\d+ .*%$", printed, flags=re.M)) == 16
+
+
+@pytest.mark.slow
+def test_neuraloperators_fno_trains_with_circuits(tmp_path):
+    pytest.importorskip("neuralop")
+    for name, samples, points in (("train_16", 8, 16), ("test_16", 50, 16), ("test_32", 50, 32)):
+        fields = {key: torch.rand(samples, points, points) for key in ("x", "y")}
+        torch.save(fields, tmp_path / f"darcy_{name}.pt")
+    command = [sys.executable, str(FOLDER / "neuralop_darcy.py"), "--data", str(tmp_path)]
+    sizes = ["--epochs", "1", "--n-train", "8", "--width", "8", "--modes", "4"]
+    done = subprocess.run([*command, *sizes], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[-3:]
+    assert [line.partition(",")[0] for line in lines] == ["FNO", "FNO with circuits", "circuits"]
+    errors = [re.findall(r"\d+ x \d+: ([\d.]+)", line) for line in lines]
+    assert all(len(found) == 2 and all(0 < float(e) < 10 for e in found) for found in errors)
