@@ -7,7 +7,13 @@ import torch
 from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, make_field, run_field
 from torch.library import opcheck
 
-from chonn_ops.scan import DIRECTIONS, TERMINATIONS, available_backends, scan_field
+from chonn_ops.scan import (
+    DIRECTIONS,
+    TERMINATIONS,
+    available_backends,
+    kirchhoff_scan,
+    scan_field,
+)
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
@@ -205,3 +211,30 @@ def test_the_operator_refuses_a_grid_that_is_not_the_fields():
         OPERATOR(*inputs, *modes)
     with pytest.raises(ValueError, match=r"grid: expected a product of 20, got \(4, 6\)"):
         OPERATOR_BACKWARD(inputs[0], None, torch.empty(0), *inputs, *modes)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_calls_beside_a_compiled_graph(mode):
+    case = list(make_field(2, (3, 4), 3, 2).values())
+
+    def call(*tensors):
+        doubled = tensors[0] * 2
+        with torch.autograd.profiler.record_function("here"):  # from here on there is no graph
+            torch._dynamo.graph_break()
+            return scan_field(doubled, *tensors[1:])
+
+    with mode():
+        torch.testing.assert_close(torch.compile(call, backend="eager")(*case), call(*case))
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("termination", ["matched", "ring"])
+def test_a_line_is_a_field_of_one_axis(backend, termination):
+    case = make_field(2, (40,), 3, 2)
+    results = []
+    for scan in (kirchhoff_scan, scan_field):
+        leaves = [x.clone().requires_grad_() for x in case.values()]
+        y = scan(*leaves, termination=termination, backend=backend)
+        results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
+    for of_line, of_field in zip(*results, strict=True):
+        assert torch.equal(of_line, of_field)

@@ -1,0 +1,146 @@
+"""`device` and `dtype` as torch.nn has them, and state dicts whose names nothing may change."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+import pytest
+import torch
+
+import chonn_ops
+from chonn_ops import CKBOptions
+from chonn_ops.models.ffno import FFNO
+from chonn_ops.models.galerkin import GalerkinTransformer
+from chonn_ops.models.mgno import MgNO
+from chonn_ops.models.mixer import CHONNMixer2d
+from chonn_ops.models.stack import CKBStack1d
+from chonn_ops.models.transolver import Transolver
+
+GRIDS = {1: (16,), 2: (16, 16), 3: (16, 16, 16)}
+
+
+def _fields(axes, channels=1):
+    return ((1, channels, *GRIDS[axes]),)
+
+
+def _frames(axes):
+    return ((1, *GRIDS[axes], 2), (1, *GRIDS[axes], axes))
+
+
+# A small one of each, and the shapes it is called with.
+MODELS = {
+    **{
+        f"CHONNNetwork{axes}d": (
+            partial(getattr(chonn_ops, f"CHONNNetwork{axes}d"), width=4, depth=1),
+            _fields(axes),
+        )
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"CHONNRollout{axes}d": (
+            partial(getattr(chonn_ops, f"CHONNRollout{axes}d"), 1, 2, 4, 1),
+            _fields(axes, 2),
+        )
+        for axes in (1, 2)
+    },
+    **{
+        f"CHONNFNO{axes}d": (
+            partial(getattr(chonn_ops, f"CHONNFNO{axes}d"), 1, *[2] * axes, 4, 2),
+            _frames(axes),
+        )
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"CHONNUNet{axes}d": (
+            partial(getattr(chonn_ops, f"CHONNUNet{axes}d"), init_features=2),
+            ((2, 3, *GRIDS[axes]),),
+        )
+        for axes in (1, 2, 3)
+    },
+    "CNOUNet": (
+        partial(chonn_ops.CNOUNet, n_layers=1, n_res=1, n_res_neck=1, channel_multiplier=4),
+        _fields(2),
+    ),
+    "CKBStack1d": (partial(CKBStack1d, 4), _fields(1)),
+    "CHONNMixer2d": (partial(CHONNMixer2d, width=4, depth=1), _fields(2)),
+    "FFNO": (partial(FFNO, width=4, depth=1, modes=2), _fields(2)),
+    "GalerkinTransformer": (
+        partial(GalerkinTransformer, width=4, depth=1, heads=2, modes=2),
+        _fields(2),
+    ),
+    "MgNO": (partial(MgNO, width=4, depth=1, levels=2), _fields(2)),
+    "Transolver": (partial(Transolver, width=4, depth=1, heads=2, slices=4), _fields(2)),
+    "KirchhoffCell": (partial(chonn_ops.KirchhoffCell, 4), ((1, 16, 4),)),
+    "NetworkCell": (partial(chonn_ops.NetworkCell, 4, 2), ((1, 8, 8, 4),)),
+    "RCNetworkCell": (partial(chonn_ops.RCNetworkCell, 4, 2), ((1, 2, 8, 8, 4),)),
+    "LCNetworkCell": (partial(chonn_ops.LCNetworkCell, 4, 2), ((1, 2, 8, 8, 4),)),
+    "CKB": (partial(chonn_ops.CKB, 4, 2, order="adaptive"), _fields(2, 4)),
+    "CKB of networks": (
+        partial(chonn_ops.CKB, 4, 2, cell="network", networks=2, kernel_size=3),
+        _fields(2, 4),
+    ),
+    "FNO with a network": (
+        partial(chonn_ops.CHONNFNO2d, 1, 2, 2, 4, 2, ckb=CKBOptions(cell="network")),
+        _frames(2),
+    ),
+}
+
+
+# Of the names and shapes in the state dict, as the first checkpoints of these models have them.
+DIGESTS = {
+    "CHONNNetwork1d": "f289f3400405",
+    "CHONNNetwork2d": "d7367b6dbc00",
+    "CHONNNetwork3d": "1ab8cdf014c1",
+    "CHONNRollout1d": "abd10bce3393",
+    "CHONNRollout2d": "3ec51d7d136e",
+    "CHONNFNO1d": "d87f434b9d39",
+    "CHONNFNO2d": "b53625181f3f",
+    "CHONNFNO3d": "6dc37fd5cad0",
+    "CHONNUNet1d": "2404fa1b43b8",
+    "CHONNUNet2d": "c2f3b9f3785b",
+    "CHONNUNet3d": "9155874a15de",
+    "CNOUNet": "7cb9615e69a7",
+    "CKBStack1d": "87841e9e7b50",
+    "CHONNMixer2d": "2dfaefe301a2",
+    "FFNO": "10ab592300b1",
+    "GalerkinTransformer": "d16bfc1561d7",
+    "MgNO": "983bb2689584",
+    "Transolver": "ecd9702e302f",
+    "KirchhoffCell": "2b2b284c0860",
+    "NetworkCell": "bf71da97ac14",
+    "RCNetworkCell": "3bcf12151788",
+    "LCNetworkCell": "4452addf127f",
+    "CKB": "54a0a3a35ce1",
+    "CKB of networks": "5112d6bd36bc",
+    "FNO with a network": "6ba7ae740ec9",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dtype_is_that_of_all_it_holds_and_returns(name):
+    build, shapes = MODELS[name]
+    model = build(dtype=torch.float64)
+    tensors = [*model.parameters(), *model.buffers()]
+    assert {x.dtype for x in tensors} <= {torch.float64, torch.complex128, torch.int64}
+    assert torch.float64 in {x.dtype for x in tensors}
+    outputs = model(*(torch.rand(shape, dtype=torch.float64) for shape in shapes))
+    assert outputs.dtype == torch.float64
+    assert outputs.isfinite().all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_on_the_meta_device_nothing_is_allocated(name):
+    build, _ = MODELS[name]
+    model, real = build(device="meta"), build()
+    assert {x.device.type for x in (*model.parameters(), *model.buffers())} == {"meta"}
+    shapes = {key: (x.shape, x.dtype) for key, x in real.state_dict().items()}
+    assert {key: (x.shape, x.dtype) for key, x in model.state_dict().items()} == shapes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_the_state_dict_stay(name):
+    build, _ = MODELS[name]
+    state = build(device="meta").state_dict()
+    names = "\n".join(f"{key} {tuple(x.shape)}" for key, x in state.items())
+    assert hashlib.sha256(names.encode()).hexdigest()[:12] == DIGESTS[name]
