@@ -80,10 +80,6 @@ class Run:
     def provenance(self) -> Provenance:
         return Provenance(self.data, self.model, self.sources, self.commit, self.dirty)
 
-    @property
-    def title_with_seed(self) -> str:
-        return f"{self.variant} seed {self.seed}"
-
     def write(self, path: Path) -> Run:
         """Write the file, whole or not at all; the run as the file has it."""
         record = _finite(dataclasses.asdict(self))

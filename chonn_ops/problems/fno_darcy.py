@@ -42,16 +42,16 @@ References
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
-import scipy.io
 import torch
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._darcy_solver import conductance_matrix, factorise
 from chonn_ops.problems._files import refuse_existing
+from chonn_ops.problems._matlab_data import create_array, matlab_arrays
 from chonn_ops.problems._parts import solved_parts
 from chonn_ops.problems._random_fields import cosine_series
 from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
@@ -219,34 +219,13 @@ def read(
         If the file is missing or damaged, lacks the samples, or its nodes do not contain those of
         this resolution.
     """
-    if not h5py.is_hdf5(path) and Path(path).is_file():
-        try:
-            found = scipy.io.loadmat(path, variable_names=["coeff", "sol"])
-            fields = [found["coeff"], found["sol"]]
-        # SciPy's parser fails in many ways on other bytes.
-        except Exception as error:
-            raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error
+    with matlab_arrays(path, "coeff", "sol") as fields:
         return _subsampled(path, fields, resolution, start, stop)
-    with open_hdf5(path) as file:
-        # MATLAB's axes appear in reverse.
-        fields = [_Reversed(dataset(file, name)) for name in ("coeff", "sol")]
-        return _subsampled(path, fields, resolution, start, stop)
-
-
-class _Reversed:
-    """Samples of an (R, R, N) data set, read one by one as (R, R) of the axes in reverse."""
-
-    def __init__(self, stored: h5py.Dataset) -> None:
-        self.shape = stored.shape[::-1]
-        self._stored = stored
-
-    def __getitem__(self, sample: int) -> np.ndarray:
-        return self._stored[..., sample].T
 
 
 def _subsampled(
     path: "str | os.PathLike[str]",
-    fields: "list[np.ndarray] | list[_Reversed]",
+    fields: list[Any],
     resolution: int,
     start: int,
     stop: "int | None",
@@ -307,14 +286,13 @@ def _write(
             settings = _settings(split, n_samples, resolution)
             stamp(file, "fno_darcy", GENERATOR_VERSION, seed, **settings)
             for name, compression in (("coeff", "gzip"), ("sol", None)):
-                created = file.create_dataset(
+                create_array(
+                    file,
                     name,
                     (resolution, resolution, n_samples),
-                    "f4",
                     chunks=(resolution, resolution, 1),
                     compression=compression,
                 )
-                created.attrs["MATLAB_class"] = np.bytes_("single")
         for rows, part in solved:
             a = np.where(part["is_high"], A_HIGH, A_LOW)
             with output.writing() as file:

@@ -57,16 +57,15 @@ References
 import os
 from pathlib import Path
 
-import h5py
 import numpy as np
-import scipy.io
 import torch
 
 from chonn_ops import __version__
 from chonn_ops.problems._checks import check_least, check_range
+from chonn_ops.problems._matlab_data import create_array, matlab_arrays
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset
 from chonn_ops.problems.origin import stamp
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
@@ -226,9 +225,9 @@ def generate(
                 device=device.type,
             )
             shape = (resolution, resolution, n_samples)
-            _create(file, "a", shape)
-            _create(file, "u", (n_frames, *shape))
-            _create(file, "t", (n_frames, 1))[:, 0] = np.arange(1, n_frames + 1)
+            create_array(file, "a", shape)
+            create_array(file, "u", (n_frames, *shape))
+            create_array(file, "t", (n_frames, 1))[:, 0] = np.arange(1, n_frames + 1)
         for start in range(0, n_samples, together):
             fields = []
             stop = min(start + together, n_samples)
@@ -268,19 +267,11 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
     FileNotFoundError, ValueError
         If the file is missing or damaged, or lacks the samples.
     """
-    if not h5py.is_hdf5(path) and Path(path).is_file():
-        try:
-            u = scipy.io.loadmat(path, variable_names=["u"])["u"]
-        # SciPy's parser fails in many ways on other bytes.
-        except Exception as error:
-            raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error
-        check_range(path, len(u), start, stop)
+    with matlab_arrays(path, "u") as (u,):
+        if len(u.shape) != 4:
+            raise ValueError(f"{path}: expected u of 4 axes, got shape {u.shape}")
+        check_range(path, u.shape[0], start, stop)
         return np.ascontiguousarray(u[start:stop].transpose(0, 3, 1, 2), dtype=np.float32)
-    with open_hdf5(path) as file:
-        # MATLAB's axes appear in reverse.
-        u = dataset(file, "u", 4)
-        check_range(path, u.shape[-1], start, stop)
-        return np.ascontiguousarray(u[..., start:stop].transpose(3, 0, 2, 1), dtype=np.float32)
 
 
 def _usable_device(device: "torch.device | str | None") -> torch.device:
@@ -291,10 +282,3 @@ def _usable_device(device: "torch.device | str | None") -> torch.device:
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device {str(name)!r} cannot compute in float64: {reason}") from error
-
-
-def _create(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
-    """A float32 array that MATLAB reads with its axes reversed."""
-    created = file.create_dataset(name, shape, "f4")
-    created.attrs["MATLAB_class"] = np.bytes_("single")
-    return created

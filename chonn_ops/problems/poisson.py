@@ -40,7 +40,6 @@ References
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -50,16 +49,21 @@ from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._files import refuse_existing
-from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields, nodes
+from chonn_ops.problems._poisson_data import N_TRAIN, RANGES, file_name
+from chonn_ops.problems._poisson_data import SPLITS as SPLITS
+from chonn_ops.problems._poisson_data import Normalization as Normalization
+from chonn_ops.problems._poisson_data import read as read
+from chonn_ops.problems._poisson_data import read_normalization as read_normalization
+from chonn_ops.problems._poisson_data import read_samples as read_samples
+from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields
 from chonn_ops.problems._poisson_fields import fields as fields
+from chonn_ops.problems._poisson_fields import nodes as nodes
 from chonn_ops.problems._progress import ProgressBar
-from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
+from chonn_ops.problems.domains import SQUARE, check_domain
 from chonn_ops.problems.hdf5 import (
     HDF5Output,
     attributes,
-    check_mask,
     create_hdf5,
-    dataset,
     open_hdf5,
     write_mask,
 )
@@ -67,51 +71,9 @@ from chonn_ops.problems.origin import stamp
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
-N_TRAIN = 1024
-SPLITS = MappingProxyType(
-    {
-        "train": ("IN", range(1024)),
-        "validation": ("IN", range(1024, 1152)),
-        "test": ("IN", range(1152, 1408)),
-        "out_of_distribution": ("OUT", range(256)),
-    }
-)
 # See `chonn_ops.problems.origin`.
 GENERATOR_VERSION = 1
 ARCHIVE_DOI, ARCHIVE_NAME = "10.5281/zenodo.10406879", "data.zip"
-
-
-@dataclass(frozen=True)
-class Normalization:
-    """Ranges of the training samples; `input` and `output` map them to [0, 1].
-
-    Parameters
-    ----------
-    min_inp, max_inp, min_out, max_out : float
-        As in the file IN.
-    """
-
-    min_inp: float
-    max_inp: float
-    min_out: float
-    max_out: float
-
-    def input(self, f: np.ndarray) -> np.ndarray:
-        """Normalised source."""
-        return (f - self.min_inp) / (self.max_inp - self.min_inp)
-
-    def output(self, u: np.ndarray) -> np.ndarray:
-        """Normalised solution."""
-        return (u - self.min_out) / (self.max_out - self.min_out)
-
-    def physical_output(self, u: np.ndarray) -> np.ndarray:
-        """Solution from a normalised one."""
-        return u * (self.max_out - self.min_out) + self.min_out
-
-
-def file_name(kind: str, resolution: int = RESOLUTION, domain: str = SQUARE) -> str:
-    """CNO's file name, with the domain if not the square; `kind` is "IN" or "OUT"."""
-    return f"PoissonData_{resolution}x{resolution}{suffix(domain)}_{kind}.h5"
 
 
 def generate(
@@ -185,7 +147,7 @@ def generate(
             ranges = _write(output, compute, kind, range(n_samples), seed, bar)
             if kind == "IN":
                 with output.writing() as file:
-                    for name, value in zip(_RANGES, ranges, strict=True):
+                    for name, value in zip(RANGES, ranges, strict=True):
                         file[name] = value
             # Neither file appears if one of them cannot be written to its end.
             output.close()
@@ -263,99 +225,6 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
         return False
     fetch_members(ARCHIVE_DOI, ARCHIVE_NAME, paths, force)
     return True
-
-
-def read_normalization(
-    folder: "str | os.PathLike[str]", resolution: int = RESOLUTION, domain: str = SQUARE
-) -> Normalization:
-    """Ranges of the training samples, from the file IN."""
-    with open_hdf5(Path(folder) / file_name("IN", resolution, domain)) as file:
-        return Normalization(*(float(dataset(file, name)[()]) for name in _RANGES))
-
-
-def read(
-    folder: "str | os.PathLike[str]",
-    split: str,
-    n_samples: "int | None" = None,
-    resolution: int = RESOLUTION,
-    domain: str = SQUARE,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised inputs and outputs of one split, from generated or published files.
-
-    Parameters
-    ----------
-    folder : path
-        Holds the files IN and OUT.
-    split : str
-        "train", "validation", "test" or "out_of_distribution".
-    n_samples : int, optional
-        Only the first ones.
-    resolution, domain
-        Of the files.
-
-    Returns
-    -------
-    f, u : ndarray
-        (N, R, R), float32, normalised with the training ranges: `read_normalization`. Nodes that do
-        not exist have what 0 becomes.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If a file is missing or damaged, of another domain, or holds fewer samples; if the split is
-        unknown.
-    """
-    if split not in SPLITS:
-        raise ValueError(f"expected a split of {list(SPLITS)}, got {split!r}")
-    normalization = read_normalization(folder, resolution, domain)
-    kind, samples = SPLITS[split]
-    if n_samples is not None and not 1 <= n_samples <= len(samples):
-        raise ValueError(f"n_samples must be 1 to {len(samples)} for {split}, got {n_samples}")
-    path = Path(folder) / file_name(kind, resolution, domain)
-    return read_samples(path, samples[:n_samples], normalization, domain)
-
-
-def read_samples(
-    path: "str | os.PathLike[str]",
-    samples: range,
-    normalization: Normalization,
-    domain: str = SQUARE,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and outputs of some samples of one file, normalised as one pleases.
-
-    Parameters
-    ----------
-    path : path
-        Generated or published.
-    samples : range
-        Numbers of the samples.
-    normalization : Normalization
-        Of another file, if these are samples of a training on another grid.
-    domain : str
-        That of the file.
-
-    Returns
-    -------
-    f, u : ndarray
-        (N, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, of another domain, or lacks a sample.
-    """
-    with open_hdf5(path) as file:
-        pairs = [
-            [dataset(file, f"Sample_{i}/{name}", 2)[...] for name in ("input", "output")]
-            for i in samples
-        ]
-        check_mask(file, domain, domain_mask(domain, nodes(len(pairs[0][0]))))
-        f, u = (np.stack(fields) for fields in zip(*pairs, strict=True))
-    f, u = normalization.input(f), normalization.output(u)
-    return f.astype(np.float32), u.astype(np.float32)
-
-
-_RANGES = ("min_inp", "max_inp", "min_out", "max_out")
 
 
 _CHILDREN = MappingProxyType({"IN": (0, K_IN), "OUT": (1, K_OUT)})

@@ -8,7 +8,7 @@ import pytest
 import result_files
 
 from chonn_ops.experiments import figures
-from chonn_ops.experiments.figures import _bars, _fields, _learning, _order1d, _orders, _rollout
+from chonn_ops.experiments.figures import _bars, _curves, _fields, _order1d
 from chonn_ops.experiments.results import collect, read_study
 
 EXPECTED = {
@@ -69,7 +69,7 @@ def test_error_by_order_has_means_and_deviations(runs):
 
 def test_rollout_bars_are_the_means(runs):
     study = read_study(runs / "navier_stokes" / "small")
-    figure = _rollout.averages(study)
+    figure = _curves.averages(study)
     assert figure is not None
     for axis, history in zip(figure.axes, (10, 5, 3), strict=True):
         expected = [g.metric("rollout_relative_l2").mean for g in study.find(history=history)]
@@ -78,7 +78,7 @@ def test_rollout_bars_are_the_means(runs):
 
 def test_orders_are_drawn_for_both_splits(runs):
     study = read_study(runs / "poisson" / "small")
-    figure = _orders.orders(study)
+    figure = _bars.orders(study)
     assert figure is not None
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert "in the paper's backbone, out of distribution" in labels
@@ -142,7 +142,7 @@ def test_epochs_have_whole_ticks(tmp_path, epochs):
             **dict.fromkeys(("train_loss", "validation_error"), [0.5] * epochs),
         }
     study = read_study(result_files.write(tmp_path, runs) / "shallow_water" / "small")
-    figure = _learning.curves(study)
+    figure = _curves.curves(study)
     assert figure is not None
     for axis in figure.axes[:2]:
         low, high = axis.get_xlim()
@@ -156,7 +156,7 @@ def test_epochs_have_whole_ticks(tmp_path, epochs):
 def test_own_models_have_colours_of_their_own(tmp_path):
     models = [result_files.record("mine", name, {"family": "mine"}, 0.1) for name in ("one", "two")]
     study = read_study(result_files.write(tmp_path, models) / "mine" / "small")
-    figure = _learning.curves(study)
+    figure = _curves.curves(study)
     assert figure is not None
     assert len({line.get_color() for line in figure.axes[0].lines}) == 2
 

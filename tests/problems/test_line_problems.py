@@ -210,7 +210,7 @@ def test_a_sample_is_the_same_in_any_company_and_on_any_grid(tmp_path, monkeypat
 def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
     problem, _, value = GENERATORS[name]
     monkeypatch.setattr(_line_data, "SAMPLES_PER_PART", 2)
-    solve, drawn = problem.draw_wave, []
+    solve, drawn = draw_wave, []
 
     def interrupted(seed, sample):
         drawn.append(sample)
@@ -218,7 +218,7 @@ def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
         return solve(seed, sample)
 
-    monkeypatch.setattr(problem, "draw_wave", interrupted)
+    monkeypatch.setattr(_line_data, "draw_wave", interrupted)
     path = tmp_path / "out.hdf5"
     with pytest.raises(KeyboardInterrupt):
         problem.generate(path, 6, 16, value, 3, progress=False)

@@ -9,15 +9,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from chonn_ops.experiments import ownership
-from chonn_ops.experiments.figures import (
-    _bars,
-    _fields,
-    _learning,
-    _order1d,
-    _orders,
-    _rollout,
-    _style,
-)
+from chonn_ops.experiments.figures import _bars, _curves, _fields, _order1d, _style
 from chonn_ops.experiments.results import Study, read_study
 
 
@@ -51,19 +43,19 @@ _LEARNING = Panel(
     "learning.svg",
     "Training loss and validation error by epoch, and validation error by training time, of the "
     "baselines and the models that stand for the others. Bands: standard deviation over the seeds.",
-    _learning.curves,
+    _curves.curves,
 )
 _ORDERS = Panel(
     "orders.svg",
     "Error by the order of the blocks, all else equal (0: the backbone without blocks), with the "
     "baselines as lines; paper's Fig. 4g.",
-    _orders.orders,
+    _bars.orders,
 )
 _STEPS = Panel(
     "steps.svg",
     "Relative L2 error of every predicted frame, of recursive predictions (paper's Fig. 5f for "
     "Navier-Stokes) and, where there, of single ones. Bands: standard deviation over the seeds.",
-    _rollout.steps,
+    _curves.steps,
 )
 PANELS: dict[str, tuple[Panel, ...]] = {
     "order1d": (
@@ -94,7 +86,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "learning.svg",
             "Validation error of the block whose order is the target's, beside as many "
             "first-order blocks, by epoch and by training time.",
-            _learning.matched_orders,
+            _curves.matched_orders,
         ),
     ),
     "darcy": (_METRICS, _GAINS, _ORDERS, _FIELDS, _LEARNING),
@@ -110,7 +102,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "rollout.svg",
             "Relative L2 error averaged over the rollout, by the number of frames given; paper's "
             "Fig. 5e.",
-            _rollout.averages,
+            _curves.averages,
         ),
         _STEPS,
         _FIELDS,
@@ -118,7 +110,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "learning.svg",
             "Validation error, that of whole rollouts, by epoch and by training time. Bands: "
             "standard deviation over the seeds.",
-            _learning.histories,
+            _curves.histories,
         ),
     ),
 }

@@ -1,4 +1,5 @@
-"""All metrics of all models, and the gain over the stronger baseline (Fig. 4c, d and 5b, c)."""
+"""All metrics of all models, the gain over the stronger baseline (Fig. 4c, d and 5b, c), and the
+ablation over the order of the blocks (Fig. 4g)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import math
 
 from matplotlib.figure import Figure
 
+from chonn_ops.experiments import roles
+from chonn_ops.experiments.base import Role
 from chonn_ops.experiments.comparison import reduction
 from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study
@@ -16,6 +19,13 @@ COLUMNS = 4
 # Inches for a model and for what is around a panel.
 HEIGHT = 0.13
 AROUND = 0.55
+SHOWN = ("relative_l1", "range_nrmse", "max_mse")
+SPLITS = {"test": ("in distribution", "-"), "out_of_distribution": ("out of distribution", "--")}
+PLACES = {
+    "ablation": "in the paper's backbone",
+    "mixer": "as the only coupling",
+    "layer": "the same, one layer",
+}
 
 
 def metrics(study: Study) -> Figure | None:
@@ -88,5 +98,45 @@ def gains(study: Study) -> Figure | None:
     axis.tick_params("y", length=0)
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("error / error of the stronger of U-Net and FNO")
+    style.legend(figure, axes)
+    return figure
+
+
+def orders(study: Study) -> Figure | None:
+    """Error by order on all splits, the baselines as level lines, and the parameters."""
+    ladders = {name: roles.orders(study, name) for name in PLACES}
+    names = [name for name in SHOWN if name in study.metrics()] or study.metrics()[:3]
+    if len(ladders["ablation"]) < 2 or not names:
+        return None
+    figure, axes = style.grid(1, len(names) + 1, 2.7)
+    *panels, sizes = axes[0]
+    splits = study.splits()
+    for place, found in ladders.items():
+        if not found:
+            continue
+        x, groups = list(found), list(found.values())
+        drawn = style.look(groups[0], by_order=False)
+        for axis, name in zip(panels, names, strict=True):
+            for split, (where, dashes) in SPLITS.items():
+                if split in splits:
+                    label = f"{PLACES[place]}, {where}" if len(splits) > 1 else PLACES[place]
+                    values = [group.metric(name, split) for group in groups]
+                    style.line(axis, x, values, drawn._replace(line=dashes), label)
+        thousands = [group.parameters / 1000 for group in groups]
+        sizes.plot(x, thousands, color=drawn.colour, marker=drawn.marker)
+    for axis, name in zip(panels, names, strict=True):
+        for group in study.find(role=Role.BASELINE):
+            value = group.metric(name)
+            if value.count:
+                colour = style.look(group).colour
+                axis.axhline(value.mean, color=colour, linewidth=1, label=group.label)
+        style.logarithmic(axis.yaxis)
+        axis.set_title(metric_label(name))
+    sizes.set_ylim(bottom=0)
+    sizes.set_title("parameters (thousands)")
+    for axis in axes[0]:
+        axis.set_xticks(sorted({order for found in ladders.values() for order in found}))
+        axis.set_xlabel("order (0: no block)")
+    panels[0].set_ylabel("error")
     style.legend(figure, axes)
     return figure
