@@ -31,6 +31,8 @@ def refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise IsADirectoryError(f"output must be a file, but this is a folder: {path}")
     if path.exists() and not force:
+        # A second name of it, where a process was killed in `publish`.
+        clear_remains(path)
         raise FileExistsError(f"output file exists: {path} (replace it with --force / force=True)")
 
 

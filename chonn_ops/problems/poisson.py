@@ -48,7 +48,7 @@ import numpy as np
 from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._files import refuse_existing
+from chonn_ops.problems._files import clear_remains, refuse_existing
 from chonn_ops.problems._poisson_data import N_TRAIN, RANGES, file_name
 from chonn_ops.problems._poisson_data import SPLITS as SPLITS
 from chonn_ops.problems._poisson_data import Normalization as Normalization
@@ -133,6 +133,8 @@ def generate(
     missing = files
     if not force:
         missing = [file for file in files if not _is_written(file[0], file[-1], source)] or files
+    for path, *_ in files:
+        clear_remains(path)
     for path, *_ in missing:
         refuse_existing(path, force)
     compute = DomainFields(domain, resolution)

@@ -100,6 +100,7 @@ def test_repeats_to_the_bit():
     assert torch.equal(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no /proc")
 def test_ten_thousand_calls_keep_no_memory():
     network = make_network((5, 6), B=1, C=2, dtype=torch.float32)

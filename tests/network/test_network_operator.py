@@ -314,6 +314,7 @@ print(solve(4, 128, 64))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name == "cpu"])
 def test_peak_memory_of_forward_and_backward(backend):
     pytest.importorskip("resource")

@@ -144,7 +144,11 @@ def test_device_and_dtype_reach_every_tensor():
 
 @pytest.mark.parametrize(
     ("spatial_dims", "order", "backend"),
-    [(None, 2, "aot_eager"), (2, 2, "eager"), (2, 1, "inductor")],
+    [
+        (None, 2, "aot_eager"),
+        (2, 2, "eager"),
+        pytest.param(2, 1, "inductor", marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_compiles_without_graph_breaks(spatial_dims, order, backend):
