@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.chonn-setup
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
-INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/csrc/*)
+INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/cpu/*.[ch])
 
 .PHONY: setup setup-pyclaw setup-ngspice demo check test test-slow docs bench lint tables
 

@@ -48,8 +48,8 @@ def _x86_only() -> bool:
 def compile_kernel(root: Path = ROOT) -> Path:
     """Compile all sources into one shared library; raises where that fails.
 
-    A folder has ``generic.c``, a file for each instruction set, compiled with its flags, and
-    ``dispatch.c``, which is told which of them there are.
+    A folder ``x/cpu`` has ``generic.c``, a file for each instruction set, compiled with its flags,
+    and ``x.c`` with the exported functions, which is told which of them there are.
     """
     import_module("setuptools")  # brings distutils, which Python 3.12 dropped
     from distutils import ccompiler
@@ -79,7 +79,7 @@ def compile_kernel(root: Path = ROOT) -> Path:
             except CompileError:  # a compiler older than the instruction set
                 continue
             macros.append((f"HAVE_{isa.upper()}", "1"))
-        return objects + compile_source("dispatch", [], macros)
+        return objects + compile_source(sources.parent.name, [], macros)
 
     def build(folder: str, openmp: list[str]) -> None:
         objects = []

@@ -212,7 +212,7 @@ def _git(*arguments: str) -> str | None:
 def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
     from chonn_ops.experiments import fingerprint
-    from chonn_ops.scan._cpu import available_isas
+    from chonn_ops.scan.cpu import available_isas
 
     isas = available_isas()
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "chonn_ops", "benchmarks")

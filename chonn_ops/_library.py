@@ -3,10 +3,10 @@
 It is one file beside this one, called through ctypes, which releases the GIL. A file that is not
 what the package next to it expects is refused with a warning, and callers fall back.
 
-An operator ``x`` in ``csrc`` exports ``chonn_x_arguments()``, the size of its argument struct;
-``chonn_x_lanes(isa, is_double)``, the channels a vector holds, 0 where the build or the processor
-lacks the instruction set; ``chonn_x_workspace(isa, is_double, arguments)``, elements a thread
-needs; and its calls ``chonn_x_<call>(isa, is_double, arguments)``.
+An operator ``x`` exports, in ``x/cpu/x.c``: ``chonn_x_arguments()``, the size of its argument
+struct; ``chonn_x_lanes(isa, is_double)``, the channels a vector holds, 0 where the build or the
+processor lacks the instruction set; ``chonn_x_workspace(isa, is_double, arguments)``, elements a
+thread needs; and its calls ``chonn_x_<call>(isa, is_double, arguments)``.
 
 Standard library only: ``hatch_build.py`` runs this file to know the sources and their version.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-SOURCES = ("scan/csrc", "network/csrc")  # those that do not exist are skipped
+SOURCES = ("scan/cpu", "network/cpu")  # those that do not exist are skipped
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 

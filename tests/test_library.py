@@ -69,9 +69,9 @@ def refused(folder, *words):
 def folder(tmp_path):
     """A package without a kernel."""
     package = tmp_path / "chonn_ops"
-    (package / "scan" / "csrc").mkdir(parents=True)
+    (package / "scan" / "cpu").mkdir(parents=True)
     shutil.copy(_library.__file__, package)
-    (package / "scan" / "csrc" / "dispatch.c").write_text("int anything;\n")
+    (package / "scan" / "cpu" / "scan.c").write_text("int anything;\n")
     (tmp_path / "hatch_build.py").touch()
     return package
 
@@ -103,14 +103,14 @@ def test_own_library_is_loaded(folder):
 @needs_compiler
 def test_a_build_of_other_sources_is_refused(folder):
     build(folder)
-    (folder / "scan" / "csrc" / "new.h").write_text("/* a change */\n")
+    (folder / "scan" / "cpu" / "new.h").write_text("/* a change */\n")
     refused(folder, "version")
 
 
 @needs_compiler
 def test_without_sources_beside_it_the_sizes_decide(folder):
     build(folder, version=5)
-    shutil.rmtree(folder / "scan" / "csrc")
+    shutil.rmtree(folder / "scan" / "cpu")
     assert load(folder)["isas"] == ["avx2"]
     build(folder, version=5, size=48)
     refused(folder, "40 bytes", "48")

@@ -110,7 +110,7 @@ def settings(
 def entry(found: Run) -> dict[str, Any]:
     """What the tables and figures need of a run, errors by the grid that was asked."""
     config = found.config
-    errors: dict[str, dict[str, float]] = {}
+    errors: dict[str, dict[str, float | None]] = {}
     for name, scores in found.metrics.items():
         split, _, asked = name.rpartition("at_")
         key = (split.rstrip("_") or "test") if asked.isdigit() else name

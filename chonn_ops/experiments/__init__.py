@@ -1,7 +1,9 @@
 """The paper's experiments and further ones: what they compare, how a run becomes a file of results.
 
-`get` finds an experiment, `chonn_ops.experiments.runs` trains and scores one model, and
-`chonn_ops.experiments.schedule` does so for many.
+`get` finds an experiment. A run goes this way: `base` says what an experiment is, `schedule` plans
+`jobs` and shares them out (`pool`), `runs` carries one out (`training`, `checkpoints`, `logs`),
+`records` is its file with its `provenance` (`fingerprint`: of the model's code) and `ownership`,
+`results` reads the files as studies, `comparison` and `roles` say what they show.
 """
 
 from __future__ import annotations

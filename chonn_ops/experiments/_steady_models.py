@@ -28,7 +28,7 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
 )
-from chonn_ops.models.cascade import count_parameters
+from chonn_ops.models.stack import count_parameters
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.ffno import FFNO
 from chonn_ops.models.galerkin import GalerkinTransformer

@@ -132,10 +132,6 @@ def _quantile(probability: float, freedom: float) -> float:
     return float(stdtrit(freedom, probability))
 
 
-def standard_error(value: Statistic) -> float:
-    return value.deviation / math.sqrt(value.count) if value.count else math.nan
-
-
 def _combined(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     """A mean whose independent parts have these errors, of these degrees of freedom."""
     error = math.hypot(*(part for part, _ in parts))
@@ -146,7 +142,9 @@ def _combined(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
 
 
 def _part(value: Statistic, scale: float = 1.0) -> tuple[float, float]:
-    return standard_error(value) * scale, value.count - 1
+    """Standard error of a mean and its degrees of freedom."""
+    error = value.deviation / math.sqrt(value.count) if value.count else math.nan
+    return error * scale, value.count - 1
 
 
 @functools.lru_cache(1 << 12)
@@ -207,7 +205,3 @@ def share(successes: int, trials: int) -> Estimate:
     """Of independent trials; its error is of one more success and failure: never zero."""
     likely = (successes + 1) / (trials + 2)
     return Estimate(successes / trials, math.sqrt(likely * (1 - likely) / trials))
-
-
-def percent(value: float) -> str:
-    return f"{number(100 * value)}%"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from chonn_ops.models.cascade import count_parameters
+from chonn_ops.models.stack import count_parameters
 from chonn_ops.scan._walks import plan
 
 aten = torch.ops.aten

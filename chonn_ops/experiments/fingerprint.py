@@ -99,7 +99,7 @@ def _file_of(module: str) -> str:
 def _tree() -> dict[str, bytes]:
     """Content of the package's files as this process found them, which is what it runs."""
     root = Path(chonn_ops.__file__).parent
-    kinds = ("*.py", "csrc/*.c", "csrc/*.h")
+    kinds = ("*.py", "cpu/*.c", "cpu/*.h")
     paths = sorted({path for kind in kinds for path in root.rglob(kind)})
     return {path.relative_to(root.parent).as_posix(): path.read_bytes() for path in paths}
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
-from chonn_ops.models.cascade import CKBStack1d, count_parameters, fit_parameters
+from chonn_ops.models.stack import CKBStack1d, count_parameters, fit_parameters
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import order1d
 

@@ -6,6 +6,7 @@ It comes from a disk, and perhaps from somebody else.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from chonn_ops.experiments.provenance import Provenance
 
 Check = Callable[[Any], bool]
 DIRTY = "-dirty"
+DIGITS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,17 +80,20 @@ class Run:
     def provenance(self) -> Provenance:
         return Provenance(self.data, self.model, self.sources, self.commit, self.dirty)
 
-    @property
-    def title_with_seed(self) -> str:
-        return f"{self.variant} seed {self.seed}"
-
     def write(self, path: Path) -> Run:
         """Write the file, whole or not at all; the run as the file has it."""
         record = _finite(dataclasses.asdict(self))
+        marks = {"generator": MARK, "checksum": _checksum(record)}
         with own_file(path) as staged:
-            content = json.dumps({"generator": MARK, **record}, indent=1, allow_nan=False)
+            content = json.dumps({**marks, **record}, indent=1, allow_nan=False)
             staged.write_text(content + "\n", encoding="utf-8")
         return Run(**record)
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    """Of what was measured, by which a file that has lost or changed a number is known."""
+    measured = {name: record.get(name) for name in ("metrics", "curve", "curves", "diverged")}
+    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def _finite(value: Any) -> Any:
@@ -162,8 +167,16 @@ _OF_TARGETS = {"family", "order", "depth", "termination"}
 
 
 def check(record: Mapping[str, Any]) -> None:
-    """Raise a ValueError for the first field that is of another kind; those missing are not."""
+    """Raise a ValueError for the first field that is of another kind; those missing are not.
+
+    Likewise for scores that are not those that were written; older files have no checksum.
+    """
     _check(record, _FIELDS, "")
+    if "checksum" in record and record["checksum"] != (found := _checksum(record)):
+        raise ValueError(
+            f"metrics, curve, curves or diverged: expected those of checksum "
+            f"{record['checksum']!r:.80}, got those of {found}"
+        )
     tags = record.get("tags", {})
     _check(tags, _TAGS, "tags.")
     if "target" in tags and not tags.keys() >= _OF_TARGETS:

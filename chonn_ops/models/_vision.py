@@ -43,7 +43,7 @@ class Downsample(nn.Module):
         return self.norm(self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
 
-class Mixer(CKB):
+class TokenMixer(CKB):
     """A Cascaded Kirchhoff Block without its residual, NHWC."""
 
     def forward(
@@ -89,7 +89,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.mixer = Mixer(dim, 2, norm="layer", **ckb, **dd)  # has the norm inside
+        self.mixer = TokenMixer(dim, 2, norm="layer", **ckb, **dd)  # has the norm inside
         self.drop_path1 = drop_path1
         self.norm = nn.LayerNorm(dim, **dd)
         self.mlp = Mlp(dim, hidden, **dd)

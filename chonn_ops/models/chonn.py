@@ -25,7 +25,7 @@ from timm.models import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from chonn_ops.models._vision import Block, Downsample, Head, Mixer, Stage, Stem
+from chonn_ops.models._vision import Block, Downsample, Head, Stage, Stem, TokenMixer
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -50,7 +50,7 @@ ROUTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-register_notrace_module(Mixer)  # fx sees one node: shapes decide how cells scan
+register_notrace_module(TokenMixer)  # fx sees one node: shapes decide how cells scan
 
 
 class CHONN(nn.Module):

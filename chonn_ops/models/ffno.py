@@ -5,11 +5,14 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.models._fields import CONV, check_axes, check_field, with_coordinates
+from chonn_ops.models.fno import complex_of
 from chonn_ops.nn._checks import check_least
 
 
@@ -36,7 +39,14 @@ class FactorizedSpectralConv(nn.Module):
         For sizes below 1; when called on a grid that does not resolve the modes.
     """
 
-    def __init__(self, channels: int, modes: int, axes: int = 2) -> None:
+    def __init__(
+        self,
+        channels: int,
+        modes: int,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_least(1, channels=channels, modes=modes)
         check_axes(axes)
@@ -44,7 +54,8 @@ class FactorizedSpectralConv(nn.Module):
         # Of Xavier's size with all modes as inputs.
         scale = (2 * channels * modes) ** -0.5
         self.weights = nn.ParameterList(
-            scale * torch.randn(channels, channels, modes, dtype=torch.cfloat) for _ in range(axes)
+            scale * torch.randn(channels, channels, modes, device=device, dtype=complex_of(dtype))
+            for _ in range(axes)
         )
 
     def forward(self, z: Tensor) -> Tensor:
@@ -110,6 +121,8 @@ class FFNO(nn.Module):
         padding: float = 0.0,
         shared_weights: bool = False,
         axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
@@ -117,11 +130,12 @@ class FFNO(nn.Module):
         check_least(0, padding=padding)
         check_axes(axes)
         self.in_channels, self.padding, self.axes = in_channels, padding, axes
-        conv = CONV[axes]
+        factory = {"device": device, "dtype": dtype}
+        conv = functools.partial(CONV[axes], **factory)
         self.lift = conv(in_channels + axes, width, 1)
         count = 1 if shared_weights else depth
         self.kernels = nn.ModuleList(
-            FactorizedSpectralConv(width, modes, axes) for _ in range(count)
+            FactorizedSpectralConv(width, modes, axes, **factory) for _ in range(count)
         )
         self.pointwise = nn.ModuleList(
             nn.Sequential(

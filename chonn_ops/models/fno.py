@@ -28,6 +28,13 @@ _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
 
 
+def complex_of(dtype: torch.dtype | None) -> torch.dtype:
+    """Of the weights of Fourier modes in a model of `dtype`: complex64 at least, and by default."""
+    if dtype is None:
+        return torch.complex64
+    return torch.promote_types(dtype, torch.float32).to_complex()
+
+
 class SpectralConv(nn.Module):
     """Linear map of the lowest Fourier modes of a field (B, C, \\*grid).
 
@@ -38,7 +45,14 @@ class SpectralConv(nn.Module):
         Modes kept along each axis: of both signs, and of one sign along the last axis.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, modes: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        modes: tuple[int, ...],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.out_channels, self.modes = out_channels, modes
         # One weight for every corner of the spectrum, named weights1, weights2, ...; the first
@@ -46,7 +60,9 @@ class SpectralConv(nn.Module):
         self.corners = [signs[::-1] for signs in itertools.product((1, -1), repeat=len(modes) - 1)]
         scale = 1 / (in_channels * out_channels)
         for index in range(len(self.corners)):
-            weight = torch.rand(in_channels, out_channels, *modes, dtype=torch.cfloat)
+            weight = torch.rand(
+                in_channels, out_channels, *modes, device=device, dtype=complex_of(dtype)
+            )
             self.register_parameter(f"weights{index + 1}", nn.Parameter(scale * weight))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,6 +102,8 @@ class _CHONNFNO(nn.Module):
         mode: str,
         downsample: int,
         padding: int | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
         ckb = options_or_defaults(ckb)
@@ -102,23 +120,24 @@ class _CHONNFNO(nn.Module):
         self.pad = [0, points] * padded_axes
         self.interior = (..., *[slice(0, -points or None)] * padded_axes)
 
-        self.fc0 = nn.Linear(initial_step * num_channels + dims, width)
+        factory = {"device": device, "dtype": dtype}
+        self.fc0 = nn.Linear(initial_step * num_channels + dims, width, **factory)
         for layer in range(LAYERS):
-            self.add_module(f"conv{layer}", SpectralConv(width, width, modes))
+            self.add_module(f"conv{layer}", SpectralConv(width, width, modes, **factory))
         for layer in range(LAYERS):
-            self.add_module(f"w{layer}", _CONV[dims](width, width, 1))
+            self.add_module(f"w{layer}", _CONV[dims](width, width, 1, **factory))
         if dims == 3:
             # PDEBench's FNO3d carries four batch norms that it never calls: kept for its
             # checkpoints' sake.
             for layer in range(LAYERS):
-                self.add_module(f"bn{layer}", nn.BatchNorm3d(width))
-        self.fc1 = nn.Linear(width, 128)
-        self.fc2 = nn.Linear(128, num_channels)
+                self.add_module(f"bn{layer}", nn.BatchNorm3d(width, **factory))
+        self.fc1 = nn.Linear(width, 128, **factory)
+        self.fc2 = nn.Linear(128, num_channels, **factory)
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckb: nn.Module | None = None
         if ckb.order:
-            block: nn.Module = build_ckb(width, dims, ckb)
+            block: nn.Module = build_ckb(width, dims, ckb, device, dtype)
             if ckb.cell == "network":
                 block = Equalised(block)
             if downsample > 1:
@@ -223,10 +242,11 @@ class CHONNFNO1d(_CHONNFNO):
         mode: str = "replace",
         downsample: int = 1,
         padding: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            num_channels, (modes,), width, initial_step, ckb, mode, downsample, padding
-        )
+        chosen = (ckb, mode, downsample, padding, device, dtype)
+        super().__init__(num_channels, (modes,), width, initial_step, *chosen)
 
 
 class CHONNFNO2d(_CHONNFNO):
@@ -246,9 +266,12 @@ class CHONNFNO2d(_CHONNFNO):
         mode: str = "replace",
         downsample: int = 1,
         padding: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         modes = (modes1, modes2)
-        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample, padding)
+        chosen = (ckb, mode, downsample, padding, device, dtype)
+        super().__init__(num_channels, modes, width, initial_step, *chosen)
 
 
 class CHONNFNO3d(_CHONNFNO):
@@ -269,6 +292,9 @@ class CHONNFNO3d(_CHONNFNO):
         mode: str = "replace",
         downsample: int = 1,
         padding: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         modes = (modes1, modes2, modes3)
-        super().__init__(num_channels, modes, width, initial_step, ckb, mode, downsample, padding)
+        chosen = (ckb, mode, downsample, padding, device, dtype)
+        super().__init__(num_channels, modes, width, initial_step, *chosen)

@@ -5,6 +5,9 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,17 +49,25 @@ class GalerkinAttention(nn.Module):
         For sizes below 1, or channels that the heads do not divide.
     """
 
-    def __init__(self, channels: int, heads: int = 4, axes: int = 2) -> None:
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 4,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_least(1, channels=channels, heads=heads, axes=axes)
         if channels % heads:
             raise ValueError(f"channels: expected a multiple of heads={heads}, got {channels}")
         self.heads, d = heads, channels // heads
-        self.projections = nn.ModuleList(_projection(channels) for _ in range(3))
+        factory = {"device": device, "dtype": dtype}
+        self.projections = nn.ModuleList(_projection(channels, factory) for _ in range(3))
         # Of keys and values, each head its own.
-        self.scales = nn.Parameter(torch.ones(2, heads, 1, d))
-        self.shifts = nn.Parameter(torch.zeros(2, heads, 1, d))
-        self.out = nn.Linear(channels + heads * axes, channels)
+        self.scales = nn.Parameter(torch.ones(2, heads, 1, d, **factory))
+        self.shifts = nn.Parameter(torch.zeros(2, heads, 1, d, **factory))
+        self.out = nn.Linear(channels + heads * axes, channels, **factory)
 
     def forward(self, x: Tensor, places: Tensor) -> Tensor:
         """Mix the points of x, (B, N, C), at the coordinates `places`, (B, N, axes)."""
@@ -75,8 +86,8 @@ class GalerkinAttention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-def _projection(channels: int) -> nn.Linear:
-    linear = nn.Linear(channels, channels)
+def _projection(channels: int, factory: dict[str, Any]) -> nn.Linear:
+    linear = nn.Linear(channels, channels, **factory)
     nn.init.xavier_uniform_(linear.weight, gain=_GAIN)
     nn.init.zeros_(linear.bias)
     with torch.no_grad():
@@ -87,11 +98,13 @@ def _projection(channels: int) -> nn.Linear:
 class _Layer(nn.Module):
     """``h = x + attention(x)``, then ``h + mlp(h)``; no norms outside of the attention."""
 
-    def __init__(self, width: int, heads: int, axes: int) -> None:
+    def __init__(self, width: int, heads: int, axes: int, factory: dict[str, Any]) -> None:
         super().__init__()
-        self.attention = GalerkinAttention(width, heads, axes)
+        self.attention = GalerkinAttention(width, heads, axes, **factory)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+            nn.Linear(width, 2 * width, **factory),
+            nn.ReLU(),
+            nn.Linear(2 * width, width, **factory),
         )
 
     def forward(self, x: Tensor, places: Tensor) -> Tensor:
@@ -102,10 +115,10 @@ class _Layer(nn.Module):
 class _Regressor(nn.Module):
     """A layer of the decoder: Fourier modes and a pointwise map."""
 
-    def __init__(self, width: int, modes: int, axes: int) -> None:
+    def __init__(self, width: int, modes: int, axes: int, factory: dict[str, Any]) -> None:
         super().__init__()
-        self.spectral = SpectralConv(width, width, (modes,) * axes)
-        self.pointwise = CONV[axes](width, width, 1)
+        self.spectral = SpectralConv(width, width, (modes,) * axes, **factory)
+        self.pointwise = CONV[axes](width, width, 1, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(self.spectral(x) + self.pointwise(x))
@@ -154,6 +167,8 @@ class GalerkinTransformer(nn.Module):
         decoder_layers: int = 2,
         coarsening: int = 1,
         axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
@@ -161,12 +176,13 @@ class GalerkinTransformer(nn.Module):
         check_least(0, decoder_layers=decoder_layers)
         check_axes(axes)
         self.in_channels, self.coarsening, self.axes = in_channels, coarsening, axes
-        conv = CONV[axes]
+        factory = {"device": device, "dtype": dtype}
+        conv = functools.partial(CONV[axes], **factory)
         self.lift = conv(in_channels + axes, width, 1)
-        self.encoder = nn.ModuleList(_Layer(width, heads, axes) for _ in range(depth))
+        self.encoder = nn.ModuleList(_Layer(width, heads, axes, factory) for _ in range(depth))
         self.join = conv(width + axes, width, 1)
         self.decoder = nn.Sequential(
-            *(_Regressor(width, modes, axes) for _ in range(decoder_layers))
+            *(_Regressor(width, modes, axes, factory) for _ in range(decoder_layers))
         )
         self.head = nn.Sequential(
             conv(width, 2 * width, 1), nn.SiLU(), conv(2 * width, out_channels, 1)

@@ -6,7 +6,9 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,13 +26,20 @@ class _Level(nn.Module):
     """What one grid does on the way down: smoothed u and, but on the coarsest, what it leaves."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, smoothings: int, coarsest: bool, axes: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        smoothings: int,
+        coarsest: bool,
+        axes: int,
+        factory: dict[str, Any],
     ) -> None:
         super().__init__()
 
         def convs(channels: int, features: int, count: int) -> nn.ModuleList:
             return nn.ModuleList(
-                CONV[axes](channels, features, 3, padding=1, bias=False) for _ in range(count)
+                CONV[axes](channels, features, 3, padding=1, bias=False, **factory)
+                for _ in range(count)
             )
 
         count = smoothings + coarsest
@@ -74,17 +83,25 @@ class VCycle(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, levels: int, smoothings: int = 1, axes: int = 2
+        self,
+        in_channels: int,
+        out_channels: int,
+        levels: int,
+        smoothings: int = 1,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels)
         check_least(1, levels=levels, smoothings=smoothings)
         check_axes(axes)
         conv, transposed = CONV[axes], CONV_TRANSPOSE[axes]
-        options = {"kernel_size": 3, "padding": 1, "bias": False}
+        factory = {"device": device, "dtype": dtype}
+        options = {"kernel_size": 3, "padding": 1, "bias": False, **factory}
 
         self.levels = nn.ModuleList(
-            _Level(in_channels, out_channels, smoothings, level == levels - 1, axes)
+            _Level(in_channels, out_channels, smoothings, level == levels - 1, axes, factory)
             for level in range(levels)
         )
         self.restrictions = nn.ModuleList(
@@ -152,16 +169,21 @@ class MgNO(nn.Module):
         *,
         smoothings: int = 1,
         axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels)
         check_least(1, width=width, depth=depth, levels=levels)
         check_axes(axes)
         self.in_channels, self.axes = in_channels, axes
+        factory = {"device": device, "dtype": dtype}
         widths = [in_channels + axes] + [width] * (depth - 1)
-        self.cycles = nn.ModuleList(VCycle(n, width, levels, smoothings, axes) for n in widths)
-        self.pointwise = nn.ModuleList(CONV[axes](n, width, 1) for n in widths)
-        self.head = CONV[axes](width, out_channels, 1)
+        self.cycles = nn.ModuleList(
+            VCycle(n, width, levels, smoothings, axes, **factory) for n in widths
+        )
+        self.pointwise = nn.ModuleList(CONV[axes](n, width, 1, **factory) for n in widths)
+        self.head = CONV[axes](width, out_channels, 1, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""

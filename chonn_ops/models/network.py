@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import build_ckb
+from chonn_ops.models._pointwise import Pointwise
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
-from chonn_ops.nn._linear import PositionLinear, position_linear
-from chonn_ops.nn._recompute import recomputed
+from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.gates import ADAPTIVE, StageGates
 from chonn_ops.nn.network_cell import place_nodes
 
@@ -76,7 +75,7 @@ class _CHONNNetwork(nn.Module):
         for _ in range(layers):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, device, dtype))
-            pointwise.append(_Pointwise(width, mlp_ratio * width, factory))
+            pointwise.append(Pointwise(width, mlp_ratio * width, factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         self.head = PositionLinear(width, out_channels * points, **factory)
         self.gates = None
@@ -300,21 +299,3 @@ def _layers(depth: int | str, max_depth: int) -> int:
         return max_depth
     check_least(1, depth=depth)
     return depth
-
-
-class _Pointwise(nn.Module):
-    """What a two-layer network adds at every point. Without a norm: one over the field hides its
-    amplitude, in which a linear problem is linear."""
-
-    def __init__(self, width: int, hidden: int, factory: dict) -> None:
-        super().__init__()
-        self.expand = PositionLinear(width, hidden, **factory)
-        self.contract = PositionLinear(hidden, width, **factory)
-
-    def forward(self, field: Tensor) -> Tensor:
-        weights = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
-        return recomputed(_pointwise, field, *weights)
-
-
-def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
-    return position_linear(F.silu(position_linear(field, inner, b)), outer, c)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.models._carrier import UNIT, Carrier, CarrierLayer
-from chonn_ops.models.network import _Pointwise
+from chonn_ops.models._pointwise import Pointwise
 from chonn_ops.models.transport import ENDS, ORDERS
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.nn._checks import check_least
@@ -88,7 +88,7 @@ class _CHONNRollout(nn.Module):
             for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
-            _Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
+            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
         )
         self.head = PositionLinear(width, channels, **factory)
         self.carrier = None

@@ -5,6 +5,9 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -43,19 +46,28 @@ class PhysicsAttention(nn.Module):
         For sizes below 1, or channels that the heads do not divide.
     """
 
-    def __init__(self, channels: int, heads: int = 8, slices: int = 64, axes: int = 2) -> None:
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 8,
+        slices: int = 64,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_least(1, channels=channels, heads=heads, slices=slices)
         check_axes(axes)
         if channels % heads:
             raise ValueError(f"channels: expected a multiple of heads={heads}, got {channels}")
         self.heads, d = heads, channels // heads
-        self.points = CONV[axes](channels, channels, 3, padding=1)
-        self.features = CONV[axes](channels, channels, 3, padding=1)
-        self.slice = nn.Linear(d, slices)
-        self.temperature = nn.Parameter(torch.full((heads, 1, 1), _START))
-        self.qkv = nn.Linear(d, 3 * d, bias=False)
-        self.out = nn.Linear(channels, channels)
+        factory = {"device": device, "dtype": dtype}
+        self.points = CONV[axes](channels, channels, 3, padding=1, **factory)
+        self.features = CONV[axes](channels, channels, 3, padding=1, **factory)
+        self.slice = nn.Linear(d, slices, **factory)
+        self.temperature = nn.Parameter(torch.full((heads, 1, 1), _START, **factory))
+        self.qkv = nn.Linear(d, 3 * d, bias=False, **factory)
+        self.out = nn.Linear(channels, channels, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         # (B, heads, N, d)
@@ -76,12 +88,21 @@ class PhysicsAttention(nn.Module):
 class _Layer(nn.Module):
     """``h = x + attention(norm(x))``, then ``h + mlp(norm(h))``."""
 
-    def __init__(self, width: int, heads: int, slices: int, expansion: int, axes: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        slices: int,
+        expansion: int,
+        axes: int,
+        factory: dict[str, Any],
+    ) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.attention = PhysicsAttention(width, heads, slices, axes)
+        linear = functools.partial(nn.Linear, **factory)
+        self.norms = nn.ModuleList(nn.LayerNorm(width, **factory) for _ in range(2))
+        self.attention = PhysicsAttention(width, heads, slices, axes, **factory)
         hidden = expansion * width
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.mlp = nn.Sequential(linear(width, hidden), nn.GELU(), linear(hidden, width))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(_over_channels(self.norms[0], x))
@@ -126,6 +147,8 @@ class Transolver(nn.Module):
         expansion: int = 1,
         reference: int = 8,
         axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
@@ -134,13 +157,15 @@ class Transolver(nn.Module):
         check_axes(axes)
         self.in_channels, self.reference, self.axes = in_channels, reference, axes
         places = reference**axes if reference else axes
+        factory = {"device": device, "dtype": dtype}
+        linear = functools.partial(nn.Linear, **factory)
         self.lift = nn.Sequential(
-            nn.Linear(in_channels + places, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            linear(in_channels + places, 2 * width), nn.GELU(), linear(2 * width, width)
         )
         self.layers = nn.Sequential(
-            *(_Layer(width, heads, slices, expansion, axes) for _ in range(depth))
+            *(_Layer(width, heads, slices, expansion, axes, factory) for _ in range(depth))
         )
-        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
+        self.head = nn.Sequential(nn.LayerNorm(width, **factory), linear(width, out_channels))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)

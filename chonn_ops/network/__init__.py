@@ -2,14 +2,18 @@
 `available_backends`."""
 
 from chonn_ops.network._checks import ENDS
-from chonn_ops.network._coils import LCState, edge_inductance, zero_current
 from chonn_ops.network._conductance import edge_conductance, wall_leak
-from chonn_ops.network._directed import directed_network
-from chonn_ops.network._lc import lc_energy, lc_step
-from chonn_ops.network._network import NetworkInfo, kirchhoff_network
-from chonn_ops.network._op import available_backends
-from chonn_ops.network._rc import rc_step
-from chonn_ops.network._upwind import advection_step, upwind_conductance
+from chonn_ops.network.api import NetworkInfo, kirchhoff_network
+from chonn_ops.network.directed import advection_step, directed_network, upwind_conductance
+from chonn_ops.network.in_time import (
+    LCState,
+    edge_inductance,
+    lc_energy,
+    lc_step,
+    rc_step,
+    zero_current,
+)
+from chonn_ops.network.operator import available_backends
 
 __all__ = [
     "ENDS",

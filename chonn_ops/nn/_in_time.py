@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from chonn_ops.nn.network_cell import NetworkCell
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class CellOptions(TypedDict, total=False):
+    """Keywords that a cell hands on to `NetworkCell`, whose defaults they have."""
+
+    ends: str | tuple[str, ...]
+    nodes: str
+    selective: bool
+    tol: float
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
 
 class NetworkInTime(NetworkCell):
     """A network cell with a capacitor at every node; one that derives from it has `step`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, dim: int, networks: int = 8, spatial_dims: int = 2, **options: Unpack[CellOptions]
+    ) -> None:
+        super().__init__(dim, networks, spatial_dims, **options)
         # log of the capacities: at 0 a step of 1 spreads over sqrt(k) sixteenths of the domain.
         self.capacitance_param = nn.Parameter(torch.zeros_like(self.coefficient_bias)[::2].clone())
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.scan import kirchhoff_scan, scan_field
+from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan._checks import check_modes
-from chonn_ops.scan._field import scan_checked_field
+from chonn_ops.scan.api import scan_checked
 
 
 class KirchhoffCell(nn.Module):
@@ -46,7 +46,8 @@ class KirchhoffCell(nn.Module):
     dt_min, dt_max : float
         Range of the initial Delta, in units of one grid step at unit decay.
     directions : str
-        How fields become lines, one of `chonn_ops.nn.DIRECTIONS`.
+        How fields become lines, one of `chonn_ops.nn.DIRECTIONS`. "raster" by default, as in
+        `chonn_ops.scan_field`: the paper's, and the one with a state for `advance` and `step`.
     termination : {"matched", "ring", "open", "short"}
         What lines do at their ends: start from rest, close on themselves (periodic), or send the
         scan back from an even (open, Neumann) or odd (short, Dirichlet) wall; see
@@ -170,26 +171,29 @@ class KirchhoffCell(nn.Module):
             self._check(u)
         delta, b, c = self.coefficients(u)
         u = u.to(delta.dtype)  # autocast casts the projections, not their input
-        modes = (self.directions, self.termination, self.constrained)
-        if torch.jit.is_scripting():
-            return scan_checked_field(u, delta, self.decay, b, c, self.skip, *modes, None)
-        else:
-            directions, termination, passive = modes
-            return scan_field(
-                u,
-                delta,
-                self.decay,
-                b,
-                c,
-                self.skip,
-                directions=directions,
-                termination=termination,
-                passive=passive,
-            )
+        # All that `scan_field` checks follows from the input's shape and the constructor's checks.
+        y, _ = scan_checked(
+            u,
+            delta,
+            self.decay,
+            b,
+            c,
+            self.skip,
+            None,
+            self.directions,
+            False,
+            self.termination,
+            self.constrained,
+            None,
+        )
+        return y
 
     def _check(self, u: Tensor) -> None:
-        if u.dim() < 3 or u.shape[-1] != self.dim:
-            raise ValueError(f"u: expected shape (B, *grid, {self.dim}), got {tuple(u.shape)}")
+        if u.dim() < 3 or u.shape[-1] != self.dim or 0 in u.shape[1:]:
+            raise ValueError(
+                f"u: expected shape (B, *grid, {self.dim}) with at least one point, "
+                f"got {tuple(u.shape)}"
+            )
 
     def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scan a part of a sequence from the state that the part before it left; raster only.

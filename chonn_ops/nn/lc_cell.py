@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from chonn_ops.network._coils import LCState, inductance_of, zero_current
-from chonn_ops.network._lc import lc_step
-from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
+from chonn_ops.network.in_time.coils import LCState, inductance_of, zero_current
+from chonn_ops.network.in_time.lc import lc_step
+from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state, existing
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class LCNetworkCell(NetworkInTime):
@@ -26,11 +30,11 @@ class LCNetworkCell(NetworkInTime):
 
     Parameters
     ----------
-    dim, networks, spatial_dims, nodes, selective, tol
+    dim, networks, spatial_dims, nodes, selective, tol, device, dtype
         As in `NetworkCell`.
     ends : {"open", "short", "wall", "ring"} or a sequence of them, one an axis
-        "open": a wall that reflects; "short": v = 0 at the end, "wall": at a learned distance
-        behind it; "ring": periodic. With a mask the faces towards missing nodes are open.
+        "open", the default: a wall that reflects; "short": v = 0 at the end, "wall": at a learned
+        distance behind it; "ring": periodic. With a mask the faces towards missing nodes are open.
     damped : bool
         Whether there are leaks.
 
@@ -53,25 +57,11 @@ class LCNetworkCell(NetworkInTime):
         networks: int = 8,
         spatial_dims: int = 2,
         *,
-        ends: str | tuple[str, ...] = "open",
-        nodes: str = "centres",
-        selective: bool = True,
-        tol: float = 1e-3,
         damped: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[CellOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            networks,
-            spatial_dims,
-            ends=ends,
-            nodes=nodes,
-            selective=selective,
-            tol=tol,
-            device=device,
-            dtype=dtype,
-        )
+        ends = options.setdefault("ends", "open")
+        super().__init__(dim, networks, spatial_dims, **options)
         if "matched" in self.ends:
             raise ValueError(f"ends: expected 'open', 'short', 'wall' or 'ring', got {ends!r}")
         self.damped = damped

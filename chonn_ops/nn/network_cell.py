@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.network._conductance import blended_edges, end_walls, wall_leak
-from chonn_ops.network._network import solve_checked
+from chonn_ops.network.api import solve_checked
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES, check_ends, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear

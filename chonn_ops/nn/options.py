@@ -48,7 +48,8 @@ class CKBOptions:
         amplitudes of a field), over channels alone ("layer", "rms") or none. "group" by default,
         none for networks.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        How a field becomes scan paths, see `chonn_ops.scan_field`.
+        How a field becomes scan paths, see `chonn_ops.scan_field`. "axial" by default, other than
+        there: a block is for fields, and one way along one line cannot be a symmetric operator.
     termination : {"matched", "ring", "open", "short"}, for networks also "wall" and tuples
         "periodic", "neumann" and "dirichlet" are other words for ring, open and short.
         For networks, the ends of the grid, see `NetworkCell`; "wall" by default. For scans,

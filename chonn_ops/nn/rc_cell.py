@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from chonn_ops.network._rc import METHODS, rc_step
-from chonn_ops.nn._in_time import NetworkInTime, check_state, existing
+from chonn_ops.network.in_time.rc import METHODS, rc_step
+from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state, existing
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class RCNetworkCell(NetworkInTime):
@@ -25,7 +29,7 @@ class RCNetworkCell(NetworkInTime):
 
     Parameters
     ----------
-    dim, networks, spatial_dims, ends, nodes, selective, tol
+    dim, networks, spatial_dims, ends, nodes, selective, tol, device, dtype
         As in `NetworkCell`.
     method : {"euler", "midpoint"}
         The rule of the step, see `chonn_ops.rc_step`.
@@ -49,27 +53,12 @@ class RCNetworkCell(NetworkInTime):
         networks: int = 8,
         spatial_dims: int = 2,
         *,
-        ends: str | tuple[str, ...] = "wall",
-        nodes: str = "centres",
-        selective: bool = True,
-        tol: float = 1e-3,
         method: str = "euler",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[CellOptions],
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method: expected one of {tuple(METHODS)}, got {method!r}")
-        super().__init__(
-            dim,
-            networks,
-            spatial_dims,
-            ends=ends,
-            nodes=nodes,
-            selective=selective,
-            tol=tol,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(dim, networks, spatial_dims, **options)
         self.method = method
 
     def step(

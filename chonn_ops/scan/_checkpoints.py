@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CHUNK = 32  # steps; as in csrc/scan.h
+CHUNK = 32  # steps; as in scan.h
 LINE = 512  # steps, likewise: what the compiled kernel walks without checkpoints
 
 

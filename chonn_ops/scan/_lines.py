@@ -93,7 +93,7 @@ class OverLines:
         c = c / len(walks) if len(walks) > 1 else c
         kept = self._kept(checkpoints, u, decay, walks)
         totals: list[Tensor | None] = [None] * 4
-        grad_decay, grad_d, leaving = torch.zeros_like(decay), None, None
+        grad_decay, grad_d, grad_start = torch.zeros_like(decay), None, None
         # The two ways of a line are neighbours; here the second, reverse one comes first.
         for index in sorted(range(len(walks)), key=lambda i: (i // 2, -i)):
             walk, part = walks[index], kept[index]
@@ -103,15 +103,15 @@ class OverLines:
             else:
                 start = part[:, 0].mT
             scan = (*line, d if index == 0 else None, start, walk.reverse, part)
-            grad_lines, entering = walk.to_lines(grad_y), grad_state
+            grad_lines, grad_end = walk.to_lines(grad_y), grad_state
             if termination == "ring":
-                turned = self.module.backward(grad_lines, grad_state, *scan)[-1]
-                turned = turned / _lost(line[1], decay)
-                entering = turned if grad_state is None else grad_state + turned
+                around = self.module.backward(grad_lines, grad_state, *scan)[-1]
+                around = around / _lost(line[1], decay)
+                grad_end = around if grad_state is None else grad_state + around
             elif termination in _SIGNS and not walk.reverse:
-                assert leaving is not None
-                entering = _SIGNS[termination] * leaving
-            *grads, leaving = self.module.backward(grad_lines, entering, *scan)
+                assert grad_start is not None
+                grad_end = _SIGNS[termination] * grad_start
+            *grads, grad_start = self.module.backward(grad_lines, grad_end, *scan)
             fields = (grads[0], grads[1], grads[3], grads[4])
             totals = [_add(walk, *pair) for pair in zip(totals, fields, strict=True)]
             grad_decay += grads[2]
@@ -119,7 +119,7 @@ class OverLines:
         grad_u, grad_delta, grad_b, grad_c = (total for total in totals if total is not None)
         return (
             *(grad_u, grad_delta, grad_decay, grad_b, grad_c / len(walks), grad_d),
-            None if initial_state is None else leaving,
+            None if initial_state is None else grad_start,
         )
 
     def _dtype(self, *tensors: Tensor | None) -> torch.dtype:

@@ -21,7 +21,7 @@ def retention_and_weight(delta: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     return torch.exp(-z), -torch.expm1(-z) / decay
 
 
-def bend(delta: Tensor, decay: Tensor, retention: Tensor, weight: Tensor) -> Tensor:
+def weight_slope(delta: Tensor, decay: Tensor, retention: Tensor, weight: Tensor) -> Tensor:
     """Minus the weight's derivative by `decay`: ``(weight - delta * retention) / decay``.
 
     Below ``|z| = |delta * decay| = 0.25`` that difference cancels, and the Taylor series of

@@ -30,7 +30,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from chonn_ops.scan._zoh import bend, retention_and_weight
+from chonn_ops.scan._zoh import retention_and_weight, weight_slope
 
 
 def _order(steps: int, reverse: bool) -> list[int]:
@@ -99,7 +99,7 @@ def backward(
         grad_b[:, k] = (g * weight * u_k).sum(1)
         grad_u[:, k] += (g * weight * b_k).sum(-1)
         grad_delta[:, k] = (carried * (b_k * u_k - decay * before)).sum(-1)
-        slope = bend(step, decay, retention, weight)
+        slope = weight_slope(step, decay, retention, weight)
         grad_decay -= (carried * step * before + g * b_k * u_k * slope).sum(0)
     grad_d = None if d is None else (grad_y * u).sum((0, 1))
     return (

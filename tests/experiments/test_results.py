@@ -6,6 +6,8 @@ import math
 import pytest
 import result_files
 
+from chonn_ops.experiments import EXPERIMENTS, get
+from chonn_ops.experiments.base import Role, Tags
 from chonn_ops.experiments.comparison import Statistic, number
 from chonn_ops.experiments.results import collect, read_studies, read_study
 
@@ -162,3 +164,23 @@ def test_compact_file_is_named_after_the_folder(tmp_path):
     path = collect(folder, tmp_path)
     assert path.name == "darcy-small+epochs=1.json"
     assert read_study(path).scale == "small+epochs=1"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_tags_of_all_models_are_known(name):
+    """A role that is misspelt would leave a model out of every table, silently."""
+    pytest.importorskip("neuralop")
+    experiment = get(name)
+    for config in experiment.scales.values():
+        for variant in experiment.variants(config):
+            tags = Tags.parse(variant.tags)
+            assert tags.family, variant.name
+            assert tags.target or tags.role in list(Role), variant.name
+
+
+def test_tags_are_asked_by_name():
+    tags = Tags.parse({"family": "depth", "order": 0, "matched_parameters": True, "mine": "x"})
+    assert (tags.family, tags.order, tags.target, tags.role) == ("depth", 0, 0, "")
+    assert tags.has(order=0, equal_parameters=True, mine="x", termination=None, theirs=None)
+    assert not tags.has(order=0, equal_parameters=False)
+    assert not tags.has(mine=None)

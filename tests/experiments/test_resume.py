@@ -237,6 +237,27 @@ def test_finished_checkpoint_without_result(tmp_path, checkpoint):
     assert numbers(run) == numbers(expected)
 
 
+def test_checkpoint_of_a_version_that_trained_by_lightning(tmp_path):
+    """It has more parts, none of a scaler, and goes on to the same numbers."""
+    expected = runs.execute(job(tmp_path / "whole", "noisy=true", "epochs=3"))
+    work, done = job(tmp_path, "noisy=true", "epochs=3"), []
+
+    def stop():
+        done.append(1)
+        if len(done) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        runs.execute(work, on_epoch=stop)
+    content = torch.load(work.checkpoint, weights_only=True)
+    del content["MixedPrecision"]
+    older = {"epoch": 1, "global_step": 8, "loops": {}, "callbacks": {}}
+    torch.save(content | older | {"pytorch-lightning_version": "2.6.6"}, work.checkpoint)
+    run = runs.execute(work)
+    assert numbers(run) == numbers(expected)
+    assert "resumed" not in str(run.notes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_damaged_files_give_one_line_and_stop_nothing_else(tmp_path, checkpoint, jobs):

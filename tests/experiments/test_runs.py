@@ -11,13 +11,16 @@ from running import job, read
 pytest.importorskip("filelock")
 from chonn_ops.experiments import get, runs
 from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.results import read_study
 
 
 def test_result_file(tmp_path):
     work = job(tmp_path, "epochs=3")
     run = runs.execute(work)
     assert work.result == tmp_path / "runs" / "tiny" / "smoke+epochs=3" / "order2-seed0.json"
-    assert read(work.result) == {"generator": "chonn-ops", **vars(run)}
+    content = read(work.result)
+    assert len(content.pop("checksum")) == 16
+    assert content == {"generator": "chonn-ops", **vars(run)}
     assert run.scale == "smoke+epochs=3"
     assert (run.variant, run.label, run.tags) == (
         "order2",
@@ -92,6 +95,35 @@ def test_damaged_result(tmp_path):
     path.write_text('{"config": {')
     with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
         runs.execute(work)
+
+
+@pytest.mark.parametrize("change", ["lost", "renamed", "another", "curve", "no longer diverged"])
+def test_result_whose_scores_are_not_those_that_were_written(tmp_path, change):
+    work = job(tmp_path, "spoiled_step=3") if change == "no longer diverged" else job(tmp_path)
+    runs.execute(work)
+    record = read(work.result)
+    scores = record["metrics"].get("test", {})
+    match change:
+        case "lost":
+            del scores["relative_l2"]
+        case "renamed":
+            scores["x"] = scores.pop("relative_l2")
+        case "another":
+            scores["relative_l2"] *= 1 + 1e-12
+        case "curve":
+            record["curve"]["train_loss"].pop()
+        case _:
+            record["diverged"] = None
+    work.result.write_text(json.dumps(record))
+    with pytest.raises(
+        ValueError, match=r"order2-seed0\.json: damaged.*expected those of checksum"
+    ):
+        runs.execute(work)
+    with pytest.raises(ValueError, match=r"order2-seed0\.json.*expected those of checksum"):
+        read_study(work.result.parent)
+    del record["checksum"]
+    work.result.write_text(json.dumps(record))
+    assert runs.execute(work).metrics == record["metrics"]
 
 
 # Four steps an epoch: the first to notice are the next step, validation, and again the next step.

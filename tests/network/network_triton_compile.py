@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chonn_ops.network import _triton_cycle, _triton_shared
+from chonn_ops.network.triton import cycle, shared
 
 POINTERS = {
     **dict.fromkeys(
@@ -23,7 +23,7 @@ POINTERS = {
 
 
 def compile_for_hopper(name: str, **shape: int) -> Any:
-    kernel = getattr(_triton_shared if name in vars(_triton_shared) else _triton_cycle, name)
+    kernel = getattr(shared if name in vars(shared) else cycle, name)
     constants = {"BLOCK": 1024, "ROWS": 32, "COLUMNS": 128, "REAL": tl.float32, **shape}
     signature, values, aligned = {}, {}, {}
     for index, argument in enumerate(kernel.arg_names):

@@ -10,9 +10,9 @@ import torch
 from network_cases import make_network
 
 from chonn_ops import kirchhoff_network
-from chonn_ops.network import _cpu, edge_conductance
+from chonn_ops.network import cpu, edge_conductance
 
-pytestmark = pytest.mark.skipif(not _cpu.available_isas(), reason="no compiled kernel")
+pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 
 
 def _inclusions(n: int, contrast: float, networks: int = 1, size: int = 8):
@@ -28,7 +28,7 @@ def _inclusions(n: int, contrast: float, networks: int = 1, size: int = 8):
     return source, edge_conductance(conductivity), leak
 
 
-@pytest.mark.parametrize("isa", _cpu.available_isas())
+@pytest.mark.parametrize("isa", cpu.available_isas())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_vectors_of_any_width_that_are_not_full(monkeypatch, isa, dtype):
     """17 networks leave lanes empty in every width, in elimination and in iterations."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from network_cases import make_network
 
 from chonn_ops import edge_conductance, kirchhoff_network
-from chonn_ops.network import _op, available_backends, reference, wall_leak
+from chonn_ops.network import available_backends, operator, reference, wall_leak
 
 
 def _arguments(**changes):
@@ -143,7 +142,7 @@ def report(monkeypatch):
 
     def set_report(residual, iterations):
         stuck = _Stuck(residual, iterations)
-        monkeypatch.setattr(_op, "_backend", lambda *_: SimpleNamespace(solve=stuck.solve))
+        monkeypatch.setattr(operator.BACKENDS, "choose", lambda *_: stuck)
 
     return set_report
 

@@ -10,11 +10,12 @@ import torch
 
 pytest.importorskip("scipy")
 
-from chonn_ops.network import _torch, reference
-from chonn_ops.network._coarsen import coarsen
+from chonn_ops.network import reference
+from chonn_ops.network import torch as on_torch
 from chonn_ops.network._halo import Grid, Network, along
-from chonn_ops.network._multigrid import Multigrid, lead_of_axes
-from chonn_ops.network._torch import solve
+from chonn_ops.network.multigrid import Multigrid, lead_of_axes
+from chonn_ops.network.multigrid.coarsen import coarsen
+from chonn_ops.network.torch import solve
 
 
 def seeded(seed=0):
@@ -218,7 +219,7 @@ def test_a_network_does_not_notice_the_others(monkeypatch):
     v, iterations, residual = solve(source, *arguments)
     assert (v[1, ..., 0] == 0).all()
     assert iterations[1, 0] == residual[1, 0] == 0
-    monkeypatch.setitem(_torch._NODES_AT_ONCE, "cpu", 500)
+    monkeypatch.setitem(on_torch._NODES_AT_ONCE, "cpu", 500)
     alone, steps, _ = solve(source, *arguments)
     assert steps.equal(iterations)
     torch.testing.assert_close(v, alone, rtol=1e-9, atol=1e-12)

@@ -29,7 +29,8 @@ from network_cases import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chonn_ops import kirchhoff_network
-from chonn_ops.network import _torch, reference
+from chonn_ops.network import reference
+from chonn_ops.network import torch as on_torch
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
@@ -48,25 +49,25 @@ def _levels(coarsest: int, alone: int = 4096):
     """Coarsest grids of so many nodes; larger ones than `alone` are shared by many programs."""
     with ExitStack() as stack:
         stack.enter_context(
-            mock.patch("chonn_ops.network._multigrid._bottom", return_value=coarsest)
+            mock.patch("chonn_ops.network.multigrid._bottom", return_value=coarsest)
         )
-        stack.enter_context(mock.patch("chonn_ops.network._triton._NODES_ALONE", alone))
+        stack.enter_context(mock.patch("chonn_ops.network.triton._NODES_ALONE", alone))
         block = 32 if alone == 4096 else 16
-        stack.enter_context(mock.patch("chonn_ops.network._triton._BLOCK", block))
+        stack.enter_context(mock.patch("chonn_ops.network.triton._BLOCK", block))
         yield
 
 
 def check_levels(grid, rings, dtype, *, coarsest, alone=4096, stretch=1.0, channels=1):
     """To the tolerance, and in as many iterations as the PyTorch backend, whose cycle it is."""
-    from chonn_ops.network import _triton
+    from chonn_ops.network import triton as on_triton
 
     source, conductance, leak = make_network(grid, B=1, C=channels, dtype=dtype)
     conductance = (conductance[0] * stretch, *conductance[1:])
     tol = 1e-12 if dtype == torch.float64 else 1e-5
     case = (source, conductance, leak, rings)
     with _levels(coarsest, alone):
-        v, iterations, residual = _triton.solve(*case, tol, 50)
-        expected = _torch.solve(*case, tol, 50)
+        v, iterations, residual = on_triton.solve(*case, tol, 50)
+        expected = on_torch.solve(*case, tol, 50)
     assert iterations.dtype == torch.int32
     assert torch.equal(iterations, expected[1])
     assert iterations.min() > 1, "one level is all there was"
@@ -162,12 +163,12 @@ def test_networks_are_apart(interpreted, alone):
 
 
 def check_limit():
-    from chonn_ops.network import _triton
+    from chonn_ops.network import triton as on_triton
 
     source, conductance, leak = make_network((5, 6), B=1, C=1)
     for alone in (4096, 4):
         with _levels(12, alone):
-            _, iterations, residual = _triton.solve(
+            _, iterations, residual = on_triton.solve(
                 source, conductance, leak, (False, False), 1e-12, 2
             )
         assert iterations.item() == 2
@@ -189,15 +190,15 @@ class _Unread(TorchDispatchMode):
 
 
 def check_recording(alone):
-    from chonn_ops.network import _triton
+    from chonn_ops.network import triton as on_triton
 
     source, conductance, leak = make_network((4, 5), B=1, C=2)
     conductance[0][..., 1] *= 1e4
     case = (source, conductance, leak, (False, False), 1e-12, 3)
-    with _levels(20, alone), mock.patch("chonn_ops.network._torch.recording", return_value=True):
-        _triton.solve(*case)  # numbers are copied to the device by the first call
+    with _levels(20, alone), mock.patch("chonn_ops.network.torch.recording", return_value=True):
+        on_triton.solve(*case)  # numbers are copied to the device by the first call
         with _Unread():
-            v, iterations, _ = _triton.solve(*case)
+            v, iterations, _ = on_triton.solve(*case)
     exact = reference.solve(*case[:4])[0]
     assert (v - exact).norm() <= 1e-8 * exact.norm()
     assert iterations.max() < 3

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from conftest import without_gradient
+from gradients import without_gradient
 from neuralop.layers.fno_block import FNOBlocks
 from neuralop.layers.spectral_convolution import SpectralConv
 from neuralop.models import FNO

@@ -9,7 +9,7 @@ from functools import partialmethod
 
 import pytest
 import torch
-from conftest import without_gradient
+from gradients import without_gradient
 from neuralop.layers.complex import ComplexValued
 from neuralop.models import FNO, TFNO, UQNO
 from neuralop.models.fno import partialclass

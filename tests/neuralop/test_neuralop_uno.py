@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import without_gradient
+from gradients import without_gradient
 from neuralop.models import UNO
 from torch import nn
 

@@ -145,3 +145,14 @@ def test_a_file_is_read_again_only_if_it_changes(make_job, tmp_path, data, monke
         file["tensor"][5] = np.nan
     with pytest.raises(JobError, match="sample 5"):
         preflight.check(job, reads_grouped_single=False)
+
+
+def test_coordinates_of_two_axes_are_refused_unread(data, tmp_path, make_job):
+    path = tmp_path / "2D_Darcy.hdf5"
+    shutil.copy(data / path.name, path)
+    with h5py.File(path, "r+") as file:
+        del file["y-coordinate"]
+        # HDF5 takes minutes to fill a row of this.
+        file.create_dataset("y-coordinate", (2**20, 2**20), "f4", chunks=(1, 1))
+    with pytest.raises(JobError, match=r"2D_Darcy\.hdf5.*y-coordinate: expected one axis, got"):
+        preflight.check(make_job("darcy", data_path=tmp_path), reads_grouped_single=False)

@@ -18,9 +18,9 @@ from scan_cases import (
     truth,
 )
 
-from chonn_ops.scan import _cpu, _zoh, kirchhoff_scan, reference, scan_field
+from chonn_ops.scan import _zoh, cpu, kirchhoff_scan, reference, scan_field
 
-ISAS = _cpu.available_isas()
+ISAS = cpu.available_isas()
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
 

@@ -115,7 +115,7 @@ def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, mon
     monkeypatch.setenv("LDSHARED", f"{wrapper} -shared")
     assert _run_hook(source_tree)["pure_python"] is False
     script = FALLBACK.split("assert available")[0] + (
-        "from chonn_ops.scan import _cpu\nassert _cpu.available_isas() == ('generic',)\n"
+        "from chonn_ops.scan import cpu\nassert cpu.available_isas() == ('generic',)\n"
         "torch.set_num_threads(2)\nx = torch.ones(4, 500, 64)\n"
         "args = x, x, torch.ones(64, 2), x[..., :2], x[..., :2]\n"
         "torch.testing.assert_close(kirchhoff_scan(*args, backend='cpu'),"

@@ -7,7 +7,7 @@ import torch
 from scan_cases import TOLERANCE, assert_close, make_case, run, truth
 
 from chonn_ops.scan import available_backends
-from chonn_ops.scan._cpu import available_isas
+from chonn_ops.scan.cpu import available_isas
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
 FOUR_THREADS = pytest.mark.usefixtures("four_threads")

@@ -7,6 +7,7 @@ import torch
 from scan_cases import make_case
 
 from chonn_ops.scan import available_backends, kirchhoff_scan
+from chonn_ops.scan.operator import BACKENDS
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_environment_forces_the_backend(backend, monkeypatch):
         kirchhoff_scan(**case)
     kirchhoff_scan(**case, backend=backend)
     called = []
-    module = __import__("chonn_ops.scan._op", fromlist=["_BACKENDS"])._BACKENDS[backend].module
+    module = BACKENDS[backend].module
     real = module.forward
     monkeypatch.setattr(module, "forward", lambda *a: called.append(1) or real(*a))
     monkeypatch.setenv("CHONN_SCAN_BACKEND", backend)

@@ -43,7 +43,7 @@ def interpreted():
 
 
 def _programs(wanted: int):
-    return mock.patch("chonn_ops.scan._triton_plan.programs_wanted", return_value=wanted)
+    return mock.patch("chonn_ops.scan.triton.plan.programs_wanted", return_value=wanted)
 
 
 def check_line(sizes, dtype=torch.float32, wanted=1, scale=1.0, spread=0.0, **options):
@@ -182,8 +182,8 @@ def check_coefficients():
     assert ((out[:2] / loss) - 1).abs().max() < 1e-6
     assert (out[2] - torch.exp(-exact)).abs().max() < 3e-7
     series = exact**2 * (0.5 - exact / 3 + exact**2 / 8 - exact**3 / 30)
-    bend = torch.where(exact < 1e-3, series, loss - exact * torch.exp(-exact))
-    assert ((out[3] / bend) - 1).abs().max() < 2e-6
+    slope = torch.where(exact < 1e-3, series, loss - exact * torch.exp(-exact))
+    assert ((out[3] / slope) - 1).abs().max() < 2e-6
 
 
 @needs_triton

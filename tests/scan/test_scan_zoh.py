@@ -14,7 +14,7 @@ from chonn_ops.scan import _zoh
 def test_coefficients_are_exact(z, decay):
     step, rate = (torch.tensor(x, dtype=torch.float64) for x in (z / decay, decay))
     retention, weight = _zoh.retention_and_weight(step, rate)
-    actual = (retention, weight, _zoh.bend(step, rate, retention, weight))
+    actual = (retention, weight, _zoh.weight_slope(step, rate, retention, weight))
     with mpmath.workdps(60):
         h, r = mpmath.mpf(step.item()), mpmath.mpf(rate.item())
         e = mpmath.exp(-h * r)

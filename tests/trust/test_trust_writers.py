@@ -1,4 +1,4 @@
-"""Files are whole or absent on a full disk, and with two writers at once."""
+"""Files are whole or absent after a kill anywhere, on a full disk, and with two writers at once."""
 
 from __future__ import annotations
 
@@ -22,6 +22,33 @@ ENVIRONMENT = os.environ | {
     "MPLBACKEND": "agg",
     "PYTHONPATH": str(EXPERIMENTS),
 }
+
+
+WRITERS = (
+    *("order1d", "darcy", "poisson", "navier_stokes", "shallow_water", "helmholtz", "darcy3d"),
+    *("convert", "run", "collect", "report", "pdebench"),
+)
+# One of each kind of writer, quickly; all of them more often where time allows.
+QUICK = {"darcy3d", "poisson", "collect", "pdebench"}
+
+
+@pytest.mark.parametrize(
+    ("writer", "kills"),
+    [
+        *((writer, 6) for writer in WRITERS if writer in QUICK),
+        *(
+            pytest.param(writer, int(os.environ.get("CHONN_KILLS", "40")), marks=pytest.mark.slow)
+            for writer in WRITERS
+        ),
+    ],
+)
+def test_killed_anywhere(writer, kills, tmp_path):
+    command = [sys.executable, str(HERE / "kills.py"), writer, "0", str(kills), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    # Most kills come before the end; where few do, a writer is not being tested.
+    assert counts["unfinished"] > kills / 6, counts
 
 
 def chonn(folder, *arguments, limit=None):

@@ -239,6 +239,10 @@ def _read_groups(job: Job, file: Any) -> Layout:
 def _spacing(axes: list[Any], space: tuple[int, ...], every: int) -> tuple[float, ...]:
     spacing = []
     for axis, points in zip(axes, space, strict=True):
+        shape = getattr(axis, "shape", (0,))
+        if len(shape) != 1:
+            # Reading a row of it may take minutes.
+            raise JobError(f"{axis.file.filename}: {axis.name}: expected one axis, got {shape}")
         step = float(abs(axis[1] - axis[0])) if axis is not None and len(axis) > 1 else 0.0
         spacing.append(step * every if step > 0 else 1 / points)
     return tuple(spacing)

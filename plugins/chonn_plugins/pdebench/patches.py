@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from chonn_plugins.pdebench._files import whole_file
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -208,12 +209,6 @@ class WholeSave:
                 f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
             )
         # A checkpoint may be a link to another disk.
-        whole = path.resolve()
-        partial = whole.with_name(f".{whole.name}.{os.getpid()}.partial")
-        try:
+        with whole_file(path.resolve()) as partial:
             torch.save(obj, partial, **kwargs)
-            os.replace(partial, whole)
-        finally:
-            with suppress(FileNotFoundError):
-                partial.unlink()
         self.count += 1

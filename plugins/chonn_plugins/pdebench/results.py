@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 import chonn_ops
+from chonn_plugins.pdebench._files import whole_file
 from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import TAG, Job
 from chonn_plugins.pdebench.patches import Patches
@@ -156,8 +156,10 @@ def report(
 
 def write_report(name: str, content: dict[str, Any]) -> None:
     """Write ``<name>_metrics.json`` and ``.txt``, each whole or not at all."""
-    _write_whole(Path(f"{name}_metrics.json"), json.dumps(content, indent=2) + "\n")
-    _write_whole(Path(f"{name}_metrics.txt"), as_text(content))
+    texts = {"json": json.dumps(content, indent=2) + "\n", "txt": as_text(content)}
+    for suffix, text in texts.items():
+        with whole_file(Path(f"{name}_metrics.{suffix}")) as partial:
+            partial.write_text(text)
 
 
 def as_text(content: dict[str, Any]) -> str:
@@ -181,9 +183,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(v) for v in value]
     return value if math.isfinite(value) else None
-
-
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)

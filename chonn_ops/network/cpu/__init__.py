@@ -1,0 +1,77 @@
+"""The backend "cpu": the compiled kernel through ctypes, which releases the GIL.
+
+Networks fill the lanes of the vectors, so that every sweep, however sequential along the grid, runs
+on whole vectors; groups of them are shared out to as many threads as PyTorch uses.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network.cpu.binding import (
+    AXES,
+    Arguments,
+    available_isas,
+    field,
+    isa_for,
+    kernel,
+)
+
+__all__ = ["available_isas", "solve"]
+
+_ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
+_ALIGNMENT = 64
+
+
+def _strength(conductance: Tensor) -> float:
+    """The typical conductance of an axis, by samples; steers the choice of coarser grids alone."""
+    every = tuple(slice(None, None, max(1, n // 16)) for n in conductance.shape)
+    mean = float(conductance[every].float().nanmean())
+    return mean if math.isfinite(mean) and mean > 0 else 1e-30
+
+
+def solve(
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    ring: tuple[bool, ...],
+    tol: float,
+    max_iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials (B, \\*grid, C), iterations and relative residuals (B, C)."""
+    network = kernel()
+    assert network is not None
+    B, *grid, C = source.shape
+    dtype = compute_dtype(source, *conductance, leak)
+    potential = source.new_empty(source.shape, dtype=dtype)
+    iterations = torch.empty(B, C, dtype=torch.int32)
+    residual = torch.empty(B, C, dtype=torch.float64)
+    double = dtype == torch.float64
+    # Axes of one node come first: the kernel's rows run along the last one.
+    order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
+    missing = AXES - len(order)
+    # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+    threads = max(1, min(torch.get_num_threads(), B * C, source.numel() // 4096))
+    arguments = Arguments(B, C, threads=threads, iterations_max=max_iterations)
+    arguments.eliminate, arguments.tolerance = _ELIMINATE, tol
+    arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
+    arguments.ring[:] = [0] * missing + [int(ring[axis]) for axis in order]
+    if len(grid) > 1 and B:
+        arguments.strength[:] = [0.0] * missing + [_strength(conductance[axis]) for axis in order]
+    arguments.source, arguments.leak = field(source, order), field(leak, order)
+    for axis, index in enumerate(order):
+        arguments.edges[missing + axis] = field(conductance[index], order)
+    arguments.potential = field(potential, order)
+    arguments.iterations, arguments.residual = iterations.data_ptr(), residual.data_ptr()
+    if not potential.numel():
+        return potential, iterations.zero_(), residual.zero_().to(dtype)
+    isa = isa_for(network, B * C, math.prod(grid), threads, double)
+    size = network.workspace(isa, double, arguments)
+    workspace = torch.empty(threads * size + _ALIGNMENT, dtype=torch.uint8)
+    arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+    network.call["solve"](isa, double, arguments)
+    return potential, iterations, residual.to(dtype)

@@ -1,0 +1,42 @@
+/* Nodal analysis of many resistor networks on one grid: what Python passes and what each vector
+ * width exports. */
+#ifndef CHONN_NETWORK_H
+#define CHONN_NETWORK_H
+
+#include <stdint.h>
+
+enum network_type { NETWORK_FLOAT, NETWORK_DOUBLE, NETWORK_BFLOAT16, NETWORK_FLOAT16 };
+
+/* A tensor (batches, planes, rows, columns, channels) of any strides, which count elements. */
+struct network_field {
+    void *at;
+    int64_t batch, node[3], channel;
+    int64_t type; /* enum network_type */
+};
+
+/* Mirrored field by field in binding.py. Axes of one node come first in `grid` where there are
+ * fewer than three. A network is one channel of one batch. */
+struct network_args {
+    int64_t batches, channels, grid[3];
+    int32_t ring[3], threads, iterations_max;
+    int32_t eliminate; /* widest band that is solved by elimination alone */
+    double tolerance;
+    double strength[3]; /* typical conductance along each axis: strong axes are halved first */
+    struct network_field source, leak, edges[3], potential;
+    int32_t *iterations; /* (batches, channels) */
+    double *residual;    /* (batches, channels) */
+    void *workspace;     /* (threads, bytes that chonn_network_workspace returns), 64-byte aligned */
+};
+
+struct network_kernel {
+    void (*solve)(const struct network_args *);
+    int64_t (*workspace)(const struct network_args *);
+    int lanes;
+};
+
+/* Index 0: float, 1: double. */
+extern const struct network_kernel chonn_network_generic[2];
+extern const struct network_kernel chonn_network_avx2[2];
+extern const struct network_kernel chonn_network_avx512[2];
+
+#endif

@@ -1,0 +1,300 @@
+"""Directed networks in plain PyTorch: elimination of lines, else conjugate residuals with a
+multigrid cycle whose smoother solves lines along every axis.
+
+Fields are (n_1, ..., n_d, M) for M networks: every step is on whole vectors of networks. All axes
+are rings, whose last edges conduct nothing where there is no ring.
+
+Coarse levels lump two nodes an axis: what crosses between lumps adds up, its symmetric part halved,
+as the distance doubles. So upwind stays upwind on every level, and each is again a directed network
+whose columns sum to leaks: none of the charge is lost. The smoother is independent of where the
+current carries: along each axis in turn, damped, all lines are solved at once.
+
+Source: U. Trottenberg, C. Oosterlee, A. Schueller, "Multigrid" (2001), sections 5.1 and 7.1; S.
+Eisenstat, H. Elman, M. Schultz, SIAM J. Numer. Anal. 20 (1983) 345 (conjugate residuals).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network._elimination import reciprocal
+from chonn_ops.network.directed.lines import DirectedLines
+
+_DAMPING = 0.8
+_KEPT = 20  # directions, after which the residual is computed anew
+_NODES_AT_ONCE = {"cpu": 2**18}
+_NODES_AT_ONCE_ELSEWHERE = 2**24
+
+
+class DirectedNetwork:
+    """M networks: conductances from each node to the next one of every axis, back, and leaks."""
+
+    def __init__(self, forward: Sequence[Tensor], backward: Sequence[Tensor], leak: Tensor):
+        self.forward, self.backward, self.leak = tuple(forward), tuple(backward), leak
+
+    @property
+    def axes(self) -> int:
+        return len(self.forward)
+
+    def totals(self) -> Tensor:
+        """The diagonal: what leads away from each node."""
+        total = self.leak.clone()
+        for axis in range(self.axes):
+            total += self.forward[axis]
+            total += self.backward[axis].roll(1, axis)
+        return total
+
+    def subtract_currents(self, source: Tensor, v: Tensor, transposed: bool) -> Tensor:
+        """``source -= A v``, or A^T v, in place."""
+        source.addcmul_(self.leak, v, value=-1)
+        for axis, (f, b) in enumerate(zip(self.forward, self.backward, strict=True)):
+            if transposed:
+                drop = v - v.roll(-1, axis)
+                source.addcmul_(f, drop, value=-1)
+                source.add_(drop.mul_(b).roll(1, axis))
+            else:
+                flow = (f * v).addcmul_(b, v.roll(-1, axis), value=-1)
+                source.sub_(flow).add_(flow.roll(1, axis))
+        return source
+
+    def coarser(self) -> DirectedNetwork:
+        """Lumps of two nodes along every axis."""
+        forward, backward = [], []
+        for axis in range(self.axes):
+            f, b = self.forward[axis], self.backward[axis]
+            halved = torch.minimum(f, b) / (2 if f.shape[axis] > 1 else 1)
+            forward.append(self._crossing(f - halved, axis))
+            backward.append(self._crossing(b - halved, axis))
+        return DirectedNetwork(forward, backward, lump(self.leak))
+
+    def _crossing(self, edges: Tensor, axis: int) -> Tensor:
+        """The edges along an axis that leave a lump, added up over the lump's face."""
+        n = edges.shape[axis]
+        if n <= 2:  # one lump is left, and no edge
+            return lump(torch.zeros_like(edges))
+        crossing = edges.movedim(axis, 0)[1::2]
+        if n % 2:
+            crossing = torch.cat((crossing, edges.movedim(axis, 0)[-1:]))
+        return lump(crossing.movedim(0, axis), but=axis)
+
+
+def lump(field: Tensor, but: int | None = None) -> Tensor:
+    """Sums over lumps of two nodes along every axis, or all but one; the last may stand alone."""
+    for axis in range(field.ndim - 1):
+        n = field.shape[axis]
+        if axis == but or n == 1:
+            continue
+        moved = field.movedim(axis, 0)
+        sums = moved[0::2].clone()
+        sums[: n // 2] += moved[1::2]
+        field = sums.movedim(0, axis)
+    return field
+
+
+def spread(coarse: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Each lump's value at its nodes; the transpose of `lump`."""
+    for axis, n in enumerate(sizes):
+        if n > 1:
+            coarse = coarse.repeat_interleave(2, axis).narrow(axis, 0, n)
+    return coarse
+
+
+class Cycle:
+    """A multigrid cycle: linear in the source."""
+
+    def __init__(self, network: DirectedNetwork, transposed: bool):
+        self.transposed = transposed
+        self.levels: list[tuple[DirectedNetwork, list[tuple[int, DirectedLines]]]] = []
+        while network.leak[..., 0].numel() > 1:
+            self.levels.append((network, self._lines(network)))
+            network = network.coarser()
+        self.last = reciprocal(network.leak)
+
+    @staticmethod
+    def _lines(network: DirectedNetwork) -> list[tuple[int, DirectedLines]]:
+        totals, found = network.totals(), []
+        for axis, (f, b) in enumerate(zip(network.forward, network.backward, strict=True)):
+            if f.shape[axis] == 1:
+                continue
+            own = f + b.roll(1, axis)
+            moved = (x.movedim(axis, 0) for x in (f, b, totals - own))
+            found.append((axis, DirectedLines(*moved)))
+        return found
+
+    def solve(self, source: Tensor, level: int = 0) -> Tensor:
+        """About the potentials of a source."""
+        if level == len(self.levels):
+            return source * self.last
+        network, lines = self.levels[level]
+        v, residual = torch.zeros_like(source), source.clone()
+        for axis, factors in lines:
+            step = self._relax(axis, factors, v, residual)
+            network.subtract_currents(residual, step, self.transposed)
+        step = spread(self.solve(lump(residual), level + 1), v.shape[:-1])
+        v += step
+        for axis, factors in reversed(lines):
+            network.subtract_currents(residual, step, self.transposed)
+            step = self._relax(axis, factors, v, residual)
+        return v
+
+    def _relax(self, axis: int, lines: DirectedLines, v: Tensor, residual: Tensor) -> Tensor:
+        """Adds to `v` the potentials of all lines along an axis, damped, and returns them."""
+        step = lines.solve(residual.movedim(axis, 0), self.transposed).movedim(0, axis)
+        v.add_(step.mul_(_DAMPING))
+        return step
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).flatten(0, -2).sum(0)
+
+
+def _norm(field: Tensor) -> Tensor:
+    return _dot(field, field).sqrt()
+
+
+def conjugate_residuals(
+    network: DirectedNetwork, source: Tensor, transposed: bool, tol: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials, iterations and relative residuals of networks of two axes or more.
+
+    The residual falls in every iteration, for each network as if it were alone.
+    """
+    cycle = Cycle(network, transposed)
+    norm = _norm(source)
+    size, running = norm.clone(), norm > 0
+    iterations = torch.zeros_like(norm, dtype=torch.int32)
+    v, residual = torch.zeros_like(source), source.clone()
+    kept: list[tuple[Tensor, Tensor]] = []
+    for k in range(max_iterations):
+        if not running.any():
+            break
+        if k and k % _KEPT == 0:
+            kept.clear()
+            residual = network.subtract_currents(source.clone(), v, transposed)
+        way = cycle.solve(residual)
+        drawn = network.subtract_currents(torch.zeros_like(way), way, transposed).neg_()
+        for other, its in kept:
+            part = _dot(its, drawn)
+            way.addcmul_(other, part, value=-1)
+            drawn.addcmul_(its, part, value=-1)
+        scale = torch.where(running, reciprocal(_norm(drawn)), 0)
+        way.mul_(scale)
+        drawn.mul_(scale)
+        length = _dot(drawn, residual)
+        v.addcmul_(way, length)
+        residual.addcmul_(drawn, length, value=-1)
+        kept.append((way, drawn))
+        size = torch.where(running, _norm(residual), size)
+        iterations += running
+        running = running & (size > tol * norm)
+    return v, iterations, size * reciprocal(norm)
+
+
+def _solve_lines(
+    network: DirectedNetwork, source: Tensor, transposed: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    lines = DirectedLines(network.forward[0], network.backward[0], network.leak)
+    v = lines.solve(source, transposed)
+    left = _norm(network.subtract_currents(source.clone(), v, transposed))
+    norm = _norm(source)
+    return v, torch.zeros_like(norm, dtype=torch.int32), left * reciprocal(norm)
+
+
+def _unit(fields: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """(M,): a power of two near the largest magnitude of fields, and whether all are finite."""
+    largest = torch.stack([field.abs().flatten(0, -2).amax(0) for field in fields]).amax(0)
+    finite = largest.isfinite()
+    exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
+    return torch.ldexp(torch.ones_like(largest), exponent), finite
+
+
+def _solve_networks(
+    source: Tensor,
+    forward: Sequence[Tensor],
+    backward: Sequence[Tensor],
+    leak: Tensor,
+    transposed: bool,
+    tol: float,
+    max_iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Networks (*grid, M); overwrites its tensors."""
+    # Powers of two: tiny currents and conductances must not underflow when they are squared.
+    current, sound = _unit([source])
+    siemens, finite = _unit([leak, *forward, *backward])
+    sound = sound & finite
+    for field, unit in (
+        (source, current),
+        *((g, siemens) for g in (leak, *forward, *backward)),
+    ):
+        field.div_(unit).masked_fill_(~sound, 0)
+    network = DirectedNetwork(forward, backward, leak)
+    # What nothing leads away from has potential zero, whatever its source.
+    tied = network.totals() > 0
+    source.mul_(tied)
+    if len(forward) == 1:
+        v, iterations, residual = _solve_lines(network, source, transposed)
+    else:
+        v, iterations, residual = conjugate_residuals(
+            network, source, transposed, tol, max_iterations
+        )
+    v.mul_(tied).mul_(current / siemens).masked_fill_(~sound, math.nan)
+    return v, iterations, residual.masked_fill_(~sound, math.nan)
+
+
+@torch.no_grad()
+def solve(
+    source: Tensor,
+    forward: Sequence[Tensor],
+    backward: Sequence[Tensor],
+    leak: Tensor,
+    transposed: bool,
+    tol: float,
+    max_iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials of directed networks.
+
+    Parameters
+    ----------
+    source, leak : Tensor, shape (B, \\*grid, C)
+    forward, backward : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis: from node p to the next one, and back. The last entry along the axis joins the
+        last node and the first; 0 where there is no ring.
+    transposed : bool
+        Whether to solve with the transposed matrix.
+    tol : float
+        Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
+    max_iterations : int
+        Where it stops at the latest. Lines are eliminated, in no iterations.
+
+    Returns
+    -------
+    potential : Tensor, shape (B, \\*grid, C)
+        float64 if any input is, else float32. All NaN where a network has a NaN or an infinity.
+    iterations : Tensor, shape (B, C)
+        int32.
+    residual : Tensor, shape (B, C)
+        Relative residual in the 2-norm.
+    """
+    fields = [source, leak, *forward, *backward]
+    dtype = compute_dtype(*fields)
+    B, *sizes, C = source.shape
+    # An axis of one node has no edges.
+    long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]
+    axes, grid = len(long), [sizes[axis] for axis in long]
+    used = [source, leak, *(forward[axis] for axis in long), *(backward[axis] for axis in long)]
+    rows = [x.to(dtype).movedim(0, -2).reshape(*grid, B * C) for x in used]
+    if grid == [1]:
+        rows[2:] = [torch.zeros_like(rows[1]), torch.zeros_like(rows[1])]
+    at_once = _NODES_AT_ONCE.get(source.device.type, _NODES_AT_ONCE_ELSEWHERE)
+    parts = []
+    for some in zip(*(x.split(max(1, at_once // math.prod(grid)), -1) for x in rows), strict=True):
+        s, leaks, *g = (x.clone() for x in some)
+        parts.append(_solve_networks(s, g[:axes], g[axes:], leaks, transposed, tol, max_iterations))
+    v, iterations, residual = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    v = v.reshape(*sizes, B, C).movedim(-2, 0).contiguous()
+    return v, iterations.reshape(B, C), residual.reshape(B, C)

@@ -1,0 +1,228 @@
+"""Resistor networks in plain PyTorch, on any device: elimination or conjugate gradients.
+
+A line is eliminated. Grids of more axes take conjugate gradients, preconditioned by one cycle of
+`Multigrid`; every network of a batch has its own step lengths and stops by its own residual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network._elimination import solve_lines
+from chonn_ops.network._halo import Grid, Network, along
+from chonn_ops.network.multigrid import Multigrid, lead_of_axes
+
+# From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
+Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
+
+# Nodes that are worked on at once: few enough for a CPU's cache, many enough for a GPU.
+_NODES_AT_ONCE = {"cpu": 2**18}
+_NODES_AT_ONCE_ELSEWHERE = 2**24
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.vecdot(a.flatten(1), b.flatten(1))
+
+
+def _each(factor: Tensor, field: Tensor) -> Tensor:
+    """A number for every network, to go with a field."""
+    return factor.view(-1, *(1,) * (field.ndim - 1))
+
+
+def conjugate_gradients(
+    network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials, iterations and relative residuals of networks; overwrites `source`."""
+    grid, residual = network.grid, source
+    norm = _dot(source, source).sqrt()
+    size = norm.clone()
+    running = size > tol * norm
+    iterations = torch.zeros_like(norm, dtype=torch.int32)
+    way, drawn = grid.new(source), grid.new(source)
+    # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
+    wide = source.dtype if source.device.type == "mps" else torch.float64
+    v = torch.zeros_like(source, dtype=wide)
+    power = torch.ones_like(norm)
+    # Reading a flag stalls a GPU: look now and then, as networks that have stopped stay put.
+    every = 1 if source.device.type == "cpu" else 4
+    for k in range(max_iterations):
+        if k % every == 0 and not running.any():
+            break
+        z = cycle.solve(residual)
+        # The flexible form (Polak-Ribiere): rounding makes a cycle less than exactly linear.
+        turn = torch.where(running, -_dot(drawn, z) / power, 0)
+        way = z.addcmul_(_each(turn, way), way)
+        drawn = network.subtract_currents(drawn.zero_(), way).neg_()
+        power = _dot(way, drawn)
+        running = running & (power > 0)
+        length = torch.where(running, _dot(way, residual) / power, 0)
+        v += way * _each(length.to(wide), v)
+        residual.addcmul_(_each(length, v), drawn, value=-1)
+        size = torch.where(running, _dot(residual, residual).sqrt(), size)
+        iterations += running
+        running = running & (size > tol * norm)
+    return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
+
+
+def recording(field: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
+    return field.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:
+    """The leads that occur and the networks that have them, None for all of them.
+
+    Networks of the same anisotropy go together: what one gets does not depend on the others. While
+    a CUDA graph is recorded, where none can be asked for, all axes are halved together.
+    """
+    if recording(network.leak):
+        return [([0] * len(network.grid.sizes), None)]
+    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
+    if len(leads) == 1:
+        return [(leads[0].tolist(), None)]
+    rows = [(group == index).nonzero().squeeze(1) for index in range(len(leads))]
+    return list(zip(leads.tolist(), rows, strict=True))
+
+
+def _solve_grids(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    ring: Sequence[bool],
+    tol: float,
+    max_iterations: int,
+    iterate: Iterate,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Networks (M, *grid) of two axes or more, without NaN or infinity."""
+    grid = Grid(source.shape[1:], ring)
+    edges = {along(a, len(ring)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
+    network = Network(grid, edges, grid.pad(leak))
+    # A node that nothing is tied to has potential zero, whatever its source.
+    tied = (network.ties() + network.leak) > 0
+    s = grid.pad(source).mul_(tied)
+    v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
+    residual = s.new_zeros(len(s))
+    for lead, rows in _groups(network):
+        part = network if rows is None else network.pick(rows)
+        every = slice(None) if rows is None else rows
+        x, iterations[every], residual[every] = iterate(
+            part, Multigrid(part, lead), s[every], tol, max_iterations
+        )
+        v[every] = grid.inside(x)
+    v.mul_(grid.inside(tied))
+    return v, iterations, residual
+
+
+def _solve_lines(
+    source: Tensor, conductance: Tensor, leak: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Lines (M, N), without NaN or infinity."""
+    before = conductance.roll(1, 1)
+    s = source * (leak + conductance + before > 0)
+    v = solve_lines(s, conductance, leak)
+    current = conductance * (v.roll(-1, 1) - v)
+    left = torch.linalg.vector_norm(s - leak * v + current - current.roll(1, 1), dim=1)
+    norm = torch.linalg.vector_norm(s, dim=1)
+    return v, torch.zeros_like(norm, dtype=torch.int32), left / torch.where(norm > 0, norm, 1)
+
+
+def _unit(values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """(M,): a power of two near the largest magnitude of fields, and whether all are finite."""
+    largest = torch.stack([field.abs().flatten(1).amax(1) for field in values]).amax(0)
+    finite = largest.isfinite()
+    exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
+    return torch.ldexp(torch.ones_like(largest), exponent), finite
+
+
+def _solve_networks(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    ring: Sequence[bool],
+    tol: float,
+    max_iterations: int,
+    iterate: Iterate,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Networks (M, *grid); overwrites its tensors."""
+    for axis, g in enumerate(conductance):
+        if not ring[axis]:
+            g.select(axis + 1, -1).zero_()
+    # Powers of two: tiny currents and conductances must not underflow when they are squared.
+    current, sound = _unit([source])
+    siemens, finite = _unit([leak, *conductance])
+    sound = sound & finite
+    for field, unit in ((source, current), *((g, siemens) for g in (leak, *conductance))):
+        field.div_(_each(unit, field)).masked_fill_(_each(~sound, field), 0)
+    if len(ring) == 1:
+        v, iterations, residual = _solve_lines(source, conductance[0], leak)
+    else:
+        arguments = (source, conductance, leak, ring, tol, max_iterations, iterate)
+        v, iterations, residual = _solve_grids(*arguments)
+    v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
+    return v, iterations, residual.masked_fill_(~sound, math.nan)
+
+
+@torch.no_grad()
+def solve(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    ring: Sequence[bool],
+    tol: float,
+    max_iterations: int,
+    iterate: Iterate = conjugate_gradients,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
+
+    Parameters
+    ----------
+    source, leak : Tensor, shape (B, \\*grid, C)
+        Current into every node and its conductance to ground; 1 to 3 grid axes, any strides.
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis: entry p joins node p and the next one; the last counts for a ring alone.
+    ring : sequence of bool
+        Whether an axis is periodic; else no edge leaves its ends.
+    tol : float
+        Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
+    max_iterations : int
+        Where it stops at the latest. Lines are eliminated, in no iterations.
+    iterate : callable
+        What solves networks of one hierarchy: `conjugate_gradients`, or kernels that do the same.
+
+    Returns
+    -------
+    potential : Tensor, shape (B, \\*grid, C)
+        float64 if any input is, else float32. All NaN where a network has a NaN or an infinity.
+    iterations : Tensor, shape (B, C)
+        int32.
+    residual : Tensor, shape (B, C)
+        Relative residual in the 2-norm.
+    """
+    fields = [source, leak, *conductance]
+    dtype = compute_dtype(*fields)
+    batch, *sizes, channels = source.shape
+    # An axis of one node has no edges.
+    long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]
+    wide = [conductance[axis] for axis in long]
+    rings = [bool(ring[axis]) and sizes[axis] > 1 for axis in long]
+    v = source.new_empty((batch, channels, *sizes), dtype=dtype)
+    iterations = source.new_empty((batch, channels), dtype=torch.int32)
+    residual = source.new_empty((batch, channels), dtype=dtype)
+    at_once = _NODES_AT_ONCE.get(source.device.type, _NODES_AT_ONCE_ELSEWHERE)
+    rows = torch.arange(batch * channels, device=source.device)
+    for row in rows.split(max(1, at_once // max(1, math.prod(sizes)))):
+        b, c = row // channels, row % channels
+        shape = (len(row), *(sizes[axis] for axis in long))
+        s, leaks, *g = (
+            f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
+        )
+        x, iterations[b, c], residual[b, c] = _solve_networks(
+            s, g, leaks, rings, tol, max_iterations, iterate
+        )
+        v[b, c] = x.reshape(len(row), *sizes)
+    return v.movedim(1, -1), iterations, residual

@@ -1,0 +1,152 @@
+"""The backend "cpu": the compiled kernel, one call a walk; walks add to the same outputs.
+
+Both ways of short lines go in one call. bfloat16 and float16 streams are widened as the kernel
+reads them; what it writes is float32 or float64.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.scan._checkpoints import LINE
+from chonn_ops.scan._walks import Walk, split_checkpoints
+from chonn_ops.scan.cpu.binding import MIRROR, Call, available_isas
+
+__all__ = ["available_isas", "backward", "forward"]
+
+
+def _mean_readout(c: Tensor, walks: tuple[Walk, ...], dtype: torch.dtype) -> Tensor:
+    """The mean over walks, taken on the smaller of the tensors that it could be taken on."""
+    return c if len(walks) == 1 else c.to(dtype) / len(walks)
+
+
+def _reflected(termination: str, walk: Walk) -> bool:
+    return termination in MIRROR and walk.reverse
+
+
+def _pairs(walks: tuple[Walk, ...]) -> bool:
+    """Whether the kernel takes both ways of each line at once: two-way plans of short lines."""
+    return len(walks) > 1 and max(walk.length for walk in walks) <= LINE
+
+
+def forward(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Output (B, P, D) and, of one-walk plans, the final states (B, D, N)."""
+    dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
+    call = Call(u, decay, dtype, walks)
+    (B, _, D), N = u.shape, decay.shape[1]
+    y = call.empty(*u.shape)
+    call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), y=y)
+    if _pairs(walks):
+        for i, walk in enumerate(walks[::2]):
+            call.set(d=None if i else d)
+            call.run("forward", walk, termination, i > 0, both=True)
+        return y, call.empty(0)
+    parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
+    state = initial_state
+    for i, walk in enumerate(walks):
+        start = initial_state
+        if _reflected(termination, walk):
+            assert state is not None
+            start = MIRROR[termination] * state
+        wanted = i == len(walks) - 1 or termination in MIRROR
+        state = call.empty(B * walk.line_count, D, N) if wanted else None
+        call.set(
+            initial_state=start,
+            state=state,
+            checkpoints=None if parts is None else parts[i],
+            d=None if i else d,
+        )
+        call.run("forward", walk, termination, i > 0)
+    assert state is not None
+    return y, state
+
+
+def _walk_back(
+    call: Call,
+    walks: tuple[Walk, ...],
+    termination: str,
+    d: Tensor | None,
+    checkpoints: list[Tensor],
+    grad_state: Tensor | None,
+) -> Tensor | None:
+    """The adjoints of the walks, last first: a reflected line's echo comes before its cause.
+
+    Returns the gradient of the states that the first walk's lines start from.
+    """
+    (B, _, D), N = call.shape, call.arguments.states
+    carried = grad_state
+    for i, (walk, kept) in enumerate(zip(walks[::-1], checkpoints[::-1], strict=True)):
+        if termination in MIRROR:
+            arriving = None if walk.reverse or carried is None else MIRROR[termination] * carried
+        else:
+            arriving = grad_state
+        carried = call.empty(B * walk.line_count, D, N)
+        call.set(
+            grad_state=arriving,
+            grad_initial_state=carried,
+            checkpoints=kept,
+            d=None if i else d,
+        )
+        call.run("backward", walk, termination, i > 0)
+    return carried
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
+    dtype = checkpoints.dtype
+    call = Call(u, decay, dtype, walks)
+    (B, P, D), N = u.shape, decay.shape[1]
+    grad_u, grad_delta = call.empty(B, P, D), call.empty(B, P, D)
+    grad_b, grad_c = (call.empty(call.groups, B, P, N) for _ in range(2))
+    # A thread's sums, block by block.
+    grad_decay = torch.zeros(call.threads, call.blocks, N, call.lanes, dtype=dtype)
+    grad_d = torch.zeros(call.threads, call.blocks, call.lanes, dtype=dtype)
+    call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), grad_y=grad_y)
+    call.stream(grad_u=grad_u, grad_delta=grad_delta, grad_b=grad_b, grad_c=grad_c)
+    call.set(grad_decay=grad_decay, grad_d=grad_d)
+    carried = None
+    if _pairs(walks):
+        for i, walk in enumerate(walks[::2]):
+            call.set(d=None if i else d)
+            call.run("backward", walk, termination, i > 0, both=True)
+    else:
+        parts = split_checkpoints(checkpoints, B, walks, D, N)
+        carried = _walk_back(call, walks, termination, d, parts, grad_state)
+    grad_b, grad_c = (
+        partial[0] if call.groups == 1 else partial.sum(0) for partial in (grad_b, grad_c)
+    )
+    if len(walks) > 1:
+        grad_c /= len(walks)
+    return (
+        *(grad_u, grad_delta),
+        grad_decay.sum(0).mT.reshape(-1, N)[:D].contiguous(),
+        *(grad_b, grad_c),
+        None if d is None else grad_d.sum(0).flatten()[:D],
+        None if initial_state is None else carried,
+    )

@@ -1,0 +1,152 @@
+"""The compiled kernel, the C files beside this one: the arguments of a call."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from chonn_ops._library import Operator, operator
+from chonn_ops.scan._checkpoints import spacing
+from chonn_ops.scan._walks import Loops, Walk
+
+_TYPES = {torch.bfloat16: 1, torch.float16: 2}  # enum scan_type of scan.h; 0 for the rest
+_STREAMS = ("u", "delta", "b", "c", "grad_y", "y", "grad_u", "grad_delta", "grad_b", "grad_c")
+_TENSORS = (
+    *("decay", "d", "initial_state", "state", "checkpoints", "grad_state", "grad_initial_state"),
+    *("grad_decay", "grad_d", "table", "ends", "times", "workspace"),
+)
+MIRROR = {"open": 1, "short": -1}
+_SEGMENT = 4096  # steps: shorter pieces of a line are not worth finding out what they start from
+
+
+class _Loops(ctypes.Structure):
+    """``struct scan_loops`` of ``scan.h``."""
+
+    _fields_ = (("size", ctypes.c_int64 * 2), ("stride", ctypes.c_int64 * 2))
+
+
+class _Stream(ctypes.Structure):
+    """``struct scan_stream`` of ``scan.h``."""
+
+    _fields_ = (
+        ("at", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("batch", "position", "type")),
+    )
+
+
+class _Arguments(ctypes.Structure):
+    """``struct scan_args`` of ``scan.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batches", "channels", "states")),
+        *((name, _Loops) for name in ("lines", "steps")),
+        *((name, ctypes.c_int64) for name in ("groups", "segments", "spacing")),
+        *((name, ctypes.c_int32) for name in ("reverse", "accumulate", "ring", "threads")),
+        *((name, ctypes.c_int32) for name in ("both", "mirror")),
+        *((name, _Stream) for name in _STREAMS),
+        *((name, ctypes.c_void_p) for name in _TENSORS),
+    )
+
+
+def _kernel() -> Operator | None:
+    return operator("scan", _Arguments)
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that the build contains and this processor runs, slowest first."""
+    scan = _kernel()
+    return scan.isas if scan else ()
+
+
+def _loops(loops: Loops) -> _Loops:
+    (outer, outer_stride), (inner, inner_stride) = ((1, 0), *loops)[-2:]
+    return _Loops((outer, inner), (outer_stride, inner_stride))
+
+
+class Call:
+    """The kernel's arguments for all walks of one operator call, and the tensors they point to.
+
+    Parameters
+    ----------
+    u : Tensor, shape (B, P, D)
+    decay : Tensor, shape (D, N)
+    dtype : torch.dtype
+        float32 or float64: what the kernel computes and writes.
+    walks : tuple of Walk
+    """
+
+    def __init__(
+        self, u: Tensor, decay: Tensor, dtype: torch.dtype, walks: tuple[Walk, ...]
+    ) -> None:
+        kernel = _kernel()
+        assert kernel is not None
+        self.kernel, self.isa = kernel, kernel.isa("CHONN_SCAN_ISA")
+        self.double = dtype == torch.float64
+        self.dtype, self.shape = dtype, u.shape
+        (B, P, D), N = u.shape, decay.shape[1]
+        lanes = kernel.lanes(self.isa, self.double)
+        self.blocks, self.lanes = -(-D // lanes), lanes
+        # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+        self.threads = min(torch.get_num_threads(), 1 + B * P * D * N // 32768)
+        self.groups = max(self._groups(B * walk.line_count) for walk in walks)
+        self.arguments = _Arguments(B, D, N, groups=self.groups, spacing=spacing(N))
+        self.arguments.threads = self.threads
+        self.kept: dict[str, Tensor] = {}
+        self.set(decay=decay.t(), table=self.empty(self.blocks, N, 3, lanes))
+
+    def _groups(self, lines: int) -> int:
+        """Channel groups that keep the threads busy where there are few lines."""
+        if lines % self.threads == 0 or lines >= 4 * self.threads:
+            return 1
+        return min(self.blocks, -(-2 * self.threads // max(lines, 1)))
+
+    def empty(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype)
+
+    def set(self, **tensors: Tensor | None) -> None:
+        """Point to tensors, contiguous ones in the call's dtype; None for an absent one."""
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                tensor = self.kept[name] = tensor.to(self.dtype).contiguous()
+            setattr(self.arguments, name, None if tensor is None else tensor.data_ptr())
+
+    def stream(self, **tensors: Tensor) -> None:
+        """Point to (B, P, C) tensors of any strides but the last."""
+        for name, tensor in tensors.items():
+            if tensor.dtype not in _TYPES:
+                tensor = tensor.to(self.dtype)
+            if tensor.stride(-1) != 1 and tensor.shape[-1] != 1:
+                tensor = tensor.contiguous()
+            self.kept[name] = tensor
+            batch, position, _ = tensor.stride()[-3:]
+            setattr(
+                self.arguments,
+                name,
+                _Stream(tensor.data_ptr(), batch, position, _TYPES.get(tensor.dtype, 0)),
+            )
+
+    def run(
+        self, name: str, walk: Walk, termination: str, accumulate: bool, both: bool = False
+    ) -> None:
+        """Call the kernel for one walk, or `both` ways of its lines; the work splits by lines,
+        channels, then segments."""
+        arguments = self.arguments
+        lines = arguments.batches * walk.line_count
+        arguments.lines, arguments.steps = _loops(walk.lines), _loops(walk.steps)
+        arguments.reverse, arguments.ring = walk.reverse, termination == "ring"
+        arguments.accumulate = accumulate
+        arguments.both, arguments.mirror = both, MIRROR.get(termination, 0)
+        jobs = lines * self.groups
+        arguments.segments = segments = (
+            1
+            if both or jobs >= self.threads
+            else max(1, min(-(-2 * self.threads // max(jobs, 1)), walk.length // _SEGMENT))
+        )
+        if segments > 1:
+            ends = (lines, segments, self.blocks, arguments.states, self.lanes)
+            self.set(ends=self.empty(*ends), times=self.empty(*ends[:3], self.lanes))
+        size = self.kernel.workspace(self.isa, self.double, arguments)
+        self.set(workspace=self.empty(self.threads * size))
+        self.kernel.call[name](self.isa, self.double, arguments)

@@ -1,0 +1,266 @@
+/* Both ways through a whole line of one block of channels. Included once per width of vectors.
+ *
+ * The ways share the coefficients of a step, and the sums over states and channels see their
+ * sum. The walk up keeps a line's steps in `tape`, the walk down finishes them; index 0 is what
+ * comes before the first step. Of the ways, 1 goes up and 2 down; adjoints go the other way. */
+
+struct WIDE(steps) {
+    VEC retention, loss, v, g; /* v: state of way 1 after the step; g: adjoint of way 2 */
+};
+
+/* What every state of a ring starts from, and the adjoints likewise. */
+struct WIDE(starts) {
+    VEC up, down, g_up, g_down;
+};
+
+/* 1 - exp(-decay time); 1 where that is no time, as in idle lanes. */
+INLINE VEC WIDE(loss_over)(VEC time, VEC rate) {
+    const VEC zero = {0}, limit = zero - (REAL)HALVINGS_MAX;
+    VEC halvings = time * rate;
+    halvings = WIDE(select)(halvings < limit, limit, halvings); /* active circuits grow */
+    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh)(halvings).loss);
+}
+
+INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
+    VEC sum = {0};
+    for (int t = 0; t < rows; t++) sum += WIDE(load)(x.at + t * x.step);
+    return sum;
+}
+
+/* The walk up for `count` states; `adjoint` walks the adjoint of way 2 along. `ends` gets what
+ * way 1 and that adjoint end with from rest; for a ring also those of the walks down. */
+INLINE void WIDE(walk_up)(int rows, int count, int ring, int adjoint, const REAL *table,
+                          struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                          struct NAME(rows) c, struct NAME(rows) grad_y,
+                          struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
+    const VEC zero = {0};
+    VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS], g_up[CHAINS];
+    for (int i = 0; i < count; i++) {
+        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
+        v[i] = carried[i] = down[i] = g_up[i] = tape[0][i].v = zero;
+        share[i] = zero + (REAL)1;
+    }
+    for (int t = 0; t < rows; t++) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        const VEC out = adjoint ? WIDE(load)(grad_y.at + t * grad_y.step) : zero;
+        for (int i = 0; i < count; i++) {
+            const struct WIDE(coefficients) z = WIDE(zoh)(step * rate[i]);
+            const VEC x = inverse[i] * (b.at[t * b.step + i] * input);
+            struct WIDE(steps) *to = &tape[t + 1][i];
+            v[i] += z.loss * (x - v[i]);
+            to->loss = z.loss;
+            to->v = v[i];
+            if (adjoint || ring) to->retention = z.retention;
+            if (ring) {
+                down[i] += share[i] * (z.loss * x);
+                share[i] *= z.retention;
+            }
+            if (adjoint) {
+                const VEC shown = c.at[t * c.step + i] * out, g = shown + carried[i];
+                to->g = g;
+                carried[i] = g * z.retention;
+                if (ring) g_up[i] += share[i] * shown;
+            }
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        const struct WIDE(starts) end = {v[i], down[i], g_up[i], carried[i]};
+        ends[i] = end;
+    }
+}
+
+/* Makes of what a ring ends with from rest what it starts with, and adds that to the tape. */
+INLINE void WIDE(close_ring)(int rows, int count, int adjoint, const REAL *table, VEC time,
+                             struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
+    VEC share[CHAINS];
+    for (int i = 0; i < count; i++) {
+        const VEC loss = WIDE(loss_over)(time, WIDE(load)(table + (3 * i + 2) * LANES));
+        ends[i].up /= loss;
+        ends[i].down /= loss;
+        ends[i].g_up /= loss;
+        ends[i].g_down /= loss;
+        tape[0][i].v = ends[i].up;
+        share[i] = (VEC){0} + (REAL)1;
+    }
+    for (int t = 1; t <= rows; t++)
+        for (int i = 0; i < count; i++) {
+            if (adjoint) tape[t][i].g += share[i] * ends[i].g_down;
+            share[i] *= tape[t][i].retention;
+            tape[t][i].v += share[i] * ends[i].up;
+        }
+}
+
+/* What way 2, and the adjoint of way 1, start from at the far end. */
+INLINE void WIDE(far_end)(int count, int ring, int mirror, const struct WIDE(starts) *ends,
+                          VEC *state, VEC *adjoint) {
+    for (int i = 0; i < count; i++) {
+        state[i] = adjoint[i] = (VEC){0};
+        if (ring) {
+            state[i] = ends[i].down;
+            adjoint[i] = ends[i].g_up;
+        } else if (mirror) {
+            state[i] = (REAL)mirror * ends[i].up;
+            adjoint[i] = (REAL)mirror * ends[i].g_down;
+        }
+    }
+}
+
+/* y = skip u + sum_n c (v1 + v2), or y += where `add`. `time` is the sum of the line's steps. */
+INLINE void WIDE(forward_line_states)(int rows, int count, int ring, int mirror, int first,
+                                      const REAL *table, VEC skip, VEC time, struct NAME(rows) u,
+                                      struct NAME(rows) delta, struct NAME(rows) b,
+                                      struct NAME(rows) c, struct NAME(rows) y,
+                                      struct WIDE(steps) (*tape)[CHAINS]) {
+    struct WIDE(starts) ends[CHAINS];
+    VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
+    WIDE(walk_up)(rows, count, ring, 0, table, u, delta, b, c, u, tape, ends);
+    if (ring) WIDE(close_ring)(rows, count, 0, table, time, tape, ends);
+    WIDE(far_end)(count, ring, mirror, ends, v, unused);
+    for (int i = 0; i < count; i++) inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+    for (int t = rows - 1; t >= 0; t--) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        REAL *out = y.at + t * y.step;
+        VEC sum = skip * input;
+        if (!first) sum = WIDE(load)(out);
+        for (int i = 0; i < count; i++) {
+            const struct WIDE(steps) *from = &tape[t + 1][i];
+            v[i] += from->loss * (inverse[i] * (b.at[t * b.step + i] * input) - v[i]);
+            sum += c.at[t * c.step + i] * (from->v + v[i]);
+        }
+        WIDE(store)(out, sum);
+    }
+}
+
+static void WIDE(forward_line)(int rows, int64_t states, int ring, int mirror, const REAL *table,
+                               const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
+                               struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
+                               int add, REAL *workspace) {
+    const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, delta);
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+        count = states - n < CHAINS ? 1 : CHAINS;
+        const int first = n == 0 && !add;
+#define WALK(count, ring)                                                                            \
+    WIDE(forward_line_states)(rows, count, ring, mirror, first, table + 3 * n * LANES, weight, time, \
+                              u, delta, b, c, y, (struct WIDE(steps)(*)[CHAINS])workspace)
+        if (count == 1) {
+            if (ring) WALK(1, 1); else WALK(1, 0);
+        } else {
+            if (ring) WALK(CHAINS, 1); else WALK(CHAINS, 0);
+        }
+#undef WALK
+    }
+}
+
+/* The walk down of the backward, from step `end` - 1 to `start`: see backward_block.h for the
+ * sums, of which every adjoint and state is here that of both ways. */
+INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL *table,
+                            struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                            struct NAME(rows) c, struct NAME(rows) grad_y,
+                            struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
+                            const struct WIDE(steps) (*tape)[CHAINS], VEC *v, VEC *carried,
+                            REAL *grad_decay, VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
+    const VEC zero = {0}, one = zero + (REAL)1;
+    VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS], gain[CHAINS], toll[CHAINS];
+    for (int i = 0; i < count; i++) {
+        decay[i] = WIDE(load)(table + 3 * i * LANES);
+        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
+        gain[i] = toll[i] = zero;
+    }
+    for (int t = end - 1; t >= start; t--) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
+        VEC to_u = WIDE(load)(grad_u.at + t * grad_u.step);
+        VEC to_delta = WIDE(load)(grad_delta.at + t * grad_delta.step);
+        for (int i = 0; i < count; i++) {
+            const struct WIDE(steps) *at = &tape[t + 1][i];
+            const VEC before = tape[t][i].v, beyond = v[i];
+            const REAL b_t = b.at[t * b.step + i];
+            const VEC x = inverse[i] * (b_t * input);
+            const VEC pull = x - before, pull_back = x - beyond;
+            const VEC g = c.at[t * c.step + i] * out + carried[i];
+            const VEC weighted = (g + at->g) * at->loss * inverse[i], to_b = weighted * input;
+            const VEC g_before = at->g * at->retention;
+            carried[i] = g * at->retention;
+            v[i] += at->loss * pull_back;
+            const VEC flow = carried[i] * pull + g_before * pull_back;
+            grad_b[i][t - start] = to_b;
+            grad_c[i][t - start] = out * (at->v + v[i]);
+            to_u += weighted * b_t;
+            to_delta += decay[i] * flow;
+            if (tiny) {
+                const VEC halvings = step * rate[i];
+                const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
+                const VEC kept = carried[i] * before + g_before * beyond;
+                gain[i] += step * WIDE(select)(small, -kept, flow);
+                toll[i] += b_t * (to_b * WIDE(select)(small, halvings * RHO(halvings), one));
+            } else {
+                gain[i] += step * flow;
+                toll[i] += b_t * to_b;
+            }
+        }
+        WIDE(store)(grad_u.at + t * grad_u.step, to_u);
+        WIDE(store)(grad_delta.at + t * grad_delta.step, to_delta);
+    }
+    for (int i = 0; i < count; i++) {
+        REAL *to = grad_decay + i * LANES;
+        WIDE(store)(to, WIDE(load)(to) + (gain[i] - toll[i] * inverse[i]));
+    }
+}
+
+/* Arguments as in backward_block, of a whole line; grad_b and grad_c are (states, span). */
+static void WIDE(backward_line)(int rows, int64_t states, int ring, int mirror, const REAL *table,
+                                REAL *grad_decay, const REAL *skip, REAL *grad_d,
+                                struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                                struct NAME(rows) c, struct NAME(rows) grad_y,
+                                struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
+                                REAL *grad_b, REAL *grad_c, int span, int add,
+                                REAL *workspace) {
+    struct WIDE(steps) (*tape)[CHAINS] = (struct WIDE(steps)(*)[CHAINS])workspace;
+    const VEC time = WIDE(line_sum)(rows, delta);
+    VEC shortest[LINE / CHUNK], to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
+    for (int t = 0; t < rows; t += CHUNK)
+        shortest[t / CHUNK] = WIDE(begin)(rows - t < CHUNK ? rows - t : CHUNK, skip, grad_d,
+                                          NAME(from_row)(u, t), NAME(from_row)(delta, t),
+                                          NAME(from_row)(grad_y, t), NAME(from_row)(grad_u, t),
+                                          NAME(from_row)(grad_delta, t), add);
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+        count = states - n < CHAINS ? 1 : CHAINS;
+        const REAL *coefficients = table + 3 * n * LANES;
+        struct WIDE(starts) ends[CHAINS];
+        VEC v[CHAINS] = {{0}}, carried[CHAINS] = {{0}};
+#define UP(count, ring)                                                                        \
+    do {                                                                                       \
+        WIDE(walk_up)(rows, count, ring, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
+        if (ring) WIDE(close_ring)(rows, count, 1, coefficients, time, tape, ends);            \
+        WIDE(far_end)(count, ring, mirror, ends, v, carried);                                  \
+    } while (0)
+        if (count == 1) {
+            if (ring) UP(1, 1); else UP(1, 0);
+        } else {
+            if (ring) UP(CHAINS, 1); else UP(CHAINS, 0);
+        }
+#undef UP
+        for (int start = (rows - 1) / CHUNK * CHUNK; start >= 0; start -= CHUNK) {
+            const int end = rows - start < CHUNK ? rows : start + CHUNK;
+            const int tiny = WIDE(is_tiny)(count, shortest[start / CHUNK], coefficients);
+#define DOWN(count, tiny)                                                                        \
+    WIDE(walk_down)(start, end, count, tiny, coefficients, u, delta, b, c, grad_y, grad_u,       \
+                    grad_delta, (const struct WIDE(steps)(*)[CHAINS])tape, v, carried,             \
+                    grad_decay + n * LANES, to_b, to_c)
+            if (count == 1) {
+                if (tiny) DOWN(1, 1); else DOWN(1, 0);
+            } else {
+                if (tiny) DOWN(CHAINS, 1); else DOWN(CHAINS, 0);
+            }
+#undef DOWN
+            for (int i = 0; i < count; i++) {
+                WIDE(sum_lanes)(to_b[i], end - start, grad_b + (n + i) * span + start);
+                WIDE(sum_lanes)(to_c[i], end - start, grad_c + (n + i) * span + start);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+/* Rings and split lines: the state, or the adjoint, that a segment starts from, found before the
+ * walk itself. Both are called states here; an adjoint starts where the scan ends. Included once
+ * per precision. */
+
+/* Where a line's segment keeps what phase one found for a block. */
+static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job,
+                                 int64_t segment, int64_t block) {
+    const int64_t row = job->line.index * a->segments + segment;
+    return (REAL *)a->ends + (row * NAME(blocks)(a) + block) * BLOCK_STATES;
+}
+static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(job) *job,
+                                      int64_t segment, int64_t block) {
+    const int64_t row = job->line.index * a->segments + segment;
+    return (REAL *)a->times + (row * NAME(blocks)(a) + block) * LANES;
+}
+
+/* The final state of a job's segment from rest, and the sum of its steps: walks from its end until
+ * nothing further in matters. `packed` has room for a chunk of b or c. */
+static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                            int adjoint, REAL *packed, REAL *share, REAL *out, REAL *time) {
+    REAL rows[2][CHUNK * LANES];
+    const int64_t channel = block * LANES, chunks = (job->end - job->first + CHUNK - 1) / CHUNK;
+    const int width = NAME(width)(a, block);
+    memset(out, 0, BLOCK_STATES * sizeof(REAL));
+    for (int64_t i = 0; i < BLOCK_STATES; i++) share[i] = 1;
+    for (int lane = 0; lane < LANES; lane++) time[lane] = lane < width ? 0 : 1;
+    for (int64_t i = 0, done = 0; i < chunks && !done; i++) {
+        const int64_t t = job->first + (adjoint ? i : chunks - 1 - i) * CHUNK;
+        struct chunk chunk;
+        chunk_at(&chunk, &job->line, t, job->end, CHUNK);
+        const struct NAME(rows) x = NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel,
+                                                  width, &chunk, rows[0], 1);
+        const struct NAME(rows) delta =
+            NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
+        const struct NAME(rows) w =
+            NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
+        done = EACH_WIDTH(from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
+                          time, x, delta, w);
+    }
+}
+
+/* The caller's initial state of one block of a line, or rest. */
+static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                             const REAL *outer, REAL *states) {
+    if (outer)
+        NAME(gather)(outer + (job->line.index * a->channels + block * LANES) * a->states,
+                     a->states, NAME(width)(a, block), states);
+    else
+        memset(states, 0, BLOCK_STATES * sizeof(REAL));
+}
+
+/* Adds to `start` what comes back around a ring, given the final state from that start. */
+static void NAME(close_ring)(const struct scan_args *a, int64_t block, int width, const REAL *time,
+                             REAL *end_state, REAL *start) {
+    EACH_WIDTH(carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
+    for (int64_t i = 0; i < BLOCK_STATES; i++) start[i] += end_state[i];
+}
+
+/* Makes of `ends`, the final state of each segment of a line from rest, the one it starts from. */
+static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                            const REAL *outer, int adjoint) {
+    const int width = NAME(width)(a, block);
+    REAL *start = NAME(spare)(a, job), *end_state = start + BLOCK_STATES;
+    NAME(load_start)(a, job, block, outer, start);
+    for (int last = !a->ring; last < 2; last++) { /* once around a ring finds what it starts from */
+        REAL sum[LANES] = {0}, *carried = end_state + BLOCK_STATES;
+        memcpy(carried, start, BLOCK_STATES * sizeof(REAL));
+        for (int64_t i = 0; i < a->segments; i++) {
+            const int64_t segment = adjoint ? a->segments - 1 - i : i;
+            REAL *end = NAME(end_at)(a, job, segment, block);
+            const REAL *time = NAME(time_at)(a, job, segment, block);
+            EACH_WIDTH(carry_block, a->states, TABLE(block), time, carried, end, end_state, 0);
+            for (int lane = 0; lane < LANES; lane++) sum[lane] += time[lane];
+            if (last) memcpy(end, carried, BLOCK_STATES * sizeof(REAL));
+            memcpy(carried, end_state, BLOCK_STATES * sizeof(REAL));
+        }
+        if (!last) NAME(close_ring)(a, block, width, sum, carried, start);
+    }
+}
+
+/* Fills `ends` with what each segment of split lines starts from. */
+static void NAME(join_segments)(const struct scan_args *a, const REAL *outer, int adjoint) {
+    if (a->segments == 1) return;
+#pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
+    for (int64_t index = 0; index < jobs(a); index++) {
+        const struct NAME(job) job = NAME(job_at)(a, index);
+        for (int64_t block = job.first_block; block < job.end_block; block++)
+            NAME(from_rest)(a, &job, block, adjoint, NAME(own_workspace)(a, &job),
+                            NAME(spare)(a, &job), NAME(end_at)(a, &job, job.segment, block),
+                            NAME(time_at)(a, &job, job.segment, block));
+    }
+#pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
+    for (int64_t index = 0; index < jobs(a) / a->segments; index++) {
+        const struct NAME(job) job = NAME(job_at)(a, index * a->segments);
+        for (int64_t block = job.first_block; block < job.end_block; block++)
+            NAME(join_line)(a, &job, block, outer, adjoint);
+    }
+}
+
+/* What a job's segment starts from in one block. `packed` as in `from_rest`. */
+static void NAME(start_of)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                           const REAL *outer, int adjoint, REAL *packed, REAL *states) {
+    if (a->segments > 1) {
+        memcpy(states, NAME(end_at)(a, job, job->segment, block), BLOCK_STATES * sizeof(REAL));
+        return;
+    }
+    NAME(load_start)(a, job, block, outer, states);
+    if (a->ring) {
+        const int width = NAME(width)(a, block);
+        REAL time[LANES], *share = NAME(spare)(a, job), *end_state = share + BLOCK_STATES;
+        NAME(from_rest)(a, job, block, adjoint, packed, share, end_state, time);
+        EACH_WIDTH(carry_block, a->states, TABLE(block), time, states, end_state, end_state, 0);
+        NAME(close_ring)(a, block, width, time, end_state, states);
+    }
+}
+
+/* The final state of one block of a line, for a caller who asks. */
+static void NAME(store_end)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                            const REAL *states, void *outer) {
+    if (outer)
+        NAME(scatter)(states, a->states, NAME(width)(a, block),
+                      (REAL *)outer +
+                          (job->line.index * a->channels + block * LANES) * a->states);
+}

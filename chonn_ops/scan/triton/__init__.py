@@ -1,0 +1,267 @@
+"""The scan on CUDA by Triton: which programs run, over which segments, in which order.
+
+A program walks its steps one after another with the states of a block of channels in registers:
+a step is a chain of one multiply-add a state, where a scan over a tile of steps would combine each
+pair in every one of its rounds. Batches, lines and blocks of channels run side by side; where
+those are fewer than `plan.programs_wanted`, lines are cut into segments (see
+`forward_walk`), which takes a second walk. Compiled on first use for each (N, dtypes, walk nested
+or not).
+
+What limits it is the issue of instructions: one a clock and scheduler. For (8, 4096, 1536, 16) in
+bfloat16 on an H200 (4.8 TB/s, 528 schedulers at 1.98 GHz), counted in the compiled code, not
+measured:
+
+=====================  ==========  =====================  =============================
+pass                   bytes       exponentials           instructions a step and state
+=====================  ==========  =====================  =============================
+forward                63 us       193 us                 30: 710 us
+backward, `walk`       105 us      386 us (193 us once)   82: 1980 us
+backward, `sweep`      42 us       193 us                 18: 440 us
+=====================  ==========  =====================  =============================
+
+Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from chonn_ops.scan._walks import Walk, split_checkpoints
+from chonn_ops.scan.triton import backward_walk, forward_walk, plan, sweep
+from chonn_ops.scan.triton.plan import (
+    GROUP,
+    ROUNDS,
+    Scan,
+    Tile,
+    path,
+    row_strides,
+    streamable,
+)
+
+# Kernels take what no Python type says.
+walk_forward: Any = forward_walk.walk_forward
+join_segments: Any = forward_walk.join_segments
+sweep_adjoint: Any = sweep.sweep_adjoint
+walk_backward: Any = backward_walk.walk_backward
+
+
+def _join(
+    scan: Scan, tile: Tile, ends: Tensor, sums: Tensor, start: Tensor | None, **modes: bool
+) -> Tensor:
+    """The state, or with BACKWARD the adjoint, that each segment of each line starts from."""
+    carry_in = torch.empty_like(ends)
+    lines, segments, D, N = ends.shape
+    join_segments[(lines * D,)](
+        *(ends, sums, scan.decay, start, carry_in, segments, D, N),
+        **modes,
+        K=16 if segments <= 16 else 128,
+        N=tile.states,
+        REAL=tl.float64 if scan.real == torch.float64 else tl.float32,
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
+    return carry_in
+
+
+def _forward_one(
+    scan: Scan,
+    walk: Walk,
+    start: Tensor | None,
+    ring: bool,
+    prior: Tensor | None,
+    y: Tensor,
+    checkpoints: Tensor | None,
+) -> Tensor:
+    """Adds one walk's readout; returns the final states (B * lines, D, N)."""
+    B, P, D = scan.u.shape
+    N = scan.decay.shape[1]
+    lines = B * walk.line_count
+    tile = scan.tile(walk, narrow=True)
+    grid = (lines * tile.segments * tile.blocks,)
+    inputs = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
+    places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
+    sizes = (*row_strides(scan.u, scan.delta, scan.b, scan.c), D, N, *path(walk), *places)
+    constants = scan.constants(walk, tile)
+    carry_in = start
+    if ring or tile.segments > 1:
+        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
+        nothing = (None, None, None, None, ends, sums, None)
+        walk_forward[grid](*inputs, *nothing, *sizes, **constants)
+        carry_in = _join(scan, tile, ends, sums, start, RING=ring, BACKWARD=False)
+    state = scan.empty(lines, D, N)
+    skip = scan.d if prior is None else None
+    walk_forward[grid](
+        *(*inputs, skip, carry_in, prior, y, state, None, checkpoints), *sizes, **constants
+    )
+    return state
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def forward(
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
+    scan = Scan(u, delta, decay, b, c, d, len(walks))
+    B, _, D = u.shape
+    N = decay.shape[1]
+    y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
+    state = scan.empty(B * walks[-1].line_count, D, N)
+    if u.numel() == 0:
+        return y, state
+    kept: list[Tensor] | list[None] = [None] * len(walks)
+    if checkpoints is not None:
+        kept = split_checkpoints(checkpoints, B, walks, D, N)
+    total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(*u.shape)
+    with torch.cuda.device_of(u):
+        for index, walk in enumerate(walks):
+            start = _contiguous(initial_state)
+            if termination in ("open", "short") and walk.reverse:
+                start = state if termination == "open" else -state
+            state = _forward_one(
+                scan,
+                walk,
+                start,
+                termination == "ring",
+                total if index else None,
+                y if index == len(walks) - 1 else total,
+                kept[index],
+            )
+    return y, state
+
+
+@dataclass
+class _Gradients:
+    """What accumulates over walks; `fields` are those of u and delta."""
+
+    fields: tuple[Tensor, Tensor]
+    decay: Any = 0.0
+    b: Any = 0.0
+    c: Any = 0.0
+    d: Tensor | None = None
+
+
+def _backward_one(
+    scan: Scan,
+    walk: Walk,
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    ring: bool,
+    checkpoints: Tensor,
+    grads: _Gradients,
+    outputs: tuple[Tensor, Tensor],
+    is_first: bool,
+) -> Tensor:
+    """Adds one walk's gradients; returns those of its initial states (B * lines, D, N)."""
+    B, P, D = scan.u.shape
+    N = scan.decay.shape[1]
+    lines = B * walk.line_count
+    # Not narrow: a block's share of grad_b and grad_c is as large for few channels as for many.
+    tile = scan.tile(walk, narrow=False)
+    constants = scan.constants(walk, tile)
+    places = (tile.segments, tile.segment_steps)
+    carry_in = grad_state
+    if ring or tile.segments > 1:
+        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
+        sweep_adjoint[(lines * tile.segments * tile.blocks,)](
+            *(grad_y, scan.delta, scan.decay, scan.c, ends, sums),
+            *(*row_strides(grad_y, scan.delta, scan.c), D, N, *path(walk), *places, tile.blocks),
+            **constants,
+        )
+        carry_in = _join(scan, tile, ends, sums, grad_state, RING=ring, BACKWARD=True)
+    places_wanted = ROUNDS * plan.programs_wanted(scan.u.device)
+    lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
+    runs = -(-lines // lines_each) * tile.segments
+    notes = (scan.every // GROUP, tile.per_thread * tile.width, N)
+    scratch = scan.empty(runs * tile.blocks, *notes)
+    grad_decay = scan.empty(runs, D, N)
+    grad_b, grad_c = scan.empty(tile.blocks, B, P, N), scan.empty(tile.blocks, B, P, N)
+    skip = scan.d if is_first else None
+    grad_d = None if skip is None else scan.empty(runs, D)
+    grad_start = scan.empty(lines, D, N)
+    prior = (None, None) if is_first else grads.fields
+    walk_backward[(runs * tile.blocks,)](
+        *(grad_y, scan.u, scan.delta, scan.decay, scan.b, scan.c, skip),
+        *(carry_in, checkpoints, scratch, *prior, *outputs),
+        *(grad_decay, grad_b, grad_c, grad_d, grad_start),
+        *(*row_strides(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *path(walk)),
+        *(P, *places, scan.every, tile.blocks, lines, lines_each),
+        **constants,
+    )
+    grads.decay = grads.decay + grad_decay.sum(0)
+    grads.b, grads.c = grads.b + grad_b.sum(0), grads.c + grad_c.sum(0)
+    if grad_d is not None:
+        grads.d = grad_d.sum(0)
+    return grad_start
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    u: Tensor,
+    delta: Tensor,
+    decay: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    initial_state: Tensor | None,
+    walks: tuple[Walk, ...],
+    termination: str,
+    checkpoints: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
+    dtype of the states."""
+    scan = Scan(u, delta, decay, b, c, d, len(walks))
+    kept = split_checkpoints(checkpoints, u.shape[0], walks, u.shape[2], decay.shape[1])
+    final = (
+        torch.empty(u.shape, dtype=u.dtype, device=u.device),
+        torch.empty(u.shape, dtype=delta.dtype, device=u.device),
+    )
+    sums = [x if len(walks) == 1 or x.dtype == scan.real else scan.empty(*u.shape) for x in final]
+    grads = _Gradients((sums[0], sums[1]))
+    if u.numel() == 0:
+        nothing = [torch.zeros_like(tensor) for tensor in (decay, b, c)]
+        no_d = None if d is None else torch.zeros_like(d)
+        return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
+    grad_y, start = streamable(grad_y), _contiguous(grad_state)
+    paired = termination in ("open", "short")
+    # Of a pair, the reverse walk's adjoint comes first: the forward walk's starts from it.
+    order = [i ^ 1 for i in range(len(walks))] if paired else list(range(len(walks)))
+    with torch.cuda.device_of(u):
+        for place, index in enumerate(order):
+            carried = None if paired and walks[index].reverse else start
+            start = _backward_one(
+                scan,
+                walks[index],
+                grad_y,
+                carried,
+                termination == "ring",
+                kept[index],
+                grads,
+                final if place == len(order) - 1 else grads.fields,
+                place == 0,
+            )
+            if termination == "short":
+                start = -start
+            elif not paired and len(walks) > 1:
+                start = None
+    return (
+        *(final[0], final[1], grads.decay, grads.b, grads.c, grads.d),
+        None if initial_state is None else start,
+    )
