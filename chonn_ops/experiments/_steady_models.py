@@ -28,12 +28,12 @@ from chonn_ops.models import (
     CHONNUNet2d,
     CHONNUNet3d,
 )
-from chonn_ops.models.stack import count_parameters
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.ffno import FFNO
 from chonn_ops.models.galerkin import GalerkinTransformer
 from chonn_ops.models.mgno import MgNO
 from chonn_ops.models.mixer import CHONNMixer2d
+from chonn_ops.models.stack import count_parameters
 from chonn_ops.models.transolver import Transolver
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.problems.domains import SQUARE
