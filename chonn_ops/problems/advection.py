@@ -43,9 +43,11 @@ from chonn_ops.problems._line_data import (
     Wave,
     check_parameter,
     frame_times,
+    read,
     write_line_data,
 )
-from chonn_ops.problems._line_data import read as read
+
+__all__ = ["BETA", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Adv.yaml.
 BETA = 4.0

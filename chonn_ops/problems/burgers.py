@@ -42,9 +42,11 @@ from chonn_ops.problems._line_data import (
     RESOLUTION,
     Wave,
     check_parameter,
+    read,
     write_line_data,
 )
-from chonn_ops.problems._line_data import read as read
+
+__all__ = ["NU", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0

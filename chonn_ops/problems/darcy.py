@@ -57,8 +57,7 @@ import numpy as np
 from chonn_ops import __version__
 from chonn_ops.problems._box_data import cell_centres
 from chonn_ops.problems._checks import check_least, check_sizes
-from chonn_ops.problems._darcy_data import create_darcy_file
-from chonn_ops.problems._darcy_data import read as read
+from chonn_ops.problems._darcy_data import create_darcy_file, read
 from chonn_ops.problems._darcy_solver import solve_samples
 from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
@@ -67,6 +66,8 @@ from chonn_ops.problems._workers import ordered_map
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
 from chonn_ops.problems.hdf5 import dataset, write_mask
 from chonn_ops.problems.origin import stamp
+
+__all__ = ["cell_centres", "default_name", "draw_batch", "fetch", "generate", "read"]
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"

@@ -49,15 +49,17 @@ from chonn_ops import __version__
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._files import clear_remains, refuse_existing
-from chonn_ops.problems._poisson_data import N_TRAIN, RANGES, file_name
-from chonn_ops.problems._poisson_data import SPLITS as SPLITS
-from chonn_ops.problems._poisson_data import Normalization as Normalization
-from chonn_ops.problems._poisson_data import read as read
-from chonn_ops.problems._poisson_data import read_normalization as read_normalization
-from chonn_ops.problems._poisson_data import read_samples as read_samples
-from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields
-from chonn_ops.problems._poisson_fields import fields as fields
-from chonn_ops.problems._poisson_fields import nodes as nodes
+from chonn_ops.problems._poisson_data import (
+    N_TRAIN,
+    RANGES,
+    SPLITS,
+    Normalization,
+    file_name,
+    read,
+    read_normalization,
+    read_samples,
+)
+from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields, fields, nodes
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems.domains import SQUARE, check_domain
 from chonn_ops.problems.hdf5 import (
@@ -68,6 +70,20 @@ from chonn_ops.problems.hdf5 import (
     write_mask,
 )
 from chonn_ops.problems.origin import stamp
+
+__all__ = [
+    "SPLITS",
+    "Normalization",
+    "fetch",
+    "fields",
+    "file_name",
+    "generate",
+    "generate_samples",
+    "nodes",
+    "read",
+    "read_normalization",
+    "read_samples",
+]
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
