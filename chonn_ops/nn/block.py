@@ -85,7 +85,7 @@ class CKB(nn.Module):
         dt_min: float = 1e-2,
         dt_max: float = 1.0,
         max_order: int = 4,
-        sparsity: float = 0.02,
+        sparsity: float = 0.005,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

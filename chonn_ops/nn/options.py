@@ -115,7 +115,7 @@ class CKBOptions:
     nodes: str = "centres"
     selective: bool = True
     max_order: int = 4
-    sparsity: float = 0.02
+    sparsity: float = 0.005
 
     @property
     def stages(self) -> int:
