@@ -20,10 +20,14 @@ from chonn_ops.experiments.results import Run, Study, read_studies
 RESULTS = ROOT / "docs" / "results"
 
 
+def kept() -> list[Study]:
+    """The studies of `chonn run` that are kept with the code."""
+    return read_studies(RESULTS) if any(RESULTS.glob("*.json")) else []
+
+
 def studies() -> list[Study]:
-    """Those kept with the code."""
-    found = read_studies(RESULTS) if any(RESULTS.glob("*.json")) else []
-    return [*found, digits()]
+    """The same, and the ablation on digits."""
+    return [*kept(), digits()]
 
 
 def claims_page() -> str:

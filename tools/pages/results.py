@@ -16,7 +16,8 @@ from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_t
 
 DOCS = ROOT / "docs"
 ROWS = 8
-SECONDS = "sizes=seconds"
+# Settings in the names of studies at equal wall-clock: of a search, or by measured steps.
+SECONDS, HOURS = "sizes=seconds", "hours="
 # Wall-clock times that differ by less are called about equal.
 ABOUT = 1.5
 # Of forecasts, the score that is quoted for the problem; else a study's first one.
@@ -52,6 +53,24 @@ def results_page(studies: Sequence[Study]) -> str:
         parts.append(f"Not run yet: {names}.\n")
     parts.append(LIMITS)
     return "\n".join(parts)
+
+
+def equal_wall_clock(studies: Sequence[Study]) -> str:
+    """A line for each problem whose models had the same time: ours, the best other, the solver."""
+    lines = []
+    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+        found = rows(study)
+        ours, others = leader(found), [group for group in found if group.family not in OURS]
+        if (SECONDS not in study.scale and HOURS not in study.scale) or not ours or not others:
+            continue
+        a, b = error(ours, study), error(others[0], study)
+        told = [error(group, study) for group in study.find(role="control")]
+        best = min((value for value in told if value.values), key=lambda s: s.mean, default=None)
+        names = f"{study_title(study)}, {metric_label(headline(study))}"
+        lines.append([names, str(a), full_label(others[0]), str(b), f"{b.mean / a.mean:.1f}x"])
+        lines[-1].append(str(best) if best else "-")
+    head = ["problem", "CHONN network", "best of the others", "its error", "/ ours"]
+    return markdown([*head, "solve that knows the equation"], lines)
 
 
 def chosen(studies: Sequence[Study], experiment: str) -> Study | None:
@@ -169,6 +188,12 @@ def budget(study: Study, found: Sequence[Group]) -> str:
             "those with the lowest validation error in a search of equal cost. The epochs fit the "
             "same seconds of an idle core; the seconds in the table are those of the runs."
         )
+    if HOURS in study.scale:
+        return (
+            f"Equal wall-clock: {size}; as many epochs of each model as fit {config['hours']:g} "
+            "hours of an idle core by its measured steps, of sizes set by hand. The seconds in the "
+            "table are those of the runs, on a core that had other work."
+        )
     epochs = {run.config.get("epochs") for group in found for run in group.runs}
     same = f"Equal data and epochs, {size}, {epochs.pop()} epochs"
     seconds = [group.seconds.mean for group in found]
@@ -182,7 +207,10 @@ def published() -> str:
     values = sorted(found["values"].items(), key=lambda item: item[1])
     texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
     return (
-        f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}.\n"
+        f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
+        "The runs above are of data made here by the paper's recipe, which differs in details from "
+        "the script behind the published files (the card of `chonn_ops.problems.fno_darcy` says "
+        "where): to be read beside each other, not as one ranking.\n"
     )
 
 
