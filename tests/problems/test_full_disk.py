@@ -137,6 +137,8 @@ def test_interrupt_while_hdf5_writes_comes_after_it(tmp_path, monkeypatch):
             return super().write(data)
 
     monkeypatch.setattr(hdf5, "_Sink", Sink)
+    # Programs in the background are started without it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     written = []
 
     def write():
@@ -147,7 +149,10 @@ def test_interrupt_while_hdf5_writes_comes_after_it(tmp_path, monkeypatch):
                 written.append(file["x"][-1])
             pytest.fail("went on after Ctrl-C")
 
-    with pytest.raises(KeyboardInterrupt):
-        write()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert written == [1]
     assert list(tmp_path.iterdir()) == []

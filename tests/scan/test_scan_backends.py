@@ -190,7 +190,7 @@ def test_weight_derivative_is_accurate_at_every_scale(where, monkeypatch):
     backend = "cpu" if where in ISAS else where
     kirchhoff_scan(one.expand(1, 1, D), delta, decay, one, one, backend=backend).sum().backward()
     wide, step = decay.detach().double()[:, 0], delta.double()[0, 0]
-    expected = -_zoh.bend(step, wide, *_zoh.retention_and_weight(step, wide))
+    expected = -_zoh.weight_slope(step, wide, *_zoh.retention_and_weight(step, wide))
     assert (decay.grad[:, 0].double() / expected - 1).abs().max() < 3e-6
 
 

@@ -19,7 +19,7 @@ def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
-    for module in ("_library.py", "_dtypes.py", "_ends.py"):
+    for module in ("_backends.py", "_library.py", "_dtypes.py", "_ends.py"):
         shutil.copy(ROOT / "chonn_ops" / module, tmp_path / "chonn_ops")
     for operator in ("scan", "network"):
         shutil.copytree(

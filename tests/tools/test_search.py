@@ -16,6 +16,7 @@ pytest.importorskip("scipy")
 import _search as search
 from _search import Search
 from _search_space import RATES, SPACE
+from pages.experiments import kept
 from search import choose
 
 from chonn_ops.experiments import _steady_models, get, schedule
@@ -153,11 +154,17 @@ def test_a_new_choice_leaves_the_others(tmp_path):
     assert [entry["models"] for entry in found["parameters"]] == [{"unet": {"epochs": 4}}]
 
 
-def test_a_diverged_trial_is_the_worst():
-    record = {"parameters": 1, "multiply_adds": 1, "seconds": 1.0, "diverged": "in epoch 2"}
-    record["curve"] = {"validation_error": [0.1]}
-    assert search._score(record, 100)["error"] == math.inf
-    assert search._score({**record, "diverged": None}, 100)["error"] == 0.1
+def test_a_diverged_trial_is_the_worst(run):
+    assert search._score(dataclasses.replace(run, diverged="in epoch 2"), 100)["error"] == math.inf
+    last = run.curve["validation_error"][-1]
+    assert search._score(dataclasses.replace(run, diverged=None), 100)["error"] == last
+
+
+@pytest.fixture
+def run():
+    """Any run that is kept with the code."""
+    (study, *_) = kept()
+    return study.runs[0]
 
 
 @pytest.mark.parametrize(
