@@ -119,8 +119,9 @@ def _claimed(folder: Path, record: dict[str, Any], force: bool) -> Iterator[None
     mark = folder / RECORD
     text = json.dumps(record, sort_keys=True)
     folder.mkdir(exist_ok=True)
+    # Also beside the mark: a process can be killed after it has appeared.
+    _files.clear_remains(mark)
     if not mark.exists():
-        _files.clear_remains(mark)
         if any(folder.iterdir()):
             raise FileExistsError(f"folder {folder} has files, but none of them is {RECORD}")
         with _files.whole_file(mark, force=False) as staged:

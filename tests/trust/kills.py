@@ -183,8 +183,9 @@ def _numbers(name: str, content: bytes) -> object:
     return {key: record[key] for key in ("curve", "metrics", "curves", "parameters")}
 
 
-# Known to leave a temporary file beside the whole one after a kill at its first or last operations.
-UNTIDY = ("helmholtz", "run")
+# Known to leave a temporary file of its data after a kill at its first operations: whole data are
+# not made again.
+UNTIDY = ("run",)
 
 
 def _attempt(

@@ -37,7 +37,7 @@ QUICK = {"darcy3d", "poisson", "collect", "pdebench"}
     [
         *((writer, 6) for writer in WRITERS if writer in QUICK),
         *(
-            pytest.param(writer, int(os.environ.get("CHONN_KILLS", "20")), marks=pytest.mark.slow)
+            pytest.param(writer, int(os.environ.get("CHONN_KILLS", "40")), marks=pytest.mark.slow)
             for writer in WRITERS
         ),
     ],
