@@ -2,6 +2,8 @@
 
 chonn run navier_stokes --variants fno-increment-10,rollout-10
 python tools/rollout_animation.py rollout.gif    # below 2 MB
+
+With ``--experiment`` the models of another study of the same data, such as rollout_ablations.py.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ MILLISECONDS = 150
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("output", type=Path, help="GIF to write")
+    parser.add_argument("--experiment", default="navier_stokes", help="or module:attribute")
     parser.add_argument("--scale", default="small")
+    parser.add_argument("--seed", type=int, help="of the training, default: the scale's")
     parser.add_argument(
         "--variants", default=VARIANTS, help="of the experiment, default: %(default)s"
     )
@@ -40,8 +44,9 @@ def main(arguments: list[str] | None = None) -> None:
     if args.output.suffix != ".gif":
         raise SystemExit(f"output: expected a name that ends in .gif, got {args.output}")
     jobs = schedule.plan(
-        "navier_stokes",
+        args.experiment,
         args.scale,
+        assignments=[] if args.seed is None else [f"seed={args.seed}"],
         output=args.runs,
         data=args.data,
         seeds=1,

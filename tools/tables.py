@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
+from pages import results_figures, rollouts
 from pages.blocks import ROOT, Build, rewritten
 from pages.experiments import EXPERIMENTS_PAGE, claims_page, kept, studies
 from pages.hosts import HOSTS, NETWORK_MODELS, NEURALOPERATOR, VISION
@@ -17,8 +18,6 @@ from pages.performance import PERFORMANCE
 from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
 from pages.results import equal_wall_clock, results_page
-from pages.results_figures import draw
-from pages.rollouts import ROLLOUTS
 from results_file import write_whole
 
 CHECK = "--check"
@@ -34,7 +33,7 @@ def main() -> None:
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},
         "docs/reading.md": READING,
         "docs/resolution.md": RESOLUTION,
-        "docs/rollouts.md": ROLLOUTS,
+        "docs/rollouts.md": rollouts.ROLLOUTS,
         "docs/vision.md": VISION,
     }
     for name, tables in pages.items():
@@ -46,7 +45,8 @@ def main() -> None:
         path = ROOT / name
         update(name, path.read_text() if path.exists() else "", text)
     if CHECK not in sys.argv[1:]:
-        draw(found)
+        results_figures.draw(found)
+        rollouts.draw()
     for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", whole["docs/results.md"]):
         if not (ROOT / "docs" / picture).is_file():
             raise SystemExit(f"docs/{picture}, which docs/results.md shows, does not exist")

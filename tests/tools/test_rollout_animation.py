@@ -44,9 +44,13 @@ def test_truth_and_both_models_in_every_frame(tmp_path, monkeypatch, capsys, ani
     assert Path("rollout.gif").read_bytes() == before
     for arguments, message in (
         (("other.gif", "--variants", "chonn-10"), "no trained chonn-10 in"),
+        (("other.gif", "--seed", "7"), "no trained fno-increment-10 in .*seed7"),
         (("other.gif", "--sample", "2"), "sample: expected 0 to 1, got 2"),
         (("rollout.mp4",), "output: expected a name that ends in .gif"),
     ):
         with pytest.raises(SystemExit, match=message):
             animate(*arguments)
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    with pytest.raises(FileNotFoundError, match="no such file.*navier_stokes_rollouts"):
+        animate("other.gif", "--experiment", "rollout_ablations:NAVIER_STOKES", "--variants", "fno")
     assert [path.name for path in Path().glob("*.*")] == ["rollout.gif"]

@@ -7,6 +7,7 @@ import json
 from pages.blocks import MISSING, ROOT, Build, markdown, tabulate
 
 from chonn_ops.experiments.comparison import number
+from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.results import Study, read_studies
 
 FOLDER = ROOT / "docs" / "results"
@@ -16,6 +17,17 @@ METRICS = (
     "rollout_relative_l2",
     "rollout_relative_l2_last",
     "growth_200",
+)
+CURVE = "rollout_relative_l2"
+FIGURE = ROOT / "docs" / "figures" / "rollouts.svg"
+# In the figure: the baselines, and what keeps its rollouts best of ours.
+SHOWN = (
+    "fno",
+    "fno-longer",
+    "fno-pushforward-longer",
+    "rings",
+    "rings-pushforward",
+    "ours-unroll3",
 )
 # Written down before the first run of each: errors of one step and of the rollout, growth over 200
 # steps.
@@ -64,10 +76,7 @@ def rollouts() -> str:
         [
             group.label,
             EXPECTED.get(group.variant, "-"),
-            *(
-                number(group.metric(metric).mean) if group.metric(metric).values else "diverged"
-                for metric in METRICS
-            ),
+            *(str(found) if (found := group.metric(m)).values else "diverged" for m in METRICS),
             f"{group.parameters:,}",
             f"{sum(run.seconds for run in group.runs) / len(group.runs):.0f}",
             ", ".join(f"{run.seed}" for run in group.runs),
@@ -78,6 +87,23 @@ def rollouts() -> str:
     header = ["model", "expected", "one step", "rollout", "last frame", "growth over 200 steps"]
     header += ["parameters", "seconds", "seeds"]
     return markdown(header, lines, (0, 1)) if lines else MISSING
+
+
+def draw() -> None:
+    """Error over the frames of a rollout, a line a model."""
+    with style.styled():
+        figure, axes = style.grid(1, 1, 3.6)
+        axis = axes[0, 0]
+        shown = [group for study in studies() for group in study.groups if group.variant in SHOWN]
+        for at, group in enumerate(shown):
+            errors = group.curve(CURVE)
+            look = style.look(group)._replace(colour=style.CYCLE[at], line="-")
+            style.band(axis, range(1, len(errors) + 1), errors, look, group.label)
+        style.logarithmic(axis.yaxis)
+        axis.set_xlabel("frames after the given ones")
+        axis.set_ylabel("relative L2")
+        style.legend(figure, axes)
+        style.save(figure, FIGURE)
 
 
 def lines() -> str:
