@@ -42,6 +42,12 @@ EXPECTED = {
     "fno-longer": "-",
     "fno-pushforward-longer": "-",
     "rings": "0.007, 0.025",
+    "rings-pushforward": "as rings, bounded",
+    "networks": "0.0070, 0.028; bounded",
+    "networks-pushforward": "0.0065, 0.028; bounded",
+    # After the runs of 4 epochs.
+    "networks-longer": "0.0045, 0.028; bounded",
+    "networks-pushforward-longer": "0.0048, 0.022: as good as FNO in the same time",
     "fno-filter": "no change: it has no modes there, but for the pointwise path",
     "ours": "0.0095, 0.045; bounded",
     "ours-increment": "0.0095, but ten times the rollout error of `ours`",
