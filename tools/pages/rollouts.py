@@ -25,8 +25,8 @@ SHOWN = (
     "fno",
     "fno-longer",
     "fno-pushforward-longer",
-    "rings",
     "rings-pushforward",
+    "networks-pushforward-longer",
     "ours-unroll3",
 )
 # Written down before the first run of each: errors of one step and of the rollout, growth over 200
