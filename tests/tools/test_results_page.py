@@ -131,6 +131,23 @@ def test_published_numbers_stand_beside_ours():
     runs = [{**run, "experiment": "fno_darcy", "title": "FNO's"} for run in equal_time()]
     page = results_page.results_page([study(runs, "paper+sizes=small")])
     assert re.search(r"Published relative L2 error at 85 points, .*: Latent .* 0\.0049, Tran", page)
+    assert "Lowest first" not in page
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [((0.03, 0.05), "the published order"), ((0.05, 0.03), "**not** the published order")],
+)
+def test_order_of_the_baselines_beside_the_published_one(errors, verdict):
+    runs = [{**run, "experiment": "fno_darcy", "title": "FNO's"} for run in equal_time()]
+    for name, error in zip(("transolver", "fno-neuralop"), errors, strict=True):
+        tags = {"family": name, "role": "baseline"}
+        run = result_files.record("darcy", name, tags, error, 0)
+        runs.append({**run, "experiment": "fno_darcy", "title": "FNO's"})
+    page = results_page.results_page([study(runs, "paper+sizes=small")])
+    shown = page.partition("Lowest first, the publications have Transolver, FNO; here it is ")[2]
+    assert shown.partition("\n")[0].endswith(f": {verdict}.")
+    assert shown.startswith("Transolver (0.0" if errors[0] < errors[1] else "FNO (0.0")
 
 
 def test_figures_are_drawn(tmp_path, monkeypatch):

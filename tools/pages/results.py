@@ -23,6 +23,14 @@ ABOUT = 1.5
 # Of forecasts, the score that is quoted for the problem; else a study's first one.
 HEADLINE = {"shallow_water": "nrmse"}
 OURS = ("chonn", "stack")
+# Names of the published table, by variant.
+PUBLISHED = {
+    "fno-neuralop": "FNO",
+    "ffno": "F-FNO",
+    "transolver": "Transolver",
+    "galerkin": "Galerkin Transformer",
+    "uno": "U-NO",
+}
 ASIDE = ("control", "probe", "layer", "mixer", "ablation")
 INTRODUCTION = f"""# Results
 
@@ -136,7 +144,7 @@ def problem(study: Study) -> Iterator[str]:
     names = [metric, *(f"{metric}, {split.replace('_', ' ')}" for split in splits[1:])]
     yield markdown(["model", "parameters", "training, s", *names, "/ ours", "seeds"], lines)
     if study.experiment == "fno_darcy":
-        yield published()
+        yield published(study)
     figure = Path("figures") / f"results-{study.experiment}.svg"
     yield f"![Validation error over seconds of training]({figure})\n"
 
@@ -201,8 +209,8 @@ def budget(study: Study, found: Sequence[Group]) -> str:
     return f"{'Equal data, ' + size if epochs else same}; {about} equal wall-clock: see the table."
 
 
-def published() -> str:
-    """Of FNO's Darcy flow, what other people report."""
+def published(study: Study) -> str:
+    """Of FNO's Darcy flow, what other people report, and whether ours stand in their order."""
     found = load("published_fno_darcy")
     values = sorted(found["values"].items(), key=lambda item: item[1])
     texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
@@ -210,7 +218,25 @@ def published() -> str:
         f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
         "The runs above are of data made here by the paper's recipe, which differs in details from "
         "the script behind the published files (the card of `chonn_ops.problems.fno_darcy` says "
-        "where): to be read beside each other, not as one ranking.\n"
+        f"where): to be read beside each other, not as one ranking.{ranking(study, values)}\n"
+    )
+
+
+def ranking(study: Study, values: Sequence[tuple[str, float]]) -> str:
+    """Of the baselines that are in both, the published order and the one here."""
+    ours = {PUBLISHED[group.variant]: group for group in study.groups if group.variant in PUBLISHED}
+    names = [name for name, _ in values if name in ours]
+    if len(names) < 2:
+        return ""
+    here = sorted(names, key=lambda name: mean(ours[name], study))
+    verdict = "the published order" if here == names else "**not** the published order"
+    texts = [
+        f"{name} ({number(mean(group, study))} after {group.runs[0].config['epochs']} epochs)"
+        for name, group in ((name, ours[name]) for name in here)
+    ]
+    return (
+        f" Lowest first, the publications have {', '.join(names)}; here it is {', '.join(texts)}: "
+        f"{verdict}."
     )
 
 
