@@ -235,6 +235,9 @@ class SteadyExperiment(Experiment[ConfigT]):
         Of every sample, the training loss and the validation error: `relative_l1`.
     ladders : bool
         Whether the paper's CHONN, mixers and probes are among the models.
+    searched : tuple of str
+        Other problems of equally large fields, whose searched sizes and rates serve where there is
+        no search of this one.
     """
 
     units: ClassVar[Units]
@@ -244,6 +247,7 @@ class SteadyExperiment(Experiment[ConfigT]):
     physics: ClassVar[Physics]
     error: Callable[[Tensor, Tensor], Tensor] = staticmethod(relative_l1)
     ladders: ClassVar[bool] = True
+    searched: ClassVar[tuple[str, ...]] = ()
 
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         return variants(self, config)

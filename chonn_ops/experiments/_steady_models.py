@@ -284,20 +284,27 @@ SIZES_3D: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def chosen(experiment: str, config: SteadyConfig) -> Mapping[str, Mapping[str, Any]]:
+def chosen(config: SteadyConfig, *experiments: str) -> Mapping[str, Mapping[str, Any]]:
     """What the search chose for a config whose `sizes` is one of `BUDGETS`: fields by model.
+
+    Parameters
+    ----------
+    config : SteadyConfig
+    *experiments : str
+        Whose search is asked for, the first that there is.
 
     Raises
     ------
     ValueError
         Without a search at this budget, number of samples and resolution; names the command.
     """
-    found = json.loads(CHOSEN.read_text(encoding="utf-8")).get(experiment, {})
+    searches = json.loads(CHOSEN.read_text(encoding="utf-8"))
     data = {"n_train": config.n_train, "resolution": config.resolution}
-    for entry in found.get(config.sizes, []):
-        if entry["data"] == data:
-            return entry["models"]
+    for experiment in experiments:
+        for entry in searches.get(experiment, {}).get(config.sizes, []):
+            if entry["data"] == data:
+                return entry["models"]
     raise ValueError(
-        f"sizes: expected a budget that was searched for {experiment} with {data}, got "
-        f"{config.sizes!r}; tools/search.py searches it"
+        f"sizes: expected a budget that was searched for {' or '.join(experiments)} with {data}, "
+        f"got {config.sizes!r}; tools/search.py searches it"
     )

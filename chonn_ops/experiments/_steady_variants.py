@@ -56,7 +56,7 @@ def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[V
     )
     if config.sizes in models.BY_HAND:
         return everything
-    settings = models.chosen(experiment.name, config)
+    settings = models.chosen(config, experiment.name, *experiment.searched)
     return tuple(
         dataclasses.replace(variant, changes={**variant.changes, **settings[variant.name]})
         for variant in everything

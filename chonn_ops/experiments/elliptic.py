@@ -60,6 +60,7 @@ class DarcyContrast(Darcy):
     units: ClassVar[Units] = Units(0.5, 0.5, 7.0, 12.0)
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
     ladders: ClassVar[bool] = False
+    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     scales = scales_of(DarcyConfig, smoke={}, small={}, paper={})
     sources: ClassVar[Mapping[str, str]] = sources_of(DarcyConfig)
 
@@ -74,6 +75,7 @@ class DarcyLognormal(Darcy):
     units: ClassVar[Units] = Units(2.0, 4.0, 0.04, 0.035)
     units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
     ladders: ClassVar[bool] = False
+    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     scales = scales_of(DarcyConfig, smoke={}, small={}, paper={})
     sources: ClassVar[Mapping[str, str]] = sources_of(DarcyConfig)
 
@@ -155,6 +157,7 @@ class Helmholtz(Box):
     physics: ClassVar[Physics] = Physics("wave number", "centres")
     units: ClassVar[Units] = Units(15.0, 3.0, -0.004, 0.018)
     metrics: ClassVar[tuple[str, ...]] = Darcy.metrics
+    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     scales = scales_of(BoxConfig, smoke={}, small={}, paper={"resolution": 64})
 
 

@@ -2,6 +2,7 @@
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("tqdm")
 
 from steady import One, check_smoke, check_sources, check_units
 
-from chonn_ops.experiments import FURTHER, get, schedule
+from chonn_ops.experiments import FURTHER, _steady_models, get, schedule
 from chonn_ops.experiments._modules import Padded
 from chonn_ops.experiments._steady_controls import DirectSolve
 from chonn_ops.experiments.fno_darcy import NIGHT
@@ -270,6 +271,27 @@ def test_padding_repeats_the_last_points_and_takes_them_off():
 def test_bad_settings(name, changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(get(name).scales["smoke"], **changes)
+
+
+def test_the_search_on_darcy_flow_serves_where_there_is_none(tmp_path, monkeypatch):
+    chosen = tmp_path / "chosen.json"
+    monkeypatch.setattr(_steady_models, "CHOSEN", chosen)
+    config = get("darcy").scales["smoke"]
+    data = {"n_train": config.n_train, "resolution": config.resolution}
+    searches = {"darcy": {"seconds": [{"data": data, "models": {"unet": {"epochs": 7}}}]}}
+
+    def epochs(name):
+        chosen.write_text(json.dumps(searches))
+        jobs = schedule.plan(
+            name, "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
+        )
+        return {job.variant_name: job.config.epochs for job in jobs}
+
+    assert epochs("helmholtz") == epochs("darcy_contrast") == {"unet": 7}
+    searches["darcy_contrast"] = {"seconds": [{"data": data, "models": {"fno": {"epochs": 3}}}]}
+    assert epochs("darcy_contrast") == {"fno": 3}
+    with pytest.raises(ValueError, match=r"searched for poisson with"):
+        epochs("poisson")
 
 
 def test_no_search_in_three_dimensions(tmp_path):

@@ -51,6 +51,6 @@ def test_truth_and_both_models_in_every_frame(tmp_path, monkeypatch, capsys, ani
         with pytest.raises(SystemExit, match=message):
             animate(*arguments)
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    with pytest.raises(FileNotFoundError, match="no such file.*navier_stokes_rollouts"):
+    with pytest.raises(FileNotFoundError, match=r"no such file.*navier_stokes_rollouts"):
         animate("other.gif", "--experiment", "rollout_ablations:NAVIER_STOKES", "--variants", "fno")
     assert [path.name for path in Path().glob("*.*")] == ["rollout.gif"]

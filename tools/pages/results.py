@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pages.blocks import RESULTS, ROOT, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, provenance, roles
+from chonn_ops.experiments import EXPERIMENTS, get, provenance, roles
+from chonn_ops.experiments._steady_models import CHOSEN
 from chonn_ops.experiments.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_ops.experiments.results import Group, Study
 from chonn_ops.experiments.scoreboard import scaled_down
@@ -193,8 +195,9 @@ def budget(study: Study, found: Sequence[Group]) -> str:
     if SECONDS in study.scale:
         return (
             f"Equal wall-clock: {size}; size, learning rate, batch and epochs of each model are "
-            "those with the lowest validation error in a search of equal cost. The epochs fit the "
-            "same seconds of an idle core; the seconds in the table are those of the runs."
+            "those with the lowest validation error in a search of equal cost"
+            f"{elsewhere(study)}. The epochs fit the same seconds of an idle core; the seconds in "
+            "the table are those of the runs."
         )
     if HOURS in study.scale:
         return (
@@ -207,6 +210,14 @@ def budget(study: Study, found: Sequence[Group]) -> str:
     seconds = [group.seconds.mean for group in found]
     about = "**not**" if max(seconds) > ABOUT * min(seconds) else "about"
     return f"{'Equal data, ' + size if epochs else same}; {about} equal wall-clock: see the table."
+
+
+def elsewhere(study: Study) -> str:
+    """Where a search was made if not on the problem itself."""
+    searched = getattr(get(study.experiment), "searched", ())
+    if not searched or study.experiment in json.loads(CHOSEN.read_text(encoding="utf-8")):
+        return ""
+    return " on " + ", ".join(get(name).title for name in searched)
 
 
 def published(study: Study) -> str:
