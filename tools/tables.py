@@ -19,6 +19,7 @@ from pages.resolution import EQUAL_TIME, RESOLUTION
 from pages.results import equal_wall_clock, results_page
 from pages.results_figures import draw
 from pages.rollouts import ROLLOUTS
+from pages.versions import INSTALLATION
 from results_file import write_whole
 
 CHECK = "--check"
@@ -29,6 +30,7 @@ def main() -> None:
         "README.md": {"equal wall-clock": lambda: equal_wall_clock(kept())},
         "docs/experiments.md": EXPERIMENTS_PAGE,
         "docs/hosts.md": HOSTS,
+        "docs/installation.md": INSTALLATION,
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},

@@ -1,16 +1,20 @@
-"""The wheel in clean environments of the supported versions: ``python versions.py [NAME...]``.
+"""The wheel in clean environments of the supported versions.
+
+    python versions.py [--wheel FILE] [NAME...]
 
 An environment is a Python version with the newest packages that it takes, such as ``3.12``, or
 with the oldest that pyproject.toml names, ``3.10-oldest``. Each is made by uv (``pip install uv``)
 of an interpreter on the path, in a temporary folder of 3 to 6 GB for PyTorch's CUDA packages; it
 gets the wheel and the hosts, runs the tests of operators, blocks, models and hosts, and is removed.
-Without names, all of them run that this machine has an interpreter for.
+Without names, all of them run that this machine has an interpreter for; without a wheel of this
+checkout's files, ``python -m build`` makes one.
 
 What came of each is kept in ``benchmarks/results/versions.json``, which docs/installation.md shows.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import hashlib
 import json
@@ -22,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +95,7 @@ def tested(name: str, wheel: Path, folder: Path) -> dict[str, Any]:
         "python": found,
         "versions": dict(zip(PACKAGES, versions, strict=True)),
         "backend": backend,
-        "platform": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         "date": datetime.date.today().isoformat(),
         **counts(done.stdout.splitlines()[-1]),
         "seconds": round(seconds),
@@ -117,17 +122,35 @@ def keep(row: dict[str, Any]) -> None:
         staged.write_text(text + "\n")
 
 
-def main(*names: str) -> int:
-    if unknown := set(names) - set(NAMES):
-        raise SystemExit(f"expected names out of {', '.join(NAMES)}, got {', '.join(unknown)}")
+def check_wheel(wheel: Path) -> None:
+    """Refuse a wheel whose Python files are not this checkout's."""
+    with zipfile.ZipFile(wheel) as archive:
+        there = {n: archive.read(n) for n in archive.namelist() if n.startswith("chonn_ops/")}
+    for path in (ROOT / "chonn_ops").rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if there.get(name) != path.read_bytes():
+            raise SystemExit(f"{wheel}: expected {name} of this checkout")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The wheel in clean environments.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--wheel", type=Path)
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(NAMES):
+        parser.error(f"expected names out of {', '.join(NAMES)}, got {', '.join(unknown)}")
     if shutil.which("uv") is None:
-        raise SystemExit("expected uv on the path: pip install uv")
+        parser.error("expected uv on the path: pip install uv")
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
-        run(sys.executable, "-m", "build", "--outdir", temporary, ROOT)
-        (wheel,) = Path(temporary).glob("*.whl")
-        for name in names or NAMES:
-            if not names and run("uv", "python", "find", version(name), check=False).returncode:
+        wheel = options.wheel
+        if wheel is None:
+            run(sys.executable, "-m", "build", "--outdir", temporary, ROOT)
+            (wheel,) = Path(temporary).glob("*.whl")
+        check_wheel(wheel)
+        for name in options.names or NAMES:
+            found = run("uv", "python", "find", version(name), check=False)
+            if found.returncode and not options.names:
                 print(f"{name}: no interpreter here, left out")
                 continue
             with tempfile.TemporaryDirectory(dir=temporary) as folder:
@@ -139,4 +162,4 @@ def main(*names: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())
