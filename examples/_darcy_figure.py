@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import h5py
 import matplotlib
 import torch
 from torch import Tensor
 
-from chonn_ops import NetworkCell
+from chonn_ops import NetworkCell, inspection
+from chonn_ops.problems import darcy
 from chonn_plugins.pdebench import registry
 
 matplotlib.use("Agg")
@@ -35,10 +35,8 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
     args : Namespace
         The comparison's settings.
     """
-    with h5py.File(data) as file:
-        nu, truth = torch.tensor(file["nu"][0]), torch.tensor(file["tensor"][0, 0])
-        axes = [torch.tensor(file[f"{axis}-coordinate"][:]) for axis in "xy"]
-    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+    nu, truth = (torch.from_numpy(fields[0]) for fields in darcy.read(data, stop=1))
+    grid = inspection.read(data, count=1).grid_coordinates()
     predictions, conductivities = {}, {}
     for result in results:
         name, model = result["model"], load(result, args, output)
@@ -137,4 +135,4 @@ def load(result: dict, args: argparse.Namespace, output: Path) -> torch.nn.Modul
 def predict(model: torch.nn.Module, nu: Tensor, grid: Tensor, name: str) -> Tensor:
     if "unet" in name.lower():
         return model(nu[None, None])[0, 0]
-    return model(nu[None, ..., None], grid[None])[0, ..., 0, 0]
+    return model(nu[None, ..., None], grid)[0, ..., 0, 0]

@@ -18,6 +18,7 @@ from pages.performance import PERFORMANCE
 from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
 from pages.results import equal_wall_clock, results_page
+from pages.versions import INSTALLATION
 from results_file import write_whole
 
 CHECK = "--check"
@@ -28,6 +29,7 @@ def main() -> None:
         "README.md": {"equal wall-clock": lambda: equal_wall_clock(kept())},
         "docs/experiments.md": EXPERIMENTS_PAGE,
         "docs/hosts.md": HOSTS,
+        "docs/installation.md": INSTALLATION,
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
         "docs/neuraloperator.md": NEURALOPERATOR,
         "docs/performance.md": {**PERFORMANCE, **NETWORKS},

@@ -23,6 +23,7 @@ from filelock import FileLock
 from chonn_ops.experiments import get, ownership, provenance
 from chonn_ops.experiments.base import Config, Experiment, Variant
 from chonn_ops.experiments.records import Run
+from chonn_ops.problems._parts import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
@@ -125,7 +126,8 @@ class Job:
         return self.data / self.experiment.name
 
     def prepare(self) -> None:
-        """Make data that are not there yet, one process at a time."""
+        """Make data that are not there yet, one process at a time; clear what killed ones left."""
+        clear_folder(self.data_folder)
         paths = self.experiment.files(self.config, self.data_folder)
         if paths and all(path.exists() for path in paths):
             return

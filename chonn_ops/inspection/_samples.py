@@ -248,7 +248,8 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
     """CNO's Poisson data, normalised with the ranges of the training samples as for training."""
     import numpy as np
 
-    from chonn_ops.problems.hdf5 import dataset, open_hdf5
+    from chonn_ops.problems._poisson_data import read_ranges
+    from chonn_ops.problems.hdf5 import dataset
 
     count = sum(name.startswith("Sample_") for name in file)
     fields = [dataset(file, f"Sample_{i}/input")[...] for i in range(count)[part]]
@@ -256,9 +257,7 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
         raise ValueError(
             f"{path}: expected samples from number {part.start} on, got {count} in all"
         )
-    ranges = path.with_name(path.name.replace("_OUT", "_IN"))
-    with open_hdf5(ranges) as training:
-        low, high = (float(dataset(training, name)[()]) for name in ("min_inp", "max_inp"))
-    f = torch.from_numpy((np.stack(fields) - low) / (high - low)).float()
+    ranges = read_ranges(path.with_name(path.name.replace("_OUT", "_IN")))
+    f = torch.from_numpy(ranges.input(np.stack(fields))).float()
     axes = [torch.linspace(0, 1, n) for n in f.shape[1:]]
     return Samples(f[:, None, None], part.start, None, "source f", axes, mask)

@@ -103,10 +103,19 @@ def whole_file(path: Path, force: bool) -> Iterator[Path]:
 
 def clear_remains(path: Path) -> None:
     """Remove the temporary files of ``path`` whose processes have ended without doing so."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.([1-9]\d*)-[0-9a-f]{{8}}\.tmp")
+    _clear(path.parent, re.escape(path.name))
+
+
+def clear_folder(folder: Path) -> None:
+    """The same of all files in a folder."""
+    _clear(folder, ".+")
+
+
+def _clear(folder: Path, name: str) -> None:
+    pattern = re.compile(rf"\.{name}\.([1-9]\d*)-[0-9a-f]{{8}}\.tmp")
     # What cannot be read or removed is in nobody's way.
     with contextlib.suppress(OSError):
-        for found in path.parent.iterdir():
+        for found in folder.iterdir():
             match = pattern.fullmatch(found.name)
             if match and not _is_running(int(match[1])):
                 _remove_unlocked(found)

@@ -16,11 +16,12 @@ from chonn_ops.problems._workers import ordered_map
 # By name, (M, ...) for M samples.
 Arrays = dict[str, Any]
 RECORD, PARTS, REMAINS = "settings.json", "*.npz", ".*.npz.*.tmp"
+SUFFIX = ".parts"
 
 
 def parts_folder(path: Path) -> Path:
     """Where the parts of a file are kept."""
-    return path.with_name(f".{path.name}.parts")
+    return path.with_name(f".{path.name}{SUFFIX}")
 
 
 @contextlib.contextmanager
@@ -70,10 +71,8 @@ def solved_parts(
         If a part is damaged.
     """
     folder = parts_folder(path)
-    if not force and folder.is_dir() and _is_of(path, record, folder):
-        # Another process that is just ending removes them itself.
-        with contextlib.suppress(FileExistsError), _claimed(folder, record, force):
-            _remove_parts(folder)
+    if not force:
+        _clear_finished(path, record)
     _files.refuse_existing(path, force)
     ranges = [range(i, min(i + size, n_samples)) for i in range(0, n_samples, size)]
     with _claimed(folder, record, force):
@@ -95,6 +94,30 @@ def solved_parts(
                 bar.update(len(samples))
         yield ((slice(samples.start, samples.stop), _load(file)) for samples, file in files.items())
         _remove_parts(folder)
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove what killed processes have left beside the whole files in a folder.
+
+    That is, temporary files and parts. Those that a call would go on with stay, and what cannot be
+    removed.
+    """
+    _files.clear_folder(folder)
+    for parts in folder.glob(f".*{SUFFIX}"):
+        path = parts.with_name(parts.name[1 : -len(SUFFIX)])
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_file() and not any(parts.iterdir()):
+                parts.rmdir()
+            _clear_finished(path, json.loads((parts / RECORD).read_text()))
+
+
+def _clear_finished(path: Path, record: dict[str, Any]) -> None:
+    """Remove the parts that a finished file was made of."""
+    folder = parts_folder(path)
+    if folder.is_dir() and _is_of(path, record, folder):
+        # Another process that is just ending removes them itself.
+        with contextlib.suppress(FileExistsError), _claimed(folder, record, force=False):
+            _remove_parts(folder)
 
 
 def _is_of(path: Path, record: dict[str, Any], folder: Path) -> bool:

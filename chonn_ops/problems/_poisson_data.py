@@ -64,7 +64,12 @@ def read_normalization(
     folder: "str | os.PathLike[str]", resolution: int = RESOLUTION, domain: str = SQUARE
 ) -> Normalization:
     """Ranges of the training samples, from the file IN."""
-    with open_hdf5(Path(folder) / file_name("IN", resolution, domain)) as file:
+    return read_ranges(Path(folder) / file_name("IN", resolution, domain))
+
+
+def read_ranges(path: "str | os.PathLike[str]") -> Normalization:
+    """Ranges of the training samples, from a file IN of any name."""
+    with open_hdf5(path) as file:
         return Normalization(*(float(dataset(file, name)[()]) for name in RANGES))
 
 

@@ -115,7 +115,7 @@ def test_layouts(tmp_path):
         file["tensor"], file["x-coordinate"] = np.zeros((4, 5, 32)), np.arange(32.0)
     assert inspection.read(tmp_path / "line.hdf5", 0, 2).fields.shape == (2, 5, 1, 32)
     with h5py.File(tmp_path / "PoissonData_IN.h5", "w") as file:
-        file["min_inp"], file["max_inp"] = -1.0, 3.0
+        file["min_inp"], file["max_inp"], file["min_out"], file["max_out"] = -1.0, 3.0, 0.0, 1.0
         for i in range(2):
             file[f"Sample_{i}/input"] = np.full((4, 4), float(i))
     samples = inspection.read(tmp_path / "PoissonData_IN.h5")

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from pdebench.models.fno import fno as pdebench_fno
-from pdebench.models.unet import unet as pdebench_unet
 
 import chonn_ops
 from chonn_ops import CKBOptions
+
+pdebench_fno = pytest.importorskip("pdebench.models.fno.fno")
+pdebench_unet = pytest.importorskip("pdebench.models.unet.unet")
 
 GRIDS = {1: (32,), 2: (32, 16), 3: (16, 16, 16)}
 FNO_MODES = {

@@ -180,6 +180,35 @@ def test_next_call_removes_the_parts_of_a_finished_file(unremoved, which):
     assert unremoved.read_bytes() == before
 
 
+@pytest.mark.parametrize("which", ["none", "*.npz", "*"], ids=["none", "parts", "all"])
+def test_clear_folder_removes_the_parts_of_a_finished_file(unremoved, which):
+    for part in parts(unremoved).glob(which):
+        part.unlink()
+    _parts.clear_folder(unremoved.parent)
+    assert list(unremoved.parent.iterdir()) == [unremoved]
+
+
+def test_clear_folder_leaves_what_a_call_goes_on_with(stopped):
+    before = {p.name: p.read_bytes() for p in parts(stopped).iterdir()}
+    _parts.clear_folder(stopped.parent)
+    assert {p.name: p.read_bytes() for p in parts(stopped).iterdir()} == before
+    # Somebody else's file of that name was not made of them.
+    stopped.write_text("mine")
+    _parts.clear_folder(stopped.parent)
+    assert {p.name: p.read_bytes() for p in parts(stopped).iterdir()} == before
+
+
+def test_clear_folder_leaves_a_folder_of_somebody_else(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    other = tmp_path / ".out.parts"
+    other.mkdir()
+    for name, text in (("settings.json", "[1]"), ("0-4.npz", "mine")):
+        (other / name).write_text(text)
+    _parts.clear_folder(tmp_path)
+    assert sorted(p.name for p in other.iterdir()) == ["0-4.npz", "settings.json"]
+    _parts.clear_folder(tmp_path / "missing")
+
+
 @pytest.mark.parametrize(
     "other", [{"seed": 1}, {"n_samples": 12}], ids=["other settings", "more samples"]
 )
@@ -193,6 +222,7 @@ def test_parts_of_another_call_stay_beside_a_finished_file(tmp_path, interrupt, 
     assert len(before) == 3
     with pytest.raises(FileExistsError, match="output file exists"):
         generate(path, 8)
+    _parts.clear_folder(tmp_path)
     assert {p.name: p.read_bytes() for p in parts(path).iterdir()} == before
 
 

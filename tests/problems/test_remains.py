@@ -127,6 +127,16 @@ def test_remains_of_ended_processes_only(tmp_path, ended):
     assert path.read_text() == "ours"
 
 
+@needs_flock
+def test_remains_of_all_files_in_a_folder(tmp_path, ended):
+    gone = [tmp_path / f".{name}.{ended}-01234567.tmp" for name in ("out", "other.hdf5")]
+    kept = [tmp_path / f".out.{os.getppid()}-01234567.tmp", tmp_path / ".out.tmp"]
+    for file in (*gone, *kept):
+        file.write_text("content")
+    _files.clear_folder(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
 def _workers_end(group):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

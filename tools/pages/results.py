@@ -38,7 +38,7 @@ INTRODUCTION = f"""# Results
 
 Two minutes; the evidence is in [claims.md](claims.md), how to run it in [experiments.md](experiments.md). Generated from `docs/results/` and `benchmarks/results/`; nobody types a number.
 
-Numbers are means ± standard deviations over seeds. < and > are one-sided Welch tests at {LEVEL:.0%} in the direction shown, so that looking both ways is a two-sided test at {2 * LEVEL:.0%}; ≈ is neither, ? is a single seed. "Scaled down" models are smaller than in their publications. {MARK.strip()} has no record of its data and model code.
+Numbers are means ± standard deviations over seeds. < and > are one-sided Welch tests at {LEVEL:.0%} in the direction shown, so that looking both ways is a two-sided test at {2 * LEVEL:.0%}; ≈ is neither, ? is a single seed. "Scaled down" models are smaller than in their publications. {MARK.strip()} has no record of its data and model code. "T4 2x3" is the benchmark's target of order 4, learned by three blocks of order 2 in a row.
 """  # noqa: E501
 LIMITS = """## Limits
 
