@@ -25,12 +25,13 @@ import torch
 from _search_space import BATCHES, RATES, SPACE
 from results_file import finite, write_record
 
-from chonn_ops.experiments import cost, get, overrides, schedule
+from chonn_ops.experiments import get, overrides, schedule
 from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.ownership import MARK
 from chonn_ops.experiments.records import Run
+from chonn_ops.models import cost
 
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5

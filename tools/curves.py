@@ -29,11 +29,11 @@ from search import STEADY
 
 from chonn_ops.experiments import get, overrides, schedule
 from chonn_ops.experiments.base import Config
-from chonn_ops.experiments.comparison import Statistic
-from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.tables import metric_label
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.tables import metric_label
 
 MODELS = ("network", "unet", "fno-neuralop", "ffno", "transolver", "mgno", "direct")
 SHARED = ("versions", "hardware")

@@ -2,8 +2,8 @@
 
 `get` finds an experiment. A run goes this way: `base` says what an experiment is, `schedule` plans
 `jobs` and shares them out (`pool`), `runs` carries one out (`training`, `checkpoints`, `logs`),
-`records` is its file with its `provenance` (`fingerprint`: of the model's code) and `ownership`,
-`results` reads the files as studies, `comparison` and `roles` say what they show.
+`records` is its file with its `provenance` (`fingerprint`: of the model's code) and `ownership`.
+What the files show is for `chonn_ops.report`.
 """
 
 from __future__ import annotations

@@ -17,12 +17,13 @@ from filelock import FileLock, Timeout
 from torch import nn
 from tqdm import tqdm
 
-from chonn_ops.experiments import cost, provenance
+from chonn_ops.experiments import provenance
 from chonn_ops.experiments.base import Evaluation, processes
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.ownership import own_file, remove_staged, seal
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.training import Diverged, Training, place, seed_everything
+from chonn_ops.models import cost
 
 
 def execute(

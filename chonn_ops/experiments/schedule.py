@@ -13,7 +13,6 @@ import torch
 from tqdm import tqdm
 
 from chonn_ops.experiments import get, overrides, pool, provenance
-from chonn_ops.experiments.comparison import Statistic
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import execute, explain, say
@@ -161,33 +160,3 @@ def _run_here(jobs: Sequence[Job], finished: Finished) -> None:
         else:
             if run is not None:
                 finished.add(job, run)
-
-
-def table(runs: Sequence[Run], mixed: bool = False) -> str:
-    """Parameters and scores of every variant, mean and standard deviation over the seeds.
-
-    Below it, what has to be said of where they come from.
-
-    Raises
-    ------
-    ValueError
-        For results of different data, settings or model code, unless `mixed`.
-    """
-    differing = provenance.mixture("this table", runs, mixed)
-    variants: dict[str, list[Run]] = {}
-    for run in runs:
-        variants.setdefault(run.variant, []).append(run)
-    scores = [(split, name) for run in runs for split, s in run.metrics.items() for name in s]
-    splits = dict.fromkeys(split for split, _ in scores) or ["test"]
-    names = dict.fromkeys(name for _, name in scores)
-    rows = [["variant", "split", "runs", "parameters", *names]]
-    for variant, seeds in variants.items():
-        for split in splits:
-            values = ([run.metrics.get(split, {}).get(name) for run in seeds] for name in names)
-            cells = [str(Statistic.of(value)) for value in values]
-            rows.append([variant, split, str(len(seeds)), f"{seeds[0].parameters:,}", *cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines += [f"mixed: {text}" for text in differing]
-    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(runs).items()]
-    return "\n".join(lines)

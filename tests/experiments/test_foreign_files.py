@@ -11,9 +11,11 @@ from running import NAME, job, prepared, read
 
 pytest.importorskip("filelock")
 from chonn_ops import cli
-from chonn_ops.experiments import figures, report, runs
+from chonn_ops.experiments import runs
 from chonn_ops.experiments.ownership import is_ours
-from chonn_ops.experiments.results import collect, read_study
+from chonn_ops.report import figures
+from chonn_ops.report.page import write_report
+from chonn_ops.report.results import collect, read_study
 
 MINE = b"of the user"
 REFUSED = "not written by chonn-ops, and would be replaced; move it away, or choose another"
@@ -181,7 +183,7 @@ def test_report_refuses_before_it_draws(results, tmp_path, capsys, name):
 
 def test_report_replaces_its_own(results, tmp_path):
     for _ in range(2):
-        page = report.write(results, tmp_path)
+        page = write_report(results, tmp_path)
     for path in tree(tmp_path):
         assert is_ours(path), path
     # As written before there were marks.
@@ -196,7 +198,7 @@ def test_report_replaces_its_own(results, tmp_path):
         assert not is_ours(path.with_name("dated.svg"))
     for path in tmp_path.rglob("*.png"):
         path.write_bytes(without_text(path.read_bytes()))
-    report.write(results, tmp_path)
+    write_report(results, tmp_path)
     assert "Matplotlib v" not in next(tmp_path.rglob("metrics.svg")).read_text()
 
 

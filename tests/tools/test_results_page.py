@@ -17,7 +17,7 @@ from pages import results_figures
 from pages.blocks import rewritten, without_origin
 from results_file import has_origin, read_record
 
-from chonn_ops.experiments.results import Run, Study
+from chonn_ops.report.results import Run, Study
 
 CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
 

@@ -6,8 +6,8 @@ import json
 
 from pages.blocks import MISSING, ROOT, Build, markdown, tabulate
 
-from chonn_ops.experiments.comparison import number
-from chonn_ops.experiments.results import Study, read_studies
+from chonn_ops.report.comparison import number
+from chonn_ops.report.results import Study, read_studies
 
 FOLDER = ROOT / "docs" / "results"
 RESULTS, LINES = FOLDER / "rollouts", FOLDER / "lines" / "line_rollouts.json"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from chonn_ops.experiments import ownership
-from chonn_ops.experiments.figures import _bars, _curves, _fields, _order1d, _style
-from chonn_ops.experiments.results import Study, read_study
+from chonn_ops.report.figures import _bars, _curves, _fields, _order1d, _style
+from chonn_ops.report.results import Study, read_study
 
 
 class Panel(NamedTuple):
