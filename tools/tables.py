@@ -19,7 +19,8 @@ from pages.resolution import EQUAL_TIME, RESOLUTION
 from pages.results import equal_wall_clock, results_page
 from pages.results_figures import draw
 from pages.rollouts import ROLLOUTS
-from results_file import write_whole
+
+from chonn_ops._files import write_whole
 
 CHECK = "--check"
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from chonn_ops.experiments.ownership import own_file, refuse_foreign
+from chonn_ops._files import own_file, refuse_foreign
 from chonn_ops.report import scoreboard
 from chonn_ops.report._html import frame, paragraph, picture
 from chonn_ops.report.claims import Judgement

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chonn_ops._files import MARK, is_ours, own_file
 from chonn_ops.experiments import EXPERIMENTS, provenance
-from chonn_ops.experiments.ownership import MARK, is_ours, own_file
 from chonn_ops.experiments.records import Run
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.roles import Role, Tags

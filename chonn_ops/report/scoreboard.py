@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chonn_ops._files import MARKS
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments.ownership import MARKS
 from chonn_ops.report.claims import (
     CLAIMS,
     CONTRADICTED,

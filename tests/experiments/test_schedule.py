@@ -10,7 +10,7 @@ from running import NAME, job, numbers, prepared
 from tiny import EXPERIMENT
 
 pytest.importorskip("filelock")
-from chonn_ops.experiments import overrides, schedule
+from chonn_ops.experiments import schedule
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import explain
 from chonn_ops.experiments.schedule import Finished
@@ -71,7 +71,7 @@ def test_wrong_plans(tmp_path, options, message):
 
 def test_folder_names_tell_settings_apart():
     def name(precision="32-true", **values):
-        return overrides.folder_name("small", CONFIG, values, precision)
+        return schedule.folder_name("small", CONFIG, values, precision)
 
     assert name() == "small"
     assert name(seed=3, epochs=CONFIG.epochs) == "small"
@@ -86,7 +86,7 @@ def test_fields_of_other_types_cannot_be_set():
         table: dict = dataclasses.field(default_factory=dict)
 
     with pytest.raises(ValueError, match="table: cannot be set from text"):
-        overrides.parse(Odd(**vars(CONFIG)), ["table=1"])
+        schedule.parse_settings(Odd(**vars(CONFIG)), ["table=1"])
 
 
 def test_workers_give_the_numbers_of_one_process(tmp_path, capsys):
