@@ -12,7 +12,6 @@ import ctypes
 import dataclasses
 import gc
 import importlib.metadata
-import json
 import multiprocessing
 import os
 import platform
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from chonn_ops.problems._files import whole_file
+from chonn_ops._files import write_json
 
 FOLDER = Path(__file__).parent
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -283,12 +282,5 @@ def _shown(key: str, value: Any) -> str:
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    write_whole(path, result)
+    write_json(path, result)
     print(f"wrote {path}")
-
-
-def write_whole(path: Path, result: Mapping[str, Any]) -> None:
-    """All of the file or none of it, whenever the run stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, force=True) as staged:
-        staged.write_text(json.dumps(result, indent=1) + "\n")

@@ -36,7 +36,6 @@ from _harness import (
     show_growth,
     start,
     write_result,
-    write_whole,
 )
 from _network_gpu import expected
 from _network_growth import (
@@ -52,6 +51,8 @@ from _network_growth import (
 from _networks import TOLERANCE, Case
 from _peers import Bench
 from _solvers import JACOBI, OURS, contenders
+
+from chonn_ops._files import write_json
 
 SECTIONS = ("peers", "contrast", "growth", "memory", "gpu")
 PEER_CASES = (
@@ -133,7 +134,7 @@ def main(given: list[str] | None = None) -> None:
         result[key].append(section)
         show([section], "networks", "grid", "contrast", "regions")
         show(section["rows"], *COLUMNS)
-        write_whole(unfinished, result)
+        write_json(unfinished, result)
 
     if "peers" in sections:
         result["peers"] = []
@@ -149,13 +150,13 @@ def main(given: list[str] | None = None) -> None:
     if "growth" in sections:
         result["growth"] = measure_growth(bench, SMOKE_SERIES if options.smoke else SERIES, name)
         show_growth(result["growth"], "grid", *GROWN)
-        write_whole(unfinished, result)
+        write_json(unfinished, result)
     if "memory" in sections:
         cases = SMOKE_MEMORY if options.smoke else MEMORY
         chosen = [name for name in MEMORY_NAMES if name in found]
         result["memory"] = measure_memory(cases, chosen, notes)
         show(result["memory"], "networks", "grid", "name", "peak_bytes", "peak_fields")
-        write_whole(unfinished, result)
+        write_json(unfinished, result)
     if "gpu" in sections:
         result["gpu"] = measure_gpu(result.get("peers", []), options.smoke)
         print("expected of an H200, not measured")

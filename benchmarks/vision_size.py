@@ -2,7 +2,7 @@
 
 Counted are convolutions, matrix products and scans, in a forward pass of one image; norms,
 activations and other elementwise work are not, as in published counts; see
-`chonn_ops.experiments.cost`. Models live on the meta device: no weights, no arithmetic.
+`chonn_ops.models.cost`. Models live on the meta device: no weights, no arithmetic.
 
 Published counts beside them: VMamba (Liu et al. 2024, whose models of these names the paper
 compares with), Swin (Liu et al. 2021), ConvNeXt (Liu et al. 2022).
@@ -18,7 +18,7 @@ import timm
 import torch
 from _harness import FOLDER, show, version, write_result
 
-from chonn_ops.experiments import cost
+from chonn_ops.models import cost
 
 MODELS = (
     "chonn_tiny",

@@ -93,8 +93,10 @@ def _add_mixed(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     _find_here(arguments.experiment)
-    from chonn_ops.experiments import figures, schedule
+    from chonn_ops.experiments import schedule
     from chonn_ops.experiments.runs import say
+    from chonn_ops.report import figures
+    from chonn_ops.report.tables import run_table
 
     jobs = schedule.plan(
         arguments.experiment,
@@ -119,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> None:
     for job, reason in finished.failures.items():
         print(f"chonn: error: {job.title}: {reason}", file=sys.stderr)
     if os.environ.get("RANK", "0") == "0" and finished.runs:
-        print(schedule.table(finished.runs, arguments.mixed))
+        print(run_table(finished.runs, arguments.mixed))
         _draw(name, folder, arguments.mixed)
     if finished.failures:
         raise SystemExit(1)
@@ -134,7 +136,7 @@ def _find_here(experiment: str) -> None:
 
 def _draw(experiment: str, folder: Path, mixed: bool) -> None:
     """Draw the figures of a folder of results; a failure costs none of the results."""
-    from chonn_ops.experiments import figures
+    from chonn_ops.report import figures
 
     try:
         with _foreign_files_named():
@@ -150,7 +152,7 @@ def _draw(experiment: str, folder: Path, mixed: bool) -> None:
 @contextlib.contextmanager
 def _foreign_files_named() -> Iterator[None]:
     """Say in a line each which files among the results are none."""
-    from chonn_ops.experiments.results import ForeignFile
+    from chonn_ops.report.results import ForeignFile
 
     with warnings.catch_warnings():
         show = warnings.showwarning
@@ -188,7 +190,7 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    from chonn_ops.experiments import report
+    from chonn_ops.report.page import write_report
 
     with _foreign_files_named():
-        print(f"wrote {report.write(arguments.results, arguments.output, arguments.mixed)}")
+        print(f"wrote {write_report(arguments.results, arguments.output, arguments.mixed)}")

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 from _search_space import BATCHES, RATES, SPACE
-from results_file import finite, write_record
 
-from chonn_ops.experiments import cost, get, overrides, schedule
+from chonn_ops._files import MARK, finite, write_json
+from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.ownership import MARK
 from chonn_ops.experiments.records import Run
+from chonn_ops.models import cost
 
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5
@@ -137,7 +137,7 @@ class Search:
             "data": {"n_train": config.n_train, "resolution": config.resolution},
             "families": families,
         }
-        write_record(self.record, finite(record))
+        write_json(self.record, finite(record))
         return record
 
     def draw(self, family: str) -> list[Settings]:
@@ -219,7 +219,7 @@ class Search:
         if key not in known:
             variant, config = self._variant(family), self._config(family, sizes)
             known[key] = seconds_of_an_epoch(get(self.experiment), variant, config, self.data)
-            write_record(path, known)
+            write_json(path, known)
         return int(self.seconds / known[key])
 
     def _scores(
@@ -241,7 +241,7 @@ class Search:
             output=self.output,
             data=self.data,
             variants=[family],
-            assignments=overrides.texts({**settings, "seed": seed}),
+            assignments=schedule.settings_texts({**settings, "seed": seed}),
             accelerator="cpu",
         )
         return job
@@ -301,4 +301,4 @@ def _without_rate(settings: Settings) -> Settings:
 
 
 def _key(family: str, settings: Settings) -> str:
-    return " ".join([family, *overrides.texts(settings)])
+    return " ".join([family, *schedule.settings_texts(settings)])

@@ -23,13 +23,14 @@ from typing import Any
 
 import torch
 from pages.reading import adaptive_orders
-from results_file import commit, write_record
 from torch import nn
 
+from chonn_ops._files import write_json
 from chonn_ops.experiments import _steady_models as steady
 from chonn_ops.experiments import darcy, order1d, poisson
 from chonn_ops.experiments._modules import Standardized
 from chonn_ops.experiments.base import Experiment, Variant
+from chonn_ops.experiments.provenance import commit
 from chonn_ops.models import CHONNNetwork2d, CKBStack1d
 from chonn_ops.nn import CKBOptions, StageGates, prune
 
@@ -152,8 +153,8 @@ def main() -> None:
     ]
     if not found:
         raise SystemExit(f"{args.runs}: expected runs of this study, found none")
-    record = {"generator": "tools/adaptive_order.py", "commit": commit(), "results": found}
-    write_record(args.output, record)
+    record = {"generator": "tools/adaptive_order.py", "commit": commit()[0], "results": found}
+    write_json(args.output, record)
     print(adaptive_orders(found))
 
 

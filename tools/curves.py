@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results_file import write_record
 from search import STEADY
 
-from chonn_ops.experiments import get, overrides, schedule
+from chonn_ops._files import write_json
+from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments.base import Config
-from chonn_ops.experiments.comparison import Statistic
-from chonn_ops.experiments.figures import _style as style
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.tables import metric_label
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.tables import metric_label
 
 MODELS = ("network", "unet", "fno-neuralop", "ffno", "transolver", "mgno", "direct")
 SHARED = ("versions", "hardware")
@@ -109,7 +109,7 @@ def main() -> None:
         "results": found,
     }
     name = f"{args.experiment}-{args.over}"
-    write_record(args.results / f"curves-{name}.json", record)
+    write_json(args.results / f"curves-{name}.json", record)
     args.figures.mkdir(parents=True, exist_ok=True)
     draw(record, args.figures / f"curves-{name}.svg")
     print(f"wrote {args.results / f'curves-{name}.json'} and {args.figures / f'curves-{name}.svg'}")
@@ -145,7 +145,7 @@ def plan(args: argparse.Namespace, seed: int) -> Iterable[tuple[float, Job]]:
     """A training for each model and point."""
     experiment, axis = get(args.experiment), AXES[args.over]
     base: Config = experiment.scales[args.scale]
-    given = overrides.parse(base, args.set)
+    given = schedule.parse_settings(base, args.set)
     sizes = {"sizes": args.sizes} if args.sizes else {}
     base = dataclasses.replace(base, **given, **sizes)
     found = {variant.name: variant for variant in experiment.variants(base)}
@@ -162,7 +162,7 @@ def plan(args: argparse.Namespace, seed: int) -> Iterable[tuple[float, Job]]:
                 output=args.output,
                 data=args.data,
                 variants=[name],
-                assignments=overrides.texts({**changes, **own, "seed": seed}),
+                assignments=schedule.settings_texts({**changes, **own, "seed": seed}),
                 accelerator="cpu",
             )
             yield value, job

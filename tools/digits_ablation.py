@@ -26,12 +26,14 @@ import torch
 import torch.nn.functional as F
 from digits_figure import draw
 from pages.hosts import digits as digits_table
-from results_file import code, drawn_data, read_record, write_record
+from results_file import drawn_data, read_record
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from chonn_ops._files import write_json
+from chonn_ops.experiments.provenance import code
 from chonn_ops.models.chonn import ROUTINGS
 
 SPLITS = {"train": 900, "validation": 300, "test": 597}
@@ -59,7 +61,7 @@ def main() -> None:
         for name, seed in runs:
             progress.set_description(f"{name}, seed {seed}")
             record["results"].append(train(name, seed, images, args, progress))
-            write_record(args.output, record)
+            write_json(args.output, record)
     print(digits_table(record["results"]))
     args.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(record["results"], args.figure)

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import code, data_files, read_record, write_record
+from results_file import data_files, read_record
 from scipy.optimize import minimize
 from torch import Tensor
 
 from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops._files import write_json
+from chonn_ops.experiments.provenance import code
 
 RESOLUTIONS = (16, 32)
 
@@ -58,7 +60,7 @@ def main() -> None:
             **code(),
         }
     ]
-    write_record(args.output, record)
+    write_json(args.output, record)
     print(record["results"][0])
 
 

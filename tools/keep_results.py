@@ -19,7 +19,7 @@ from pages import rollouts
 from pages.experiments import RESULTS
 
 from chonn_ops.experiments import EXPERIMENTS
-from chonn_ops.experiments.results import collect, read_studies
+from chonn_ops.report.results import collect, read_studies
 
 # Scales, also with the sizes of a search, such as small+sizes=seconds.
 KEPT = re.compile(r"(small|paper)(\+sizes=\w+)?")

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pages.reading import conductivity
-from results_file import commit, write_record
 
+from chonn_ops._files import write_json
+from chonn_ops.experiments.provenance import commit
 from chonn_ops.inspection._pictures import learned_picture
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", help="of chonn inspect")
     parser.add_argument("--output", type=Path, default=DOCS, help="with results/ and figures/")
     args = parser.parse_args()
-    record: dict[str, Any] = {"generator": "tools/learned_conductivity.py", "commit": commit()}
+    record: dict[str, Any] = {"generator": "tools/learned_conductivity.py", "commit": commit()[0]}
     for folder in args.folders:
         numbers = json.loads((folder / "inspection.json").read_text())
         found = {key: numbers[key] for key in KEPT}
@@ -42,7 +43,7 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture)
         print(f"{folder.name}, {numbers['title']}\n\n{conductivity(numbers)}")
-    write_record(args.output / "results" / "learned_conductivity.json", record)
+    write_json(args.output / "results" / "learned_conductivity.json", record)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results_file import read_record, write_record
+from results_file import read_record
 from torch import Tensor, nn
 
 from chonn_ops import CHONNFNO1d, CHONNRollout1d, CKBOptions
+from chonn_ops._files import write_json
 from chonn_ops.problems import advection, burgers, origin
 
 OUTPUT = Path(__file__).parent.parent / "docs" / "results" / "lines" / "line_rollouts.json"
@@ -74,7 +75,7 @@ def main() -> None:
                 result = run(name, seed, frames, args)
                 row = {"problem": problem, "model": name, "seed": seed, "data": known, **result}
                 record["results"].append(row)
-                write_record(args.output, record)
+                write_json(args.output, record)
                 print(problem, name, seed, result["one_step"], result["rollout"], flush=True)
 
 

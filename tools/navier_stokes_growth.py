@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import code, drawn_data, read_record, write_record
+from results_file import drawn_data, read_record
 from torch import Tensor
 
+from chonn_ops._files import write_json
+from chonn_ops.experiments.provenance import code
 from chonn_ops.problems import navier_stokes
 from chonn_ops.problems._vorticity_solver import solve
 
@@ -59,7 +61,7 @@ def main() -> None:
         apart = norms(solve(true + error, force, FRAMES, args.step) - later)
         growth = (apart / norms(error)[:, None]).T.tolist()
         record["results"].append({"band": band, "growth": growth, **code()})
-        write_record(args.output, record)
+        write_json(args.output, record)
         print(f"modes {band[0]} to {band[1]}: {statistics.fmean(growth[-1]):.3g} times", flush=True)
 
 

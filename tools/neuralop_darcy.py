@@ -28,12 +28,14 @@ from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
 from pages.hosts import darcy_grids, darcy_mixers
-from results_file import code, data_files, read_record, write_record
+from results_file import data_files, read_record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 import chonn_ops
+from chonn_ops._files import write_json
+from chonn_ops.experiments.provenance import code
 
 MODES = ("replace", "alongside")
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
@@ -93,7 +95,7 @@ def main() -> None:
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
     for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
         record["results"].append(train(model, seed, args))
-        write_record(args.output, record)
+        write_json(args.output, record)
     print(darcy_mixers(record["results"]), darcy_grids(record["results"]), sep="\n")
 
 

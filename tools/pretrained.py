@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results_file import write_whole
 from safetensors.torch import save
 from torch import Tensor
 
 from chonn_ops import CHONNNetwork2d, CKBOptions
+from chonn_ops._files import write_whole
 from chonn_ops.experiments import get
 from chonn_ops.models import pretrained
 

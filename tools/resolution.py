@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from pages.resolution import domains, grids
 from resolution_figures import draw_curves, draw_domains
-from results_file import write_record
 
+from chonn_ops._files import write_json
 from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments._steady import relative_l1
 from chonn_ops.experiments.jobs import Job
@@ -45,9 +45,9 @@ def main() -> None:
         for found in finished.runs:
             record |= {name: getattr(found, name) for name in SHARED}
             record["results"].append(entry(found))
-            write_record(args.results, record)
+            write_json(args.results, record)
     record["interpolated"] = list(interpolated(args))
-    write_record(args.results, record)
+    write_json(args.results, record)
     print(grids(record), domains(record), sep="\n")
     draw_curves(record, args.figures / "resolution.png")
     draw_domains(record, args.output, args.figures / "domains.png")

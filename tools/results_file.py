@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -15,18 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from chonn_ops.experiments.provenance import code
-from chonn_ops.problems._files import whole_file
+from chonn_ops.experiments.provenance import code, commit
 from chonn_ops.problems.origin import identify
 
 Data = dict[str, dict[str, Any]]
-
-
-def commit() -> str | None:
-    """Commit of the checkout that holds the tools, if it is one."""
-    folder = Path(__file__).parent
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
-    return git.stdout.strip() or None
 
 
 def data_files(*paths: Path) -> Data:
@@ -84,30 +74,10 @@ def read_record(
         "config": config,
         "versions": {package: metadata.version(package) for package in packages},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": threads},
-        "commit": commit(),
+        "commit": commit()[0],
         "results": [],
     }
 
 
 def _checksums(data: Data) -> dict[str, Any]:
     return {name: file.get("sha256") for name, file in data.items()}
-
-
-def finite(value: Any) -> Any:
-    """What JSON knows: None for infinities and NaN, dicts and lists."""
-    if isinstance(value, Mapping):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_whole(path: Path, text: str) -> None:
-    """All of the file or none of it, whenever the run stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, force=True) as staged:
-        staged.write_text(text, encoding="utf-8")
-
-
-def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(record, indent=1) + "\n")

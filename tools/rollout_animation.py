@@ -17,11 +17,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from chonn_ops._files import whole_file
 from chonn_ops.experiments import schedule
 from chonn_ops.experiments._rollout import relative_l2, rollout
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokesConfig
-from chonn_ops.problems._files import whole_file
 
 VARIANTS = "fno-increment-10,rollout-10"
 MILLISECONDS = 150

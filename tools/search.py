@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from _search import Search
 from _search_space import LIMITS, SPACE
-from results_file import finite, write_record
 
+from chonn_ops._files import finite, write_json
 from chonn_ops.experiments import FURTHER
 from chonn_ops.experiments._steady_models import BUDGETS, CHOSEN
 from chonn_ops.experiments.schedule import default_workers
@@ -83,7 +83,7 @@ def choose(record: Mapping[str, Any], path: Path) -> None:
             break
     else:
         entries.append({"data": record["data"], "models": models})
-    write_record(path, finite(found))
+    write_json(path, finite(found))
 
 
 if __name__ == "__main__":

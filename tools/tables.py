@@ -19,7 +19,8 @@ from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
 from pages.results import equal_wall_clock, results_page
 from pages.versions import INSTALLATION
-from results_file import write_whole
+
+from chonn_ops._files import write_whole
 
 CHECK = "--check"
 

@@ -103,7 +103,7 @@ class Variant(Generic[ConfigT]):
         Model for a config, with the random state as the run left it.
     tags : mapping
         What figures group by, such as ``{"family": "chonn", "order": 2}``; JSON values, those of
-        `chonn_ops.experiments.roles.Tags` and any others.
+        `chonn_ops.report.roles.Tags` and any others.
     changes : mapping
         Fields of the config that differ for this model (the paper trains baselines with other
         batch sizes).

@@ -13,21 +13,20 @@ import dataclasses
 import functools
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from chonn_ops.experiments import get, ownership, provenance
+from chonn_ops import _files
+from chonn_ops.experiments import get, provenance
 from chonn_ops.experiments.base import Config, Experiment, Variant
 from chonn_ops.experiments.records import Run
 from chonn_ops.problems._parts import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-_OLDER_FIELDS = {"input.npy", "target.npy", "prediction.npy"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,19 +184,7 @@ class Job:
         FileExistsError
             Names the first of them.
         """
-        ownership.refuse_foreign([self.checkpoint])
-        if not self._has_older_fields():
-            ownership.refuse_foreign([self.fields])
-
-    def _has_older_fields(self) -> bool:
-        """Whether the fields are of this run, from before such files were marked."""
-        if not (self.fields.exists() and ownership.is_ours(self.checkpoint)):
-            return False
-        with contextlib.suppress(OSError, zipfile.BadZipFile):
-            with zipfile.ZipFile(self.fields) as archive:
-                names = set(archive.namelist())
-            return {"target.npy", "prediction.npy"} <= names <= _OLDER_FIELDS
-        return False
+        _files.refuse_foreign([self.checkpoint, self.fields])
 
 
 @contextlib.contextmanager

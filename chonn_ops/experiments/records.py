@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_ops.experiments.ownership import MARK, own_file
+from chonn_ops._files import MARK, finite, own_file
 from chonn_ops.experiments.provenance import Provenance
 
 Check = Callable[[Any], bool]
@@ -82,7 +81,7 @@ class Run:
 
     def write(self, path: Path) -> Run:
         """Write the file, whole or not at all; the run as the file has it."""
-        record = _finite(dataclasses.asdict(self))
+        record = finite(dataclasses.asdict(self))
         marks = {"generator": MARK, "checksum": _checksum(record)}
         with own_file(path) as staged:
             content = json.dumps({**marks, **record}, indent=1, allow_nan=False)
@@ -94,17 +93,6 @@ def _checksum(record: Mapping[str, Any]) -> str:
     """Of what was measured, by which a file that has lost or changed a number is known."""
     measured = {name: record.get(name) for name in ("metrics", "curve", "curves", "diverged")}
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for numbers that JSON does not know, and lists for tuples."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _text(value: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import datetime
 import os
+import random
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,16 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from filelock import FileLock, Timeout
 from torch import nn
 from tqdm import tqdm
 
-from chonn_ops.experiments import cost, provenance
+from chonn_ops._files import own_file, seal
+from chonn_ops.experiments import provenance
 from chonn_ops.experiments.base import Evaluation, processes
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.ownership import own_file, remove_staged, seal
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.training import Diverged, Training, place, seed_everything
+from chonn_ops.experiments.training import Diverged, Training
+from chonn_ops.models import cost
 
 
 def execute(
@@ -121,6 +125,36 @@ def _execute(job: Job, progress: bool, on_epoch: Callable[[], object] | None) ->
     ).write(job.result)
 
 
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and PyTorch."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+def place(accelerator: str) -> torch.device:
+    """The device of this process, which joins the others of its ``torchrun``.
+
+    Raises
+    ------
+    ValueError
+        If a GPU is asked for and there is none.
+    """
+    device = torch.device("cpu")
+    if accelerator != "cpu":
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        elif torch.backends.mps.is_available():
+            device = torch.device("mps")
+        elif accelerator == "gpu":
+            raise ValueError("accelerator: expected a GPU, found none")
+    if os.environ.get("WORLD_SIZE", "1") != "1" and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)
+    return device
+
+
 @contextlib.contextmanager
 def _claimed(job: Job) -> Iterator[None]:
     """Keep a run's folder to this process, or to the processes of one ``torchrun``."""
@@ -135,8 +169,6 @@ def _claimed(job: Job) -> Iterator[None]:
     except Timeout:
         raise ValueError(f"{folder}: another process trains this run") from None
     try:
-        remove_staged(folder, [job.checkpoint.name])
-        remove_staged(folder.parent, [job.fields.name, job.result.name])
         yield
     finally:
         lock.release()

@@ -1,19 +1,23 @@
-"""Many runs: which ones, in how many processes, and what became of them."""
+"""Many runs: which ones, of which settings, in how many processes, and what became of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from chonn_ops.experiments import get, overrides, pool, provenance
-from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments import get, pool, provenance
+from chonn_ops.experiments.base import Config
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import execute, explain, say
@@ -44,7 +48,7 @@ def plan(
     if scale not in found.scales:
         raise ValueError(f"scale: expected one of {', '.join(found.scales)}, got {scale!r}")
     base = found.scales[scale]
-    values = overrides.parse(base, assignments)
+    values = parse_settings(base, assignments)
     config = dataclasses.replace(base, **values)
     known = [variant.name for variant in found.variants(config)]
     for name in variants:
@@ -53,7 +57,7 @@ def plan(
     return [
         Job(
             experiment_name=experiment,
-            scale=overrides.folder_name(scale, base, values, precision),
+            scale=folder_name(scale, base, values, precision),
             base=config,
             variant_name=name,
             seed=config.seed + index,
@@ -68,6 +72,85 @@ def plan(
         for name in known
         if not variants or name in variants
     ]
+
+
+def parse_settings(config: Config, assignments: Iterable[str]) -> dict[str, Any]:
+    """Values by field from texts ``field=value``; tuples as ``10,5,3``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown field, a value of another type, or one that the config refuses.
+    """
+    types = typing.get_type_hints(type(config))
+    known = [field.name for field in dataclasses.fields(config)]
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"expected field=value, got {assignment!r}")
+        if name not in known:
+            raise ValueError(f"{name}: no such field, expected one of {', '.join(known)}")
+        values[name] = _value(name, types[name], text)
+    dataclasses.replace(config, **values)
+    return values
+
+
+def settings_texts(values: Mapping[str, Any]) -> list[str]:
+    """What `parse_settings` reads as these values of numbers, texts and switches."""
+    plain = {name: str(v).lower() if isinstance(v, bool) else v for name, v in values.items()}
+    return [f"{name}={value}" for name, value in plain.items()]
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        item, *rest = typing.get_args(kind)
+        if rest == [...] and item in _PARSERS:
+            return tuple(_value(name, item, part) for part in text.split(","))
+    if kind not in _PARSERS:
+        raise ValueError(f"{name}: cannot be set from text")
+    expected, parser = _PARSERS[kind]
+    try:
+        return parser(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{name}: expected {expected}, got {text!r}") from None
+
+
+def _finite(text: str) -> float:
+    # NaN passes every comparison with a bound, and is not equal to itself in a result file.
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+_PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("an integer", int),
+    float: ("a finite number", _finite),
+    str: ("text", str),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+}
+
+
+def folder_name(scale: str, config: Config, values: Mapping[str, Any], precision: str) -> str:
+    """Name such as ``small+epochs=1,n_train=4``: results of different settings stay apart.
+
+    Values that the scale has anyway leave no mark, nor does the seed, which names the runs.
+    """
+    marks = {
+        name: value
+        for name, value in values.items()
+        if value != getattr(config, name) and name != "seed"
+    }
+    if precision != "32-true":
+        marks["precision"] = precision
+    text = ",".join(f"{name}={_plain(value)}" for name, value in sorted(marks.items()))
+    return f"{scale}+{text}" if text else scale
+
+
+def _plain(value: Any) -> str:
+    items = value if isinstance(value, tuple) else (value,)
+    return "-".join(re.sub(r"[^\w.+-]", "_", str(item)) for item in items)
 
 
 def default_workers(accelerator: str) -> int:
@@ -161,33 +244,3 @@ def _run_here(jobs: Sequence[Job], finished: Finished) -> None:
         else:
             if run is not None:
                 finished.add(job, run)
-
-
-def table(runs: Sequence[Run], mixed: bool = False) -> str:
-    """Parameters and scores of every variant, mean and standard deviation over the seeds.
-
-    Below it, what has to be said of where they come from.
-
-    Raises
-    ------
-    ValueError
-        For results of different data, settings or model code, unless `mixed`.
-    """
-    differing = provenance.mixture("this table", runs, mixed)
-    variants: dict[str, list[Run]] = {}
-    for run in runs:
-        variants.setdefault(run.variant, []).append(run)
-    scores = [(split, name) for run in runs for split, s in run.metrics.items() for name in s]
-    splits = dict.fromkeys(split for split, _ in scores) or ["test"]
-    names = dict.fromkeys(name for _, name in scores)
-    rows = [["variant", "split", "runs", "parameters", *names]]
-    for variant, seeds in variants.items():
-        for split in splits:
-            values = ([run.metrics.get(split, {}).get(name) for run in seeds] for name in names)
-            cells = [str(Statistic.of(value)) for value in values]
-            rows.append([variant, split, str(len(seeds)), f"{seeds[0].parameters:,}", *cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines += [f"mixed: {text}" for text in differing]
-    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(runs).items()]
-    return "\n".join(lines)

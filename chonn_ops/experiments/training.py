@@ -6,12 +6,9 @@ on a CPU: an epoch depends on the checkpoint before it and on (seed, epoch) alon
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import math
-import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,13 +21,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
+from chonn_ops._files import whole_file
 from chonn_ops.experiments import checkpoints
 from chonn_ops.experiments.base import Config, processes
-from chonn_ops.experiments.checkpoints import HISTORY
+from chonn_ops.experiments.checkpoints import HISTORY, Log
 from chonn_ops.experiments.jobs import Job
-from chonn_ops.experiments.logs import Log
 from chonn_ops.experiments.provenance import Provenance
-from chonn_ops.problems._files import whole_file
 
 Batch = tuple[Tensor, ...]
 
@@ -40,36 +36,6 @@ class Diverged(Exception):
 
     def __init__(self, epoch: int) -> None:
         super().__init__(f"training loss or weights not finite in epoch {epoch}")
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    torch.manual_seed(seed)
-
-
-def place(accelerator: str) -> torch.device:
-    """The device of this process, which joins the others of its ``torchrun``.
-
-    Raises
-    ------
-    ValueError
-        If a GPU is asked for and there is none.
-    """
-    device = torch.device("cpu")
-    if accelerator != "cpu":
-        if torch.cuda.is_available():
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-            torch.cuda.set_device(device)
-        elif torch.backends.mps.is_available():
-            device = torch.device("mps")
-        elif accelerator == "gpu":
-            raise ValueError("accelerator: expected a GPU, found none")
-    if os.environ.get("WORLD_SIZE", "1") != "1" and not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)
-    return device
 
 
 class Training:

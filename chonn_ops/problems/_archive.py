@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pooch
 
+from chonn_ops._files import refuse_existing, whole_file
 from chonn_ops.problems._download import download
-from chonn_ops.problems._files import refuse_existing, whole_file
 
 BLOCK = 1 << 20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pooch
 import requests
 
-from chonn_ops.problems._files import publish, refuse_existing
+from chonn_ops._files import publish, refuse_existing
 from chonn_ops.problems._progress import ProgressBar
 
 # What a broken connection can lose at most.

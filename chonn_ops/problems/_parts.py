@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.problems import _files, origin
+from chonn_ops import _files
+from chonn_ops.problems import origin
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 

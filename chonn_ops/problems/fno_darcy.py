@@ -48,9 +48,9 @@ import numpy as np
 import torch
 
 from chonn_ops import __version__
+from chonn_ops._files import refuse_existing
 from chonn_ops.problems._checks import check_least, check_range
 from chonn_ops.problems._darcy_solver import conductance_matrix, factorise
-from chonn_ops.problems._files import refuse_existing
 from chonn_ops.problems._matlab_data import create_array, matlab_arrays
 from chonn_ops.problems._parts import solved_parts
 from chonn_ops.problems._random_fields import cosine_series

@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chonn_ops.problems._files import whole_file
+from chonn_ops._files import whole_file
 from chonn_ops.problems._signals import deferred_signals
 from chonn_ops.problems.domains import SQUARE
 

@@ -46,9 +46,9 @@ from types import MappingProxyType
 import numpy as np
 
 from chonn_ops import __version__
+from chonn_ops._files import clear_remains, refuse_existing
 from chonn_ops.problems._archive import fetch_members
 from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._files import clear_remains, refuse_existing
 from chonn_ops.problems._poisson_data import (
     N_TRAIN,
     RANGES,

@@ -7,6 +7,7 @@ import pytest
 from running import NAME, start
 
 pytest.importorskip("filelock")
+import chonn_ops.experiments
 from chonn_ops import cli
 from chonn_ops.experiments import EXPERIMENTS
 
@@ -105,6 +106,8 @@ def test_help_is_quick():
 
 
 def test_missing_extra_is_named(folder, capsys, monkeypatch):
+    # What is imported here must not stay an attribute of the package.
+    monkeypatch.setattr(chonn_ops, "experiments", chonn_ops.experiments)
     for name in [n for n in sys.modules if n.startswith("chonn_ops.experiments")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "filelock", None)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from chonn_ops import CHONNFNO2d, CKBOptions
-from chonn_ops.experiments import cost
+from chonn_ops.models import cost
 from chonn_ops.nn import KirchhoffCell
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import result_files
 
-from chonn_ops.experiments import figures
-from chonn_ops.experiments.figures import _bars, _curves, _fields, _order1d
-from chonn_ops.experiments.results import collect, read_study
+from chonn_ops.report import figures
+from chonn_ops.report.figures import _bars, _curves, _fields, _order1d
+from chonn_ops.report.results import collect, read_study
 
 EXPECTED = {
     "order1d": ["order.svg", "reduction.svg", "parameters.svg", "fields.svg", "learning.svg"],

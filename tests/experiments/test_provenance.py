@@ -16,18 +16,12 @@ from torch import nn
 
 pytest.importorskip("filelock")
 from chonn_ops import cli
-from chonn_ops.experiments import (
-    fingerprint,
-    get,
-    provenance,
-    report,
-    runs,
-    schedule,
-    scoreboard,
-)
-from chonn_ops.experiments.results import collect, read_study
-from chonn_ops.experiments.schedule import table
+from chonn_ops.experiments import fingerprint, get, provenance, runs, schedule
 from chonn_ops.problems import darcy
+from chonn_ops.report import scoreboard
+from chonn_ops.report.page import write_report
+from chonn_ops.report.results import collect, read_study
+from chonn_ops.report.tables import run_table
 
 COMMIT = "a" * 40, False
 
@@ -206,7 +200,7 @@ def test_resuming_at_another_commit_is_said_and_noted(tmp_path, monkeypatch, cap
     assert "commit aaaaaaaaaaaa there, bbbbbbbbbbbb here" in note
     assert note.startswith("resumed after epoch ")
     assert f"order2 seed 0: {note}" in capsys.readouterr().out
-    assert f"order2: {note}" in table([run])
+    assert f"order2: {note}" in run_table([run])
 
 
 @pytest.mark.usefixtures("known")
@@ -282,7 +276,7 @@ def test_study_of_different_origin_is_refused(tmp_path, name):
     assert ": unet seed 1 differ from " in str(caught.value)
     assert "--mixed" in str(caught.value)
     for refused in (
-        lambda: report.write(tmp_path, tmp_path / "r"),
+        lambda: write_report(tmp_path, tmp_path / "r"),
         lambda: collect(folder, folder),
     ):
         with pytest.raises(ValueError, match="results of different data, settings or model code"):
@@ -302,7 +296,7 @@ def test_models_may_differ_in_what_they_change_and_are(tmp_path):
 
 def test_mixed_report_says_so(tmp_path):
     study(tmp_path, CHANGES["data"][0])
-    page = report.write(tmp_path, tmp_path / "report", mixed=True)
+    page = write_report(tmp_path, tmp_path / "report", mixed=True)
     for path in (page, page.with_name("results.md")):
         assert "Mixed, of different origin: data data.hdf5 (" in path.read_text()
 

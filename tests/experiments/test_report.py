@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 import result_files
 
-from chonn_ops.experiments import report
+from chonn_ops.report.page import write_report
 
 VOID = {"meta", "img"}
 
@@ -47,7 +47,7 @@ def written(tmp_path_factory):
     result_files.everything(folder / "runs", seeds=2)
     spoiled = result_files.record("darcy", "odd", {"family": "mine"}, 0.1, label="<b>a & 'b'</b>")
     result_files.write(folder / "runs", [spoiled])
-    path = report.write(folder / "runs", folder / "report")
+    path = write_report(folder / "runs", folder / "report")
     return path, Page(path.read_text(encoding="utf-8"))
 
 
@@ -100,7 +100,7 @@ def test_tables_are_written_beside_it(written):
 
 def test_page_starts_with_what_was_run(tmp_path):
     result_files.write(tmp_path / "runs", result_files.shallow_water(seeds=2))
-    path = report.write(tmp_path / "runs", tmp_path / "report")
+    path = write_report(tmp_path / "runs", tmp_path / "report")
     page = path.read_text().partition("<body>")[2]
     text = path.with_name("results.md").read_text()
     for content, first in ((page, "<figure>"), (text, "| unet |")):
@@ -120,7 +120,7 @@ def test_own_experiment_has_its_title_and_no_claims(tmp_path):
         for name in ("one", "two")
     ]
     result_files.write(tmp_path / "runs", own)
-    path = report.write(tmp_path / "runs", tmp_path / "report")
+    path = write_report(tmp_path / "runs", tmp_path / "report")
     page, text = Page(path.read_text()), path.with_name("results.md").read_text()
     assert "My <own> problem, small" in page.text
     assert "## My <own> problem, scale `small`" in text
@@ -131,5 +131,5 @@ def test_own_experiment_has_its_title_and_no_claims(tmp_path):
 
 def test_no_results_are_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no result files"):
-        report.write(tmp_path, tmp_path / "report")
+        write_report(tmp_path, tmp_path / "report")
     assert not (tmp_path / "report").exists()

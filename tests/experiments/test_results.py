@@ -7,9 +7,9 @@ import pytest
 import result_files
 
 from chonn_ops.experiments import EXPERIMENTS, get
-from chonn_ops.experiments.comparison import Statistic, number
-from chonn_ops.experiments.results import collect, read_studies, read_study
-from chonn_ops.experiments.roles import Role, Tags
+from chonn_ops.report.comparison import Statistic, number
+from chonn_ops.report.results import collect, read_studies, read_study
+from chonn_ops.report.roles import Role, Tags
 
 
 def one_variant(values, **changes):

@@ -12,10 +12,10 @@ import torch
 from running import job, numbers, prepared, read, start
 
 pytest.importorskip("filelock")
+from chonn_ops import _files
 from chonn_ops.experiments import provenance, runs
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.training import Training
-from chonn_ops.problems import _files
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 

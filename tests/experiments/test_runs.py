@@ -11,7 +11,7 @@ from running import job, read
 pytest.importorskip("filelock")
 from chonn_ops.experiments import get, runs
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.results import read_study
+from chonn_ops.report.results import read_study
 
 
 def test_result_file(tmp_path):

@@ -10,11 +10,12 @@ from running import NAME, job, numbers, prepared
 from tiny import EXPERIMENT
 
 pytest.importorskip("filelock")
-from chonn_ops.experiments import overrides, schedule
-from chonn_ops.experiments.comparison import Statistic
+from chonn_ops.experiments import schedule
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import explain
-from chonn_ops.experiments.schedule import Finished, table
+from chonn_ops.experiments.schedule import Finished
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.tables import run_table
 
 CONFIG = EXPERIMENT.scales["smoke"]
 
@@ -70,7 +71,7 @@ def test_wrong_plans(tmp_path, options, message):
 
 def test_folder_names_tell_settings_apart():
     def name(precision="32-true", **values):
-        return overrides.folder_name("small", CONFIG, values, precision)
+        return schedule.folder_name("small", CONFIG, values, precision)
 
     assert name() == "small"
     assert name(seed=3, epochs=CONFIG.epochs) == "small"
@@ -85,7 +86,7 @@ def test_fields_of_other_types_cannot_be_set():
         table: dict = dataclasses.field(default_factory=dict)
 
     with pytest.raises(ValueError, match="table: cannot be set from text"):
-        overrides.parse(Odd(**vars(CONFIG)), ["table=1"])
+        schedule.parse_settings(Odd(**vars(CONFIG)), ["table=1"])
 
 
 def test_workers_give_the_numbers_of_one_process(tmp_path, capsys):
@@ -119,7 +120,7 @@ def test_table():
         return Run.parse({**made, "parameters": 12345, "metrics": metrics})
 
     runs = [run("a", 0, 1.0), run("a", 1, 3.0), run("b", 0, 0.5), run("b", 1, None)]
-    header, *rows = (re.split(r" {2,}", line) for line in table(runs).splitlines())
+    header, *rows = (re.split(r" {2,}", line) for line in run_table(runs).splitlines())
     assert header == ["variant", "split", "runs", "parameters", "l2"]
     assert [row[:4] for row in rows] == [
         ["a", "test", "2", "12,345"],
@@ -130,7 +131,7 @@ def test_table():
     for row, values in zip(rows, [(1, 3), (10, 30), (0.5, None), (5, None)], strict=True):
         assert row[4] == str(Statistic.of(values))
     assert "1 of 2 diverged" in rows[2][4]
-    assert table([run("b", 0, None)]).splitlines()[1].split() == ["b", "test", "1", "12,345"]
+    assert run_table([run("b", 0, None)]).splitlines()[1].split() == ["b", "test", "1", "12,345"]
 
 
 def test_unforeseen_errors_leave_their_traceback_in_a_file(tmp_path):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import result_files
 
-from chonn_ops.experiments import EXPERIMENTS, PAPERS, get, scoreboard
-from chonn_ops.experiments.claims import (
+from chonn_ops.experiments import EXPERIMENTS, PAPERS, get
+from chonn_ops.report import scoreboard
+from chonn_ops.report.claims import (
     CLAIMS,
     CONTRADICTED,
     INCONCLUSIVE,
@@ -17,8 +18,8 @@ from chonn_ops.experiments.claims import (
     SUPPORTED,
     VERDICTS,
 )
-from chonn_ops.experiments.claims._claim import Pair, all_lower, judged
-from chonn_ops.experiments.comparison import (
+from chonn_ops.report.claims._claim import Pair, all_lower, judged
+from chonn_ops.report.comparison import (
     Estimate,
     Statistic,
     against,
@@ -30,7 +31,7 @@ from chonn_ops.experiments.comparison import (
     share,
     sign,
 )
-from chonn_ops.experiments.results import Run, Study
+from chonn_ops.report.results import Run, Study
 
 LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
 

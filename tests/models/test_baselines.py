@@ -264,7 +264,7 @@ def test_galerkin_attention_is_the_explicit_matrix():
 
 
 def test_galerkin_attention_is_linear_in_the_points():
-    from chonn_ops.experiments.cost import measure
+    from chonn_ops.models.cost import measure
 
     attention = GalerkinAttention(8, 2)
     once, twice = (

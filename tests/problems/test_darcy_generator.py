@@ -10,7 +10,8 @@ import pytest
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("pooch")
 
-from chonn_ops.problems import _files, darcy
+from chonn_ops import _files
+from chonn_ops.problems import darcy
 from chonn_ops.problems._darcy_solver import solve_steady
 
 

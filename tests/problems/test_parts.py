@@ -12,7 +12,8 @@ import pytest
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("tqdm")
 
-from chonn_ops.problems import _files, _parts, darcy3d, hdf5
+from chonn_ops import _files
+from chonn_ops.problems import _parts, darcy3d, hdf5
 
 
 def generate(path, n_samples=9, **options):

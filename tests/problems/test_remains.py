@@ -14,8 +14,8 @@ import pytest
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("pooch")
 
-from chonn_ops import cli
-from chonn_ops.problems import _files, poisson
+from chonn_ops import _files, cli
+from chonn_ops.problems import poisson
 
 KINDS = ("IN", "OUT")
 needs_flock = pytest.mark.skipif(_files.fcntl is None, reason="files are locked on POSIX only")

@@ -17,7 +17,7 @@ from pages import results_figures
 from pages.blocks import rewritten, without_origin
 from results_file import has_origin, read_record
 
-from chonn_ops.experiments.results import Run, Study
+from chonn_ops.report.results import Run, Study
 
 CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
 
@@ -193,13 +193,13 @@ def test_a_page_names_the_files_without_an_origin():
 def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
     import json
 
-    import results_file
+    from chonn_ops.experiments import provenance
 
     path = tmp_path / "record.json"
     data = {"a.hdf5": {"sha256": "0"}}
     arguments = ("study", {"epochs": 1}, ("torch",), 1)
     record = read_record(path, *arguments, data)
-    record["results"].append(results_file.code())
+    record["results"].append(provenance.code())
     path.write_text(json.dumps(record))
     assert read_record(path, *arguments, data) == record
     with pytest.raises(SystemExit, match=r"holds runs of the data \{'a.hdf5': '0'\}, asked"):

@@ -16,7 +16,8 @@ import torch
 from fuzz import Finding, clear, damaged, watched
 
 from chonn_ops.experiments import provenance, runs
-from chonn_ops.experiments.training import Training, seed_everything
+from chonn_ops.experiments.runs import seed_everything
+from chonn_ops.experiments.training import Training
 from chonn_ops.problems.convert import convert
 
 VALUES = (

@@ -13,11 +13,12 @@ import result_files
 import running
 from fuzz import EXTREMES, Finding, clear, contents, damaged, watched
 
-from chonn_ops.experiments import results, runs, scoreboard
-from chonn_ops.experiments.figures import _fields
+from chonn_ops.experiments import runs
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.results import read_studies
-from chonn_ops.experiments.tables import notes, settings, tables
+from chonn_ops.report import results, scoreboard
+from chonn_ops.report.figures import _fields
+from chonn_ops.report.results import read_studies
+from chonn_ops.report.tables import notes, settings, tables
 
 STUDIES = ("order1d", "darcy", "shallow_water", "navier_stokes")
 VALUES = (

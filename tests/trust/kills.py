@@ -28,8 +28,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from chonn_ops.experiments import report, runs, schedule
-from chonn_ops.experiments.results import collect
+from chonn_ops.experiments import runs, schedule
 from chonn_ops.problems import (
     darcy,
     darcy3d,
@@ -40,6 +39,8 @@ from chonn_ops.problems import (
     shallow_water,
 )
 from chonn_ops.problems.convert import convert
+from chonn_ops.report import page
+from chonn_ops.report.results import collect
 from chonn_plugins.pdebench.results import write_report
 
 SMALL = {"progress": False}
@@ -105,7 +106,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "collect": lambda folder: collect(
         folder.parent / "results" / "shallow_water" / "small", folder
     ),
-    "report": lambda folder: report.write(folder.parent / "results", folder),
+    "report": lambda folder: page.write_report(folder.parent / "results", folder),
     "pdebench": _pdebench,
 }
 

@@ -12,10 +12,11 @@ from collections import Counter
 
 from pages.blocks import MISSING, ROOT, Build, Row, block, load, markdown
 
-from chonn_ops.experiments import FURTHER, PAPERS, get, scoreboard
-from chonn_ops.experiments.claims import VERDICTS
-from chonn_ops.experiments.comparison import number
-from chonn_ops.experiments.results import Run, Study, read_studies
+from chonn_ops.experiments import FURTHER, PAPERS, get
+from chonn_ops.report import scoreboard
+from chonn_ops.report.claims import VERDICTS
+from chonn_ops.report.comparison import number
+from chonn_ops.report.results import Run, Study, read_studies
 
 RESULTS = ROOT / "docs" / "results"
 

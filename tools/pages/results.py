@@ -9,12 +9,13 @@ from pathlib import Path
 
 from pages.blocks import RESULTS, ROOT, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, get, provenance, roles
+from chonn_ops.experiments import EXPERIMENTS, get, provenance
 from chonn_ops.experiments._steady_models import CHOSEN
-from chonn_ops.experiments.comparison import LEVEL, Statistic, gap, number, sign
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.scoreboard import scaled_down
-from chonn_ops.experiments.tables import MARK, full_label, metric_label, study_title
+from chonn_ops.report import roles
+from chonn_ops.report.comparison import LEVEL, Statistic, gap, number, sign
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.scoreboard import scaled_down
+from chonn_ops.report.tables import MARK, full_label, metric_label, study_title
 
 DOCS = ROOT / "docs"
 ROWS = 8

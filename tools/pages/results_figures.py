@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pages import results
 
 from chonn_ops.experiments import EXPERIMENTS
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.results import Study
-from chonn_ops.experiments.tables import full_label
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.results import Study
+from chonn_ops.report.tables import full_label
 
 
 def draw(studies: Sequence[Study]) -> None:

@@ -6,9 +6,9 @@ import json
 
 from pages.blocks import MISSING, ROOT, Build, markdown, tabulate
 
-from chonn_ops.experiments.comparison import number
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.results import Study, read_studies
+from chonn_ops.report.comparison import number
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.results import Study, read_studies
 
 FOLDER = ROOT / "docs" / "results"
 RESULTS, LINES = FOLDER / "rollouts", FOLDER / "lines" / "line_rollouts.json"

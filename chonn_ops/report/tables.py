@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from chonn_ops.experiments import provenance
-from chonn_ops.experiments.comparison import Statistic, number
-from chonn_ops.experiments.results import Group, Run, Study
+from chonn_ops.report.comparison import Statistic, number
+from chonn_ops.report.results import Group, Run, Study
 
 METRICS = {
     "relative_l1": "relative L1",
@@ -243,3 +243,33 @@ def markup(table: Table) -> str:
         f'<div class="table"><table><caption>{html.escape(table.caption)}</caption>\n'
         f"<thead>{row(table.header, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def run_table(runs: Sequence[Run], mixed: bool = False) -> str:
+    """Parameters and scores of every variant, mean and standard deviation over the seeds.
+
+    Below it, what has to be said of where they come from.
+
+    Raises
+    ------
+    ValueError
+        For results of different data, settings or model code, unless `mixed`.
+    """
+    differing = provenance.mixture("this table", runs, mixed)
+    variants: dict[str, list[Run]] = {}
+    for run in runs:
+        variants.setdefault(run.variant, []).append(run)
+    scores = [(split, name) for run in runs for split, s in run.metrics.items() for name in s]
+    splits = dict.fromkeys(split for split, _ in scores) or ["test"]
+    names = dict.fromkeys(name for _, name in scores)
+    rows = [["variant", "split", "runs", "parameters", *names]]
+    for variant, seeds in variants.items():
+        group = Group(tuple(seeds))
+        for split in splits:
+            cells = (str(group.metric(name, split)) for name in names)
+            rows.append([variant, split, str(len(seeds)), f"{group.parameters:,}", *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [f"mixed: {text}" for text in differing]
+    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(runs).items()]
+    return "\n".join(lines)

@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from chonn_ops.experiments.comparison import Estimate, Statistic, against, gap
-from chonn_ops.experiments.results import Group, Study
+from chonn_ops.report.comparison import Estimate, Statistic, against, gap
+from chonn_ops.report.results import Group, Study
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -32,7 +32,7 @@ class Judgement:
         The models they are of.
     detectable : float, optional
         If inconclusive: the smallest relative difference that the seeds would have shown, in every
-        comparison that is open, with a probability of `chonn_ops.experiments.comparison.POWER`.
+        comparison that is open, with a probability of `chonn_ops.report.comparison.POWER`.
     """
 
     verdict: str

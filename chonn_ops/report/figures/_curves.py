@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.figures._order1d import ENDS
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.roles import compared, representatives
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.figures._order1d import ENDS
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import compared, representatives
 
 CURVE = "rollout_relative_l2"
 CURVES = {

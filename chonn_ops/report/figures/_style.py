@@ -14,10 +14,10 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from chonn_ops.experiments.comparison import Statistic
-from chonn_ops.experiments.ownership import MARK, own_file
-from chonn_ops.experiments.results import Group
-from chonn_ops.experiments.roles import Role
+from chonn_ops._files import MARK, own_file
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.results import Group
+from chonn_ops.report.roles import Role
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it

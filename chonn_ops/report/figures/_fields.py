@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.roles import representatives
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import representatives
 
 SHOWN = 6
 NEEDED = ("target", "prediction")

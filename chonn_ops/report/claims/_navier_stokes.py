@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from chonn_ops.experiments.claims._claim import (
+from chonn_ops.report.claims._claim import (
     Claim,
     Judgement,
     Pair,
@@ -13,9 +13,9 @@ from chonn_ops.experiments.claims._claim import (
     mostly,
     untested,
 )
-from chonn_ops.experiments.comparison import Estimate, Statistic
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.roles import Role
+from chonn_ops.report.comparison import Estimate, Statistic
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import Role
 
 ROLLOUT = "rollout_relative_l2"
 HISTORIES = (10, 5, 3)

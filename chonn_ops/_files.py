@@ -1,17 +1,34 @@
-"""Output files that are whole or absent, and never replace another file unasked."""
+"""Output files that are whole or absent, and never replace another file unasked.
+
+Those that are replaced unasked, of runs and reports, are marked, and only marked ones are replaced.
+"""
 
 import contextlib
+import json
+import math
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+MARK = "chonn-ops"
+# Within the first bytes of a file; JSON and archives have theirs elsewhere.
+HEAD = 4096
+MARKS = {
+    ".html": f'<meta name="generator" content="{MARK}">'.encode(),
+    ".md": f"<!-- generator: {MARK} -->".encode(),
+    ".svg": f"<dc:title>{MARK}</dc:title>".encode(),
+    ".png": f"Software\0{MARK}".encode(),
+}
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -101,6 +118,27 @@ def whole_file(path: Path, force: bool) -> Iterator[Path]:
         staged.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """A text as the whole of a file, in a folder that is made if needed; replaces what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path, force=True) as staged:
+        staged.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, record: Any) -> None:
+    """`write_whole` of a JSON value."""
+    write_whole(path, json.dumps(record, indent=1) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """What JSON knows of a value: None for infinities and NaN, dicts and lists."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def clear_remains(path: Path) -> None:
     """Remove the temporary files of ``path`` whose processes have ended without doing so."""
     _clear(path.parent, re.escape(path.name))
@@ -153,3 +191,83 @@ def _remove_unlocked(path: Path) -> None:
             path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this package wrote an existing file, by its suffix and content.
+
+    Of a checkpoint: unless it is surely another program's. What is merely damaged counts as ours,
+    since reading it says so.
+    """
+    if not path.is_file():
+        return False
+    kind = path.suffix
+    if kind == ".json":
+        return _is_our_json(path)
+    if kind == ".npz":
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            return archive.comment == MARK.encode()
+        return False
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if kind == ".ckpt":
+        return _may_be_our_checkpoint(path, head)
+    return MARKS[kind] in head
+
+
+def refuse_foreign(paths: Iterable[Path]) -> None:
+    """Fail early, before any work, if files that would be replaced are not of this package.
+
+    Raises
+    ------
+    FileExistsError
+        For the first such file; says what to do.
+    """
+    for path in paths:
+        if os.path.lexists(path) and not is_ours(path):
+            raise FileExistsError(
+                f"{path}: not written by {MARK}, and would be replaced; "
+                "move it away, or choose another output folder"
+            )
+
+
+@contextlib.contextmanager
+def own_file(path: Path) -> Iterator[Path]:
+    """`whole_file` that replaces a file of this package and refuses any other."""
+    refuse_foreign([path])
+    with whole_file(path, force=True) as staged:
+        yield staged
+
+
+def seal(archive: Path) -> None:
+    """Mark a zip archive, such as an npz file, in its comment: the arrays stay the user's."""
+    with zipfile.ZipFile(archive, "a") as file:
+        file.comment = MARK.encode()
+
+
+def _is_our_json(path: Path) -> bool:
+    try:
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    if not isinstance(record, dict):
+        return False
+    shared = record.get("shared", record)
+    versions = shared.get("versions") if isinstance(shared, dict) else None
+    # Older ones have no generator, but always the version of this package.
+    return record.get("generator") == MARK or (isinstance(versions, dict) and MARK in versions)
+
+
+def _may_be_our_checkpoint(path: Path, head: bytes) -> bool:
+    if not head.strip(b"\0"):
+        return True
+    if not head.startswith(b"PK"):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            return b"chonn_ops" in archive.read(pickled)
+    except (zipfile.BadZipFile, NotImplementedError, OSError):
+        return True
+    except ValueError:
+        return False

@@ -7,19 +7,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from chonn_ops.experiments import scoreboard
-from chonn_ops.experiments._page import frame, paragraph, picture
-from chonn_ops.experiments.claims import Judgement
-from chonn_ops.experiments.figures import draw_study, panels
-from chonn_ops.experiments.ownership import own_file, refuse_foreign
-from chonn_ops.experiments.results import Study, read_studies
-from chonn_ops.experiments.scoreboard import Board, Entry
-from chonn_ops.experiments.tables import markup, notes, settings, study_title, tables, title
+from chonn_ops._files import own_file, refuse_foreign
+from chonn_ops.report import scoreboard
+from chonn_ops.report._html import frame, paragraph, picture
+from chonn_ops.report.claims import Judgement
+from chonn_ops.report.figures import draw_study, panels
+from chonn_ops.report.results import Study, read_studies
+from chonn_ops.report.scoreboard import Board, Entry
+from chonn_ops.report.tables import markup, notes, settings, study_title, tables, title
 
 HEADING = "Results"
 
 
-def write(results: Path, output: Path, mixed: bool = False) -> Path:
+def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     """Write tables, figures and the page.
 
     Parameters

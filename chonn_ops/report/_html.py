@@ -6,7 +6,7 @@ import base64
 import html
 from pathlib import Path
 
-from chonn_ops.experiments.ownership import MARKS
+from chonn_ops._files import MARKS
 
 STYLE = """
 :root {

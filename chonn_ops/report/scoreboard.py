@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chonn_ops._files import MARKS
 from chonn_ops.experiments import FURTHER
-from chonn_ops.experiments.claims import (
+from chonn_ops.report.claims import (
     CLAIMS,
     CONTRADICTED,
     INCONCLUSIVE,
@@ -18,10 +19,9 @@ from chonn_ops.experiments.claims import (
     Claim,
     Judgement,
 )
-from chonn_ops.experiments.comparison import LEVEL, POWER, number
-from chonn_ops.experiments.ownership import MARKS
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.tables import (
+from chonn_ops.report.comparison import LEVEL, POWER, number
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.tables import (
     TITLES,
     full_label,
     markdown,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from chonn_ops.experiments.claims._claim import NOT_TESTED, Claim, Judgement, Pair, untested
-from chonn_ops.experiments.results import Study
+from chonn_ops.report.claims._claim import NOT_TESTED, Claim, Judgement, Pair, untested
+from chonn_ops.report.results import Study
 
 ERROR = "error"
 _SECTION = "Text on Fig. 5h"

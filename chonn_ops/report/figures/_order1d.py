@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from chonn_ops.experiments.comparison import reduction
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.tables import metric_label
+from chonn_ops.report.comparison import reduction
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.tables import metric_label
 
 ENDS = {"matched": "from rest", "ring": "periodic"}
 # Family, whether narrowed to the parameters of the block of order n, and what it is.

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from chonn_ops.experiments.claims._claim import Claim, Judgement, Pair, all_lower, untested
-from chonn_ops.experiments.claims._navier_stokes import HISTORIES
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.roles import Role
-from chonn_ops.experiments.tables import full_label, metric_label
+from chonn_ops.report.claims._claim import Claim, Judgement, Pair, all_lower, untested
+from chonn_ops.report.claims._navier_stokes import HISTORIES
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import Role
+from chonn_ops.report.tables import full_label, metric_label
 
 Tags = Mapping[str, Any]
 TARGETS = (1, 2, 3, 4)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chonn_ops.experiments.results import Group, Study
+    from chonn_ops.report.results import Group, Study
 
 
 class Role(str, enum.Enum):

@@ -6,7 +6,7 @@ import functools
 import statistics
 from collections.abc import Callable
 
-from chonn_ops.experiments.claims._claim import (
+from chonn_ops.report.claims._claim import (
     Claim,
     Judgement,
     Pair,
@@ -16,7 +16,7 @@ from chonn_ops.experiments.claims._claim import (
     judged,
     untested,
 )
-from chonn_ops.experiments.comparison import (
+from chonn_ops.report.comparison import (
     Estimate,
     Statistic,
     average,
@@ -24,9 +24,9 @@ from chonn_ops.experiments.comparison import (
     number,
     reduction,
 )
-from chonn_ops.experiments.results import Group, Study
-from chonn_ops.experiments.roles import baseline, baselines, best, orders, papers, stronger
-from chonn_ops.experiments.tables import metric_label
+from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import baseline, baselines, best, orders, papers, stronger
+from chonn_ops.report.tables import metric_label
 
 BOUNDARY_AND_HIGH = ("boundary_rmse", "fourier_rmse_high")
 MODERATE = 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from chonn_ops.experiments.claims._claim import (
+from chonn_ops.report.claims._claim import (
     Claim,
     Judgement,
     Pair,
@@ -16,7 +16,7 @@ from chonn_ops.experiments.claims._claim import (
     unique,
     untested,
 )
-from chonn_ops.experiments.comparison import (
+from chonn_ops.report.comparison import (
     Estimate,
     average,
     difference,
@@ -24,7 +24,7 @@ from chonn_ops.experiments.comparison import (
     reduction,
     share,
 )
-from chonn_ops.experiments.results import Group, Study
+from chonn_ops.report.results import Group, Study
 
 DERIVATIVE = "derivative"
 SECTION = "Text on Fig. 3a, b"

@@ -1,7 +1,7 @@
 """The paper's quantitative and comparative claims, each with the test that judges it."""
 
-from chonn_ops.experiments.claims import _fields, _navier_stokes, _order1d, _vision
-from chonn_ops.experiments.claims._claim import (
+from chonn_ops.report.claims import _fields, _navier_stokes, _order1d, _vision
+from chonn_ops.report.claims._claim import (
     CONTRADICTED,
     INCONCLUSIVE,
     NOT_TESTED,
@@ -10,7 +10,7 @@ from chonn_ops.experiments.claims._claim import (
     Claim,
     Judgement,
 )
-from chonn_ops.experiments.claims._ours import OBSERVATIONS
+from chonn_ops.report.claims._ours import OBSERVATIONS
 
 CLAIMS: tuple[Claim, ...] = (
     *_order1d.CLAIMS,

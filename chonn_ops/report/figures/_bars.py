@@ -7,12 +7,12 @@ import math
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments import roles
-from chonn_ops.experiments.comparison import reduction
-from chonn_ops.experiments.figures import _style as style
-from chonn_ops.experiments.results import Study
-from chonn_ops.experiments.roles import Role, representatives, stronger
-from chonn_ops.experiments.tables import full_label, metric_label
+from chonn_ops.report import roles
+from chonn_ops.report.comparison import reduction
+from chonn_ops.report.figures import _style as style
+from chonn_ops.report.results import Study
+from chonn_ops.report.roles import Role, representatives, stronger
+from chonn_ops.report.tables import full_label, metric_label
 
 COLUMNS = 4
 # Inches for a model and for what is around a panel.

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from chonn_ops.experiments import ownership
-from chonn_ops.experiments.figures import _bars, _curves, _fields, _order1d, _style
-from chonn_ops.experiments.results import Study, read_study
+from chonn_ops import _files
+from chonn_ops.report.figures import _bars, _curves, _fields, _order1d, _style
+from chonn_ops.report.results import Study, read_study
 
 
 class Panel(NamedTuple):
@@ -138,7 +138,7 @@ def refuse_foreign(experiment: str, output: Path) -> None:
     FileExistsError
         Names the first of them.
     """
-    ownership.refuse_foreign(output / panel.name for panel in panels(experiment))
+    _files.refuse_foreign(output / panel.name for panel in panels(experiment))
 
 
 def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> list[Path]:

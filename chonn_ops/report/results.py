@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chonn_ops._files import MARK, is_ours, own_file
 from chonn_ops.experiments import EXPERIMENTS, provenance
-from chonn_ops.experiments.comparison import Statistic
-from chonn_ops.experiments.ownership import MARK, is_ours, own_file
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.roles import Role, Tags
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.roles import Role, Tags
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
 # In tables, models of one rank are sorted by order.
