@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Mapping
 
-ALIASES = MappingProxyType({"periodic": "ring", "neumann": "open", "dirichlet": "short"})
+# A plain dictionary: PyTorch 2.5 compiles no other mapping.
+ALIASES: Mapping[str, str] = {"periodic": "ring", "neumann": "open", "dirichlet": "short"}
 
 
 def canonical(end: str) -> str:

@@ -1,11 +1,12 @@
 """The wheel in clean environments of the supported versions.
 
-    python versions.py [--wheel FILE] [NAME...]
+    python versions.py [--quick] [--wheel FILE] [NAME...]
 
 An environment is a Python version with the newest packages that it takes, such as ``3.12``, or
 with the oldest that pyproject.toml names, ``3.10-oldest``. Each is made by uv (``pip install uv``)
 of an interpreter on the path, in a temporary folder of 3 to 6 GB for PyTorch's CUDA packages; it
-gets the wheel and the hosts, runs the tests of operators, blocks, models and hosts, and is removed.
+gets the wheel and the hosts, runs the tests of operators, blocks, models and hosts that are not
+slow, or with ``--quick`` one file of each area, and is removed.
 Without names, all of them run that this machine has an interpreter for; without a wheel of this
 checkout's files, ``python -m build`` makes one.
 
@@ -39,6 +40,12 @@ OLDEST = "-oldest"
 NAMES = (f"3.10{OLDEST}", "3.10", "3.11", "3.12", "3.13", "3.14")
 EXTRAS = ("neuralop", "timm", "circuit", "test")
 TESTS = ("scan", "network", "nn", "models", "circuit", "neuralop", "timm", "autoload")
+QUICK = (
+    *("scan/test_scan_operator.py", "network/test_network_operator.py"),
+    *("nn/test_network_cell.py", "models/test_factories.py", "circuit/test_rc_cell.py"),
+    *("neuralop/test_neuralop_network.py", "timm/test_timm_networks.py"),
+    "autoload/test_autoload_finder.py",
+)
 PACKAGES = ("torch", "numpy", "neuraloperator", "timm")
 
 
@@ -56,7 +63,7 @@ def version(name: str) -> str:
     return name.removesuffix(OLDEST)
 
 
-def tested(name: str, wheel: Path, folder: Path) -> dict[str, Any]:
+def tested(name: str, wheel: Path, folder: Path, quick: bool) -> dict[str, Any]:
     """What an environment has, and what came of the tests in it."""
     environment = folder / "environment"
     run("uv", "venv", "--quiet", "--python", version(name), environment)
@@ -84,7 +91,7 @@ def tested(name: str, wheel: Path, folder: Path) -> dict[str, Any]:
     done = run(
         *(python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"),
         *("--rootdir", ROOT, "-c", ROOT / "pyproject.toml"),
-        *(ROOT / "tests" / part for part in TESTS),
+        *(ROOT / "tests" / part for part in (QUICK if quick else TESTS)),
         cwd=place,
         check=False,
     )
@@ -95,6 +102,7 @@ def tested(name: str, wheel: Path, folder: Path) -> dict[str, Any]:
         "python": found,
         "versions": dict(zip(PACKAGES, versions, strict=True)),
         "backend": backend,
+        "tests": "one file an area" if quick else "all areas",
         "system": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         "date": datetime.date.today().isoformat(),
         **counts(done.stdout.splitlines()[-1]),
@@ -135,6 +143,7 @@ def check_wheel(wheel: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="The wheel in clean environments.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--quick", action="store_true", help="one file of each area")
     parser.add_argument("--wheel", type=Path)
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):
@@ -154,7 +163,7 @@ def main() -> int:
                 print(f"{name}: no interpreter here, left out")
                 continue
             with tempfile.TemporaryDirectory(dir=temporary) as folder:
-                row = tested(name, wheel, Path(folder))
+                row = tested(name, wheel, Path(folder), options.quick)
             print(json.dumps(row, indent=1), flush=True)
             keep(row)
             failed += row["failed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -15,6 +16,12 @@ BACKENDS = tuple(name for name in available_backends() if name != "triton")
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
+
+
+def within(tolerance: float) -> dict[str, float]:
+    """Of `torch.library.opcheck`, where it takes any; old ones have their own."""
+    known = inspect.signature(torch.library.opcheck).parameters
+    return {name: tolerance for name in ("atol", "rtol") if name in known}
 
 
 def make_network(

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from network_cases import BACKENDS, FASTEST, make_network
+from network_cases import BACKENDS, FASTEST, make_network, within
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
@@ -95,7 +95,7 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
 )
 def test_opcheck(backend, dtype, grid, ring):
     operator = torch.ops.chonn_ops.kirchhoff_network.default
-    loose = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
+    loose = within(0.05) if dtype == torch.bfloat16 else {}
     source, *conductance, leak = _flat(make_network(grid, dtype=dtype))
     g0, g1, g2 = (*conductance, None, None)[:3]
     given = (leak.detach(), torch.ones(3), True)
@@ -224,10 +224,12 @@ def test_export_with_dynamic_batch_and_sizes():
         return source, k, torch.ones(C)
 
     names = ("batch", "height", "width", "channels")
-    sizes = {dim: torch.export.Dim(name, min=2 - (dim in (0, 3))) for dim, name in enumerate(names)}
+    # PyTorch 2.6 finds two channels special.
+    least = (1, 2, 2, 1 if torch.__version__ >= "2.7" else 3)
+    sizes = {dim: torch.export.Dim(name, min=least[dim]) for dim, name in enumerate(names)}
     shapes = (sizes, sizes, {0: sizes[3]})
     program = torch.export.export(_Darcy(), inputs(2, 4, 5, 3), dynamic_shapes=shapes).module()
-    for size in ((1, 2, 9, 1), (5, 12, 3, 4)):
+    for size in ((1, 2, 9, least[3]), (5, 12, 3, 4)):
         case = inputs(*size)
         for actual, expected in zip(program(*case), _Darcy()(*case), strict=True):
             torch.testing.assert_close(actual, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import torch
@@ -34,6 +35,12 @@ TOLERANCE = {
     torch.float16: 1e-3,
     torch.bfloat16: 6e-3,
 }
+
+
+def within(tolerance: float) -> dict[str, float]:
+    """Of `torch.library.opcheck`, where it takes any; old ones have their own."""
+    known = inspect.signature(torch.library.opcheck).parameters
+    return {name: tolerance for name in ("atol", "rtol") if name in known}
 
 
 def make_case(

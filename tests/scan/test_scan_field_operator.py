@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, make_field, run_field
+from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, make_field, run_field, within
 from torch.library import opcheck
 
 from chonn_ops.scan import (
@@ -47,7 +47,7 @@ def test_opcheck(backend, directions, termination):
     inputs = _flat(make_field(2, (3, 40), 3, 2))
     leaves = [x if x is None else x.requires_grad_() for x in inputs]
     for keep in (False, True):
-        opcheck(OPERATOR, (*leaves, *modes, True, keep), atol=1e-5, rtol=1e-5)
+        opcheck(OPERATOR, (*leaves, *modes, True, keep), **within(1e-5))
     still = [x if x is None else x.detach() for x in leaves]
     checkpoints = OPERATOR(*still, *modes, True, True)[2]
     opcheck(OPERATOR_BACKWARD, (torch.ones_like(still[0]), None, checkpoints, *still, *modes))

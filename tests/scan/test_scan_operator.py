@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from scan_cases import BACKENDS, TOLERANCE, assert_close, make_case, rms_ratio, run
+from scan_cases import BACKENDS, TOLERANCE, assert_close, make_case, rms_ratio, run, within
 from torch.library import opcheck
 
 from chonn_ops.scan import kirchhoff_scan
@@ -52,8 +52,7 @@ def test_opcheck(backend, reverse, dtype):
             opcheck(
                 operator,
                 (*inputs, *LINE, reverse, "matched", backend, True, keep),
-                atol=0.05 if dtype == torch.bfloat16 else 1e-5,
-                rtol=0.05 if dtype == torch.bfloat16 else 1e-5,
+                **within(0.05 if dtype == torch.bfloat16 else 1e-5),
             )
         still = [None if tensor is None else tensor.detach() for tensor in inputs]
         _, _, checkpoints = operator(*still, *LINE, reverse, "matched", backend, True, True)

@@ -16,12 +16,13 @@ def versions(rows: list[Row]) -> str:
         rows,
         ("Python", "python"),
         *((name, package(name)) for name in ("torch", "numpy", "neuraloperator", "timm")),
+        ("tests", "tests"),
         ("passed", "passed", "{:,}"),
         ("failed", "failed"),
         ("skipped", "skipped"),
         ("on", lambda row: row["system"]),
         ("commit, day", lambda row: f"{commit(row)}, {row['date']}"),
-        texts=(0, 1, 2, 3, 4, 8, 9),
+        texts=(0, 1, 2, 3, 4, 5, 9, 10),
     )
 
 
