@@ -167,6 +167,18 @@ MODELS: tuple[tuple[str, str, Callable[[NavierStokesConfig], nn.Module], dict[st
         HIGHER,
     ),
     (
+        "ours-two-cosine",
+        "ours, conservative, the last two frames, cosine from 1e-2",
+        ours(2, conservative=True, heads=2, networks=4),
+        {**HIGHER, "schedule": "cosine"},
+    ),
+    (
+        "ours-two-undamped",
+        "ours, conservative, the last two frames, cosine from 1e-2, without a last solve",
+        ours(2, conservative=True, heads=2, networks=4, damping="none"),
+        {**HIGHER, "schedule": "cosine"},
+    ),
+    (
         "ours-noise",
         "ours, conservative, noise",
         ours(conservative=True, heads=2),
