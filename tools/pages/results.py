@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pages.blocks import RESULTS, ROOT, load, markdown
 
-from chonn_ops.experiments import EXPERIMENTS, get, provenance
+from chonn_ops.experiments import EXPERIMENTS, get
 from chonn_ops.experiments._steady_models import CHOSEN
 from chonn_ops.report import roles
 from chonn_ops.report.comparison import LEVEL, Statistic, gap, number, sign
@@ -161,7 +161,7 @@ def leader(found: Sequence[Group]) -> Group | None:
 def label(study: Study, group: Group) -> str:
     """With what has to be said of the model and its results."""
     smaller = scaled_down(study) and group.tags.role not in ("network", "best", "control")
-    mark = MARK if provenance.flags(group.runs) else ""
+    mark = "" if all(run.provenance.known for run in group.runs) else MARK
     return f"{full_label(group)}{', scaled down' if smaller else ''}{mark}"
 
 
