@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import statistics
+from typing import Any
 
-from pages.blocks import MISSING, ROOT, Build, markdown, tabulate
+from pages.blocks import MISSING, ROOT, Build, markdown
 
-from chonn_ops.report.comparison import number
+from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.figures import _style as style
 from chonn_ops.report.results import Study, read_studies
 
@@ -116,20 +118,26 @@ def draw() -> None:
 
 
 def lines() -> str:
-    """A line a problem and model of the 1-D problems."""
+    """A line a problem and model of the 1-D problems: means over the seeds."""
     if not LINES.exists():
         return MISSING
-    return tabulate(
-        json.loads(LINES.read_text())["results"],
-        ("problem", "problem"),
-        ("model", "model"),
-        ("parameters", "parameters", "{:,}"),
-        ("steps", "steps", "{:,}"),
-        ("one step", lambda row: number(row["one_step"])),
-        ("rollout", lambda row: number(row["rollout"])),
-        ("last frame", lambda row: number(row["rollout_last"])),
-        texts=(0, 1),
-    )
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in json.loads(LINES.read_text())["results"]:
+        runs.setdefault((row["problem"], row["model"]), []).append(row)
+    errors = ("one_step", "rollout", "rollout_last")
+    rows = [
+        [
+            problem,
+            model,
+            f"{found[0]['parameters']:,}",
+            f"{statistics.median(row['steps'] for row in found):,.0f}",
+            *(str(Statistic.of(row[name] for row in found)) for name in errors),
+            str(len(found)),
+        ]
+        for (problem, model), found in sorted(runs.items(), key=lambda item: item[0][0])
+    ]
+    header = ["problem", "model", "parameters", "steps", "one step", "rollout", "last frame"]
+    return markdown([*header, "seeds"], rows, (0, 1))
 
 
 ROLLOUTS: dict[str, Build] = {"rollouts": rollouts, "lines": lines}
