@@ -9,6 +9,7 @@ With ``--experiment`` the models of another study of the same data, such as roll
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ def draw(panels: dict[str, torch.Tensor], path: Path) -> None:
         images.append(place.imshow(image, interpolation="bicubic", **shown))
         place.set_xticks([])
         place.set_yticks([])
-        place.set_title(name, fontsize=9)
+        place.set_title(textwrap.fill(name, 34), fontsize=8)
     figure.tight_layout()
     figure.subplots_adjust(bottom=0.12)
     canvas, pictures = FigureCanvasAgg(figure), []

@@ -86,7 +86,9 @@ def rollouts() -> str:
     lines = [
         [
             group.label,
-            EXPECTED.get(group.variant, "-"),
+            f"{group.runs[0].config['history']} to 1",
+            # Written down for ten frames.
+            EXPECTED.get(group.variant, "-") if study.scale == "small" else "-",
             *(str(found) if (found := group.metric(m)).values else "diverged" for m in METRICS),
             f"{group.parameters:,}",
             f"{sum(run.seconds for run in group.runs) / len(group.runs):.0f}",
@@ -95,9 +97,17 @@ def rollouts() -> str:
         for study in studies()
         for group in study.groups
     ]
-    header = ["model", "expected", "one step", "rollout", "last frame", "growth over 200 steps"]
+    header = [
+        "model",
+        "frames",
+        "expected",
+        "one step",
+        "rollout",
+        "last frame",
+        "growth over 200 steps",
+    ]
     header += ["parameters", "seconds", "seeds"]
-    return markdown(header, lines, (0, 1)) if lines else MISSING
+    return markdown(header, lines, (0, 1, 2)) if lines else MISSING
 
 
 def draw() -> None:
@@ -105,7 +115,8 @@ def draw() -> None:
     with style.styled():
         figure, axes = style.grid(1, 1, 3.6)
         axis = axes[0, 0]
-        shown = [group for study in studies() for group in study.groups if group.variant in SHOWN]
+        (study,) = [study for study in studies() if study.scale == "small"]
+        shown = [group for group in study.groups if group.variant in SHOWN]
         for at, group in enumerate(shown):
             errors = group.curve(CURVE)
             look = style.look(group)._replace(colour=style.CYCLE[at], line="-")
