@@ -20,6 +20,8 @@ version = release = chonn_ops.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"chonn-ops {release}"
+# Lines of 96 characters fit the page.
+html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}
 exclude_patterns = ["results"]
 default_role = "py:obj"
 myst_heading_anchors = 3
