@@ -296,9 +296,5 @@ def _score(run: Run, seed: int) -> dict[str, Any]:
     }
 
 
-def _without_rate(settings: Settings) -> Settings:
-    return {k: v for k, v in settings.items() if k not in ("learning_rate", "epochs")}
-
-
 def _key(family: str, settings: Settings) -> str:
     return " ".join([family, *schedule.settings_texts(settings)])

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from chonn_ops import edge_conductance, kirchhoff_network
 from chonn_ops._files import write_json
+from chonn_ops.experiments.base import relative_l2
 from chonn_ops.experiments.provenance import code
 
 RESOLUTIONS = (16, 32)
@@ -35,7 +36,7 @@ def main() -> None:
 
     def misfit(medium: np.ndarray) -> float:
         pressure = solve(inside, math.exp(medium[0]), medium[1])
-        return relative_l2(scale(pressure, truth) * pressure, truth)
+        return error(scale(pressure, truth) * pressure, truth)
 
     bounds = [(0.0, math.log(1000)), (0.0, 1.0)]
     fit = minimize(misfit, (math.log(10), 0.5), method="Nelder-Mead", bounds=bounds)
@@ -50,7 +51,7 @@ def main() -> None:
     errors = {}
     for points in RESOLUTIONS:
         inside, truth = read(args.data / f"darcy_test_{points}.pt")
-        errors[str(points)] = relative_l2(factor * solve(inside, contrast, share), truth)
+        errors[str(points)] = error(factor * solve(inside, contrast, share), truth)
     record["results"] = [
         {
             "contrast": contrast,
@@ -90,9 +91,8 @@ def scale(pressure: Tensor, truth: Tensor) -> float:
     return ((pressure * truth).sum() / pressure.square().sum()).item()
 
 
-def relative_l2(prediction: Tensor, truth: Tensor) -> float:
-    difference, truth = (prediction - truth).flatten(1), truth.flatten(1)
-    return (difference.norm(dim=1) / truth.norm(dim=1)).mean().item()
+def error(prediction: Tensor, truth: Tensor) -> float:
+    return relative_l2(prediction, truth).mean().item()
 
 
 if __name__ == "__main__":

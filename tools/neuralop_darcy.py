@@ -35,6 +35,7 @@ from tqdm import tqdm
 
 import chonn_ops
 from chonn_ops._files import write_json
+from chonn_ops.experiments.base import relative_l2
 from chonn_ops.experiments.provenance import code
 
 MODES = ("replace", "alongside")
@@ -155,12 +156,12 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     model.eval()
     data.data_processor.eval()
     errors = {
-        str(points): relative_l2(model, data.data_processor, data.test_dbs[points])
+        str(points): error_of(model, data.data_processor, data.test_dbs[points])
         for points in RESOLUTIONS
     }
     for way, asking in WAYS.items() if mixers(model) else ():
         with asking(model, RESOLUTIONS[1] / RESOLUTIONS[0]):
-            errors[f"32 {way}"] = relative_l2(model, data.data_processor, data.test_dbs[32])
+            errors[f"32 {way}"] = error_of(model, data.data_processor, data.test_dbs[32])
     return {
         "model": name,
         "seed": seed,
@@ -172,14 +173,13 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def relative_l2(model: nn.Module, processor: Any, dataset: Any) -> float:
+def error_of(model: nn.Module, processor: Any, dataset: Any) -> float:
     """Mean over the samples of ||prediction - truth|| / ||truth||, in physical units."""
     errors = []
     for sample in DataLoader(dataset, batch_size=50):
         fields = processor.preprocess(dict(sample))
         prediction, fields = processor.postprocess(model(fields["x"]), fields)
-        difference, truth = (t.flatten(1) for t in (prediction - fields["y"], fields["y"]))
-        errors += (difference.norm(dim=1) / truth.norm(dim=1)).tolist()
+        errors += relative_l2(prediction, fields["y"]).tolist()
     return statistics.fmean(errors)
 
 

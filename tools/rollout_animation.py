@@ -20,7 +20,7 @@ from PIL import Image
 
 from chonn_ops._files import whole_file
 from chonn_ops.experiments import schedule
-from chonn_ops.experiments._rollout import relative_l2, rollout
+from chonn_ops.experiments._rollout import frame_errors, rollout
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.navier_stokes import GIVEN, NavierStokesConfig
 
@@ -90,7 +90,7 @@ def draw(panels: dict[str, torch.Tensor], path: Path) -> None:
     limit = float(true.abs().max())
     figure = Figure(figsize=(2.4 * len(panels), 2.8), dpi=80)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    errors = {name: relative_l2(field[None], true[None])[0] for name, field in panels.items()}
+    errors = {name: frame_errors(field[None], true[None])[0] for name, field in panels.items()}
     images = []
     for place, (name, field) in zip(axes, panels.items(), strict=True):
         image = field[0].T.numpy()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._modules import Forecaster, GridFNO
-from chonn_ops.experiments.base import Config, Experiment, per_sample
+from chonn_ops.experiments.base import Config, Experiment, per_sample, relative_l2
 from chonn_ops.models import CHONNFNO2d
 from chonn_ops.nn import CKBOptions
 
@@ -87,6 +87,18 @@ class RolloutExperiment(Experiment[ConfigT]):
     def generate(self, config: ConfigT, path: Path, progress: bool) -> None:
         """Make the file."""
         raise NotImplementedError
+
+    def given(self, config: ConfigT) -> int:
+        """Frames that are known before a rollout, of which models see the last `history`."""
+        return config.history
+
+    def predicted(self, config: ConfigT, model: nn.Module, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction of all frames after the given ones, and the truth."""
+        known, target = frames.tensor_split((self.given(config),), dim=1)
+        return rollout(model, known[:, -config.history :], target.shape[1]), target
+
+    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return frame_errors(*self.predicted(config, model, batch[0])).mean(dim=1)
 
     def files(self, config: ConfigT, folder: Path) -> tuple[Path]:
         return (self.path(config, folder),)
@@ -196,9 +208,15 @@ def forecast(
     return rollout(model, history, 1), target[:, -1:]
 
 
-def relative_l2(prediction: Tensor, target: Tensor) -> Tensor:
+def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
     """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
-    return (prediction - target).norm(dim=(2, 3)) / target.norm(dim=(2, 3))
+    return relative_l2(prediction, target, 2)
+
+
+def check_frames(path: Path, frames: Tensor, *expected: int) -> None:
+    """ValueError if a file has samples of another shape than (N, T, R, R)."""
+    if frames.shape != expected:
+        raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
 
 
 def split(trajectories: Tensor, *sizes: int) -> tuple[Tensor, ...]:

@@ -26,7 +26,10 @@ PICTURES = 2
 FEW_SAMPLES = 64
 # Metrics that need whole grids.
 GRID_METRICS = ("boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
-_MIXER = "Ours: the paper has no such model."
+_OWN = (
+    *("mixer_width", "mixer_depth", "mixer_patch", "best_order", "network_width", "network_depth"),
+    *("networks", "network_learning_rate", "network_batch_size"),
+)
 _SIZE = "Ours: each model that has such a size has its own, see `sizes`."
 _RATE = (
     "Not given; CHONN's. At the small scale, as for CHONN, the one of 1e-3 times 1, 2.5, 5, 10, 20 "
@@ -45,25 +48,14 @@ SOURCES = MappingProxyType(
         "stages": "Empty: the deepest encoder, the bottleneck and the deepest decoder, as there.",
         "latent": "Not given; the default of CNO's code.",
         "selective_norm": "Ours: without it the initial outputs of orders above 2 overflow.",
-        "mixer_width": _MIXER,
-        "mixer_depth": _MIXER,
-        "mixer_patch": _MIXER,
-        "best_order": _MIXER,
-        "network_width": _MIXER,
-        "network_depth": _MIXER,
-        "networks": _MIXER,
-        "network_learning_rate": _MIXER,
-        "network_batch_size": _MIXER,
-        "cno_learning_rate": _RATE,
-        "mixer_learning_rate": _RATE,
-        "unet_learning_rate": _RATE,
-        "fno_learning_rate": _RATE,
+        **dict.fromkeys(_OWN, "Ours: the paper has no such model."),
+        **dict.fromkeys((f"{name}_learning_rate" for name in RATES if name != "network"), _RATE),
         "sizes": "Ours: the sizes of models that the paper has not, see `SteadyConfig`.",
         **dict.fromkeys(_FAMILY_SIZES, _SIZE),
         "cno_res_neck": "Not given; the backbone's.",
-        "unet_features": "Not given; PDEBench's default.",
-        "fno_modes": "Not given; PDEBench's default.",
-        "fno_width": "Not given; PDEBench's default.",
+        **dict.fromkeys(
+            ("unet_features", "fno_modes", "fno_width"), "Not given; PDEBench's default."
+        ),
     }
 )
 
@@ -187,12 +179,6 @@ def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
     """Relative L1 error of every sample, shape (B,)."""
     error = (prediction - target).abs().flatten(1).sum(dim=1)
     return error / target.abs().flatten(1).sum(dim=1)
-
-
-def relative_l2(prediction: Tensor, target: Tensor) -> Tensor:
-    """Relative L2 error of every sample, shape (B,)."""
-    error = (prediction - target).flatten(1).norm(dim=1)
-    return error / target.flatten(1).norm(dim=1)
 
 
 def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDataset:

@@ -233,44 +233,38 @@ BASELINES: Mapping[str, Family] = {
     ),
     "mgno": Family("MgNO", _own(MgNO, "width", "depth", "levels"), 0.3),
 }
+_FAST, _SLOW = {"learning_rate": 1e-2}, {"learning_rate": 5e-3}
 # Fields of the config by hand, for those whose sizes are none of it. At "small", 67,000 to 75,000
 # parameters; at "paper", the sizes that the papers or the libraries' examples have for Darcy flow.
 SIZES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "fno-neuralop": {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
-        "small": {"width": 11, "depth": 4, "modes": 16, "padding": 0.125, "learning_rate": 1e-2},
+        "small": {"width": 11, "depth": 4, "modes": 16, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 4, "modes": 32, "padding": 0.125},
     },
     "uno": {
         "smoke": {"width": 2, "modes": 4},
-        "small": {"width": 8, "modes": 10, "learning_rate": 1e-2},
+        "small": {"width": 8, "modes": 10, **_FAST},
         "paper": {"width": 32, "modes": 16},
     },
     "ffno": {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
-        "small": {"width": 25, "depth": 4, "modes": 12, "padding": 0.125, "learning_rate": 1e-2},
+        "small": {"width": 25, "depth": 4, "modes": 12, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 24, "modes": 16, "padding": 0.125},
     },
     "transolver": {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "slices": 4},
-        "small": {"width": 32, "depth": 3, "heads": 4, "slices": 32, "learning_rate": 5e-3},
+        "small": {"width": 32, "depth": 3, "heads": 4, "slices": 32, **_SLOW},
         "paper": {"width": 128, "depth": 8, "heads": 8, "slices": 64},
     },
     "galerkin": {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "modes": 4, "coarsening": 2},
-        "small": {
-            "width": 20,
-            "depth": 3,
-            "heads": 4,
-            "modes": 6,
-            "coarsening": 1,
-            "learning_rate": 5e-3,
-        },
+        "small": {"width": 20, "depth": 3, "heads": 4, "modes": 6, "coarsening": 1, **_SLOW},
         "paper": {"width": 128, "depth": 6, "heads": 4, "modes": 12, "coarsening": 3},
     },
     "mgno": {
         "smoke": {"width": 2, "depth": 2, "levels": 3},
-        "small": {"width": 13, "depth": 3, "levels": 5, "learning_rate": 5e-3},
+        "small": {"width": 13, "depth": 3, "levels": 5, **_SLOW},
         "paper": {"width": 24, "depth": 5, "levels": 6},
     },
 }
@@ -278,7 +272,7 @@ SIZES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 SIZES_3D: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "fno-neuralop": {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
-        "small": {"width": 10, "depth": 4, "modes": 6, "padding": 0.125, "learning_rate": 1e-2},
+        "small": {"width": 10, "depth": 4, "modes": 6, "padding": 0.125, **_FAST},
         "paper": {"width": 32, "depth": 4, "modes": 16, "padding": 0.125},
     },
 }

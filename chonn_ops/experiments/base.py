@@ -240,6 +240,13 @@ def per_sample(draw: Callable[[int], Tensor], n: int) -> Tensor:
     return draw(n * world)[rank::world]
 
 
+def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
+    """Relative L2 error over the axes from `first` on: of every sample, shape (B,), or with 2 of
+    every frame of (B, T, R, R), shape (B, T)."""
+    error = (prediction - target).flatten(first).norm(dim=first)
+    return error / target.flatten(first).norm(dim=first)
+
+
 def batches(
     dataset: TensorDataset, size: int, device: torch.device
 ) -> Iterator[tuple[Tensor, ...]]:

@@ -23,9 +23,8 @@ from chonn_ops.experiments._steady_variants import variants3d
 from chonn_ops.experiments.base import Data, Evaluation, Variant
 from chonn_ops.experiments.darcy import Darcy, DarcyConfig
 from chonn_ops.problems import darcy3d, helmholtz
-from chonn_ops.problems._box_data import cell_centres
 from chonn_ops.problems._random_fields import LOG_NORMAL
-from chonn_ops.problems.domains import SQUARE
+from chonn_ops.problems.domains import SQUARE, cell_centres
 
 _OURS = "Ours, no paper's: that of Darcy flow."
 _SMALLER = "Ours: at the small scale, of about as many parameters as in two dimensions."

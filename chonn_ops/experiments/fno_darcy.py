@@ -15,9 +15,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from chonn_ops.experiments._modules import Units
-from chonn_ops.experiments._steady import SteadyExperiment, pairs, relative_l2, workers
+from chonn_ops.experiments._steady import SteadyExperiment, pairs, workers
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments.base import Data, Variant
+from chonn_ops.experiments.base import Data, Variant, relative_l2
 from chonn_ops.experiments.darcy import Darcy
 from chonn_ops.experiments.elliptic import BoxConfig, scales_of, sources_of
 from chonn_ops.problems import fno_darcy, origin

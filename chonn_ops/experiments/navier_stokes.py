@@ -4,7 +4,7 @@ frames (Fig. 5d-f)."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -20,11 +20,11 @@ from chonn_ops.experiments._rollout import (
     RolloutConfig,
     RolloutExperiment,
     Windows,
+    check_frames,
     fno,
     forecast,
+    frame_errors,
     pictures,
-    relative_l2,
-    rollout,
     split,
 )
 from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Variant, batches
@@ -53,30 +53,23 @@ _MODELS = (
 )
 # The two models of increments in other ways, for the longest history: do their rollouts get better?
 _NOISE = {"noise": 0.003}
-_PUSHFORWARD = {"unroll": 2, "pushforward": True}
+_PUSHED = {"unroll": 2, "pushforward": True}
 _COSINE = {"schedule": "cosine", "learning_rate": 2e-3}
 _PROBES = (
     ("fno-noise", "FNO, increments, noise", PLAIN, 1.0, _NOISE),
     ("chonn-noise", "CHONN rings, increments, noise", _RINGS, 2.0, _NOISE),
-    ("fno-pushforward", "FNO, increments, pushforward", PLAIN, 1.4, _PUSHFORWARD),
+    ("fno-pushforward", "FNO, increments, pushforward", PLAIN, 1.4, _PUSHED),
     ("fno-cosine", "FNO, increments, cosine from 2e-3", PLAIN, 1.0, _COSINE),
-    ("chonn-pushforward", "CHONN rings, increments, pushforward", _RINGS, 2.6, _PUSHFORWARD),
+    ("chonn-pushforward", "CHONN rings, increments, pushforward", _RINGS, 2.6, _PUSHED),
     ("chonn-lines", "CHONN axial lines from rest, increments", _LINES, 2.0, {}),
     ("chonn-unnormed", "CHONN rings without norm, increments", _UNNORMED, 2.0, {}),
-    (
-        "chonn-both",
-        "CHONN rings without norm, increments, pushforward",
-        _UNNORMED,
-        2.6,
-        _PUSHFORWARD,
-    ),
+    ("chonn-both", "CHONN rings without norm, increments, pushforward", _UNNORMED, 2.6, _PUSHED),
 )
 
 
-def _variant(
-    model: Sequence[Any], history: int, tags: Mapping[str, Any], **changes: Any
+def _fno(
+    name: str, label: str, block: CKBOptions, cost: float, history: int, changes: Any, **tags: Any
 ) -> Variant[Any]:
-    name, label, block, cost = model
     return Variant(
         f"{name}-{history}",
         label,
@@ -87,42 +80,32 @@ def _variant(
     )
 
 
-def _compared(row: Sequence[Any], history: int) -> Variant[Any]:
-    *model, role, recipe = row
-    order = {"order": block.order} if (block := row[2]).order else {}
-    return _variant(model, history, {**order, "role": role, "recipe": recipe})
+def _rollout(config: RolloutConfig) -> nn.Module:
+    # It predicts the frame, out of the last one.
+    return Forecaster(CHONNRollout2d(1, config.history, conservative=True), increment=False)
 
 
-def _probe(row: Sequence[Any]) -> Variant[Any]:
-    *model, changes = row
-    return _variant(model, HISTORIES[0], {"role": "probe", "recipe": row[0]}, **changes)
-
-
-# Steps with their gradient: without them its rollouts diverge within the horizon; docs/rollouts.md.
-_UNROLLED = {"unroll": 3, "schedule": "cosine", "learning_rate": 5e-3}
-
-
-def _of_networks(history: int) -> Variant[Any]:
-    def build(config: RolloutConfig) -> nn.Module:
-        # It predicts the frame, out of the last one.
-        return Forecaster(CHONNRollout2d(1, config.history, conservative=True), increment=False)
-
-    tags = {"family": "chonn", "role": "probe", "recipe": "rollout", "history": history}
-    return Variant(
-        f"rollout-{history}",
+def _variants() -> Iterator[Variant[Any]]:
+    for history in HISTORIES:
+        for name, label, block, cost, role, recipe in _MODELS:
+            order = {"order": block.order} if block.order else {}
+            yield _fno(name, label, block, cost, history, {}, **order, role=role, recipe=recipe)
+    longest = HISTORIES[0]
+    for name, label, block, cost, changes in _PROBES:
+        yield _fno(name, label, block, cost, longest, changes, role="probe", recipe=name)
+    yield Variant(
+        f"rollout-{longest}",
         "CHONN rollout",
-        build,
-        MappingProxyType(tags),
-        {"history": history, **_UNROLLED},
+        _rollout,
+        {"family": "chonn", "role": "probe", "recipe": "rollout", "history": longest},
+        # Steps with their gradient: without them its rollouts diverge within the horizon;
+        # docs/rollouts.md.
+        {"history": longest, "unroll": 3, "schedule": "cosine", "learning_rate": 5e-3},
         5.0,
     )
 
 
-VARIANTS = (
-    *(_compared(model, history) for history in HISTORIES for model in _MODELS),
-    *map(_probe, _PROBES),
-    _of_networks(HISTORIES[0]),
-)
+VARIANTS = tuple(_variants())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,6 +232,9 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
         return VARIANTS
 
+    def given(self, config: NavierStokesConfig) -> int:  # noqa: ARG002
+        return GIVEN
+
     def path(self, config: NavierStokesConfig, folder: Path) -> Path:
         official = folder / navier_stokes.OFFICIAL_NAME
         at_scale = config.resolution == navier_stokes.RESOLUTION and config.horizon == 40
@@ -274,9 +260,8 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     def load(self, config: NavierStokesConfig, folder: Path) -> Data:
         path = self.path(config, folder)
         frames = torch.from_numpy(navier_stokes.read(path, 0, config.n_samples))
-        expected = (config.n_samples, GIVEN + config.horizon, *(config.resolution,) * 2)
-        if frames.shape != expected:
-            raise ValueError(f"{path}: expected u {expected}, got {tuple(frames.shape)}")
+        n = config.resolution
+        check_frames(path, frames, config.n_samples, GIVEN + config.horizon, n, n)
         train, validation, test = split(frames, config.n_train, config.n_validation, config.n_test)
         windows = Windows(train, config.history + config.unroll, GIVEN - config.history)
         return Data(windows, TensorDataset(validation), {"test": TensorDataset(test)})
@@ -285,27 +270,19 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
         self, config: NavierStokesConfig, model: nn.Module, batch: tuple[Tensor, ...]
     ) -> Tensor:
         history, target = batch[0].split((config.history, config.unroll), dim=1)
-        return relative_l2(*forecast(config, model, history, target)).mean()
-
-    def errors(
-        self, config: NavierStokesConfig, model: nn.Module, batch: tuple[Tensor, ...]
-    ) -> Tensor:
-        known, target = batch[0].tensor_split((GIVEN,), dim=1)
-        prediction = rollout(model, known[:, -config.history :], config.horizon)
-        return relative_l2(prediction, target).mean(dim=1)
+        return frame_errors(*forecast(config, model, history, target)).mean()
 
     @torch.no_grad()
     def evaluate(self, config: NavierStokesConfig, model: nn.Module, data: Data) -> Evaluation:
         device = next(model.parameters()).device
         rollouts, single, fields = [], [], {}
         for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device):
-            known, target = frames.tensor_split((GIVEN,), dim=1)
-            prediction = rollout(model, known[:, -config.history :], config.horizon)
-            rollouts.append(relative_l2(prediction, target).double())
+            prediction, target = self.predicted(config, model, frames)
+            rollouts.append(frame_errors(prediction, target).double())
             times = range(GIVEN, GIVEN + config.horizon)
             steps = [model(frames[:, t - config.history : t]) for t in times]
-            single.append(relative_l2(torch.stack(steps, dim=1), target).double())
-            fields = fields or pictures(known[:, -1], target, prediction)
+            single.append(frame_errors(torch.stack(steps, dim=1), target).double())
+            fields = fields or pictures(frames[:, GIVEN - 1], target, prediction)
         curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rollouts, single))
         scores = {
             "rollout_relative_l2": float(curve.mean()),

@@ -26,7 +26,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.experiments.base import (
+    Config,
+    Data,
+    Evaluation,
+    Experiment,
+    Variant,
+    batches,
+    relative_l2,
+)
 from chonn_ops.models.stack import CKBStack1d, count_parameters, fit_parameters
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import order1d
@@ -115,12 +123,6 @@ def narrow_stack(config: OrderConfig, depth: int, termination: str) -> nn.Module
     return CKBStack1d(width, depth, ckb=options)
 
 
-def relative_l2(error: Tensor, target: Tensor) -> Tensor:
-    """Relative L2 error of every sample of (B, ..., L): shape (B,)."""
-    norm = torch.linalg.vector_norm
-    return norm(error.flatten(1), dim=1) / norm(target.flatten(1), dim=1)
-
-
 def scores(prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
     """The paper's three errors of every sample of (B, 1, L), shape (B,) each."""
     prediction, target = prediction.double(), target.double()
@@ -130,7 +132,11 @@ def scores(prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
         "spectral": torch.fft.rfft,
         "derivative": lambda y: y.roll(-1, dims=-1) - y,
     }
-    return {name: relative_l2(view(error), view(target)) for name, view in views.items()}
+
+    def norm(y: Tensor) -> Tensor:
+        return y.flatten(1).norm(dim=1)
+
+    return {name: norm(view(error)) / norm(view(target)) for name, view in views.items()}
 
 
 class Order1d(Experiment[OrderConfig]):
@@ -233,22 +239,12 @@ class Order1d(Experiment[OrderConfig]):
     def loss(self, config: OrderConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return self.errors(config, model, batch).mean()
 
-    def errors(
-        self,
-        config: OrderConfig,  # noqa: ARG002
-        model: nn.Module,
-        batch: tuple[Tensor, ...],
-    ) -> Tensor:
+    def errors(self, config: OrderConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG002
         source, target = batch
-        return relative_l2(model(source) - target, target)
+        return relative_l2(model(source), target)
 
     @torch.no_grad()
-    def evaluate(
-        self,
-        config: OrderConfig,  # noqa: ARG002
-        model: nn.Module,
-        data: Data,
-    ) -> Evaluation:
+    def evaluate(self, config: OrderConfig, model: nn.Module, data: Data) -> Evaluation:  # noqa: ARG002
         device = next(model.parameters()).device
         test = data.tests["test"]
         rows = [

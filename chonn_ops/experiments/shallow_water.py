@@ -20,10 +20,10 @@ from chonn_ops.experiments._rollout import (
     SIZES,
     RolloutConfig,
     RolloutExperiment,
+    check_frames,
     forecast,
+    frame_errors,
     pictures,
-    relative_l2,
-    rollout,
     split,
 )
 from chonn_ops.experiments.base import (
@@ -241,9 +241,8 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
     def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
         path = self.path(config, folder)
         frames = torch.from_numpy(shallow_water.read(path, 0, config.n_samples))
-        expected = (config.n_samples, shallow_water.N_STEPS + 1, *(config.resolution,) * 2)
-        if frames.shape != expected:
-            raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
+        n = config.resolution
+        check_frames(path, frames, config.n_samples, shallow_water.N_STEPS + 1, n, n)
         frames = frames[:, :: config.stride].contiguous()
         splits = split(frames, config.n_train, config.n_validation, config.n_test)
         train, validation, test = map(TensorDataset, splits)
@@ -262,19 +261,13 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
         prediction, target = forecast(config, model, history, target)
         return (prediction - target).square().mean()
 
-    def errors(
-        self, config: ShallowWaterConfig, model: nn.Module, batch: tuple[Tensor, ...]
-    ) -> Tensor:
-        prediction, target = self._rollout(config, model, batch[0])
-        return relative_l2(prediction, target).mean(dim=1)
-
     @torch.no_grad()
     def evaluate(self, config: ShallowWaterConfig, model: nn.Module, data: Data) -> Evaluation:
         device = next(model.parameters()).device
         accumulator, errors, fields = MetricAccumulator(), [], {}
         for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device):
-            prediction, target = self._rollout(config, model, frames)
-            errors.append(relative_l2(prediction, target).double())
+            prediction, target = self.predicted(config, model, frames)
+            errors.append(frame_errors(prediction, target).double())
             # (B, T, R, R) to the metrics' (batch, *space, time, channels).
             accumulator.update(*(f.movedim(1, -1)[..., None] for f in (prediction, target)))
             fields = fields or pictures(frames[:, config.history - 1], target, prediction)
@@ -283,13 +276,6 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
         metrics = {name: value for name in METRICS if (value := scores[name]) is not None}
         curve = torch.cat(errors).mean(dim=0).tolist()
         return Evaluation({"test": metrics}, {"rollout_relative_l2": curve}, fields)
-
-    def _rollout(
-        self, config: ShallowWaterConfig, model: nn.Module, frames: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Prediction of all frames after the given ones, and the truth."""
-        history, target = frames.tensor_split((config.history,), dim=1)
-        return rollout(model, history, target.shape[1]), target
 
 
 EXPERIMENT = ShallowWater()

@@ -9,17 +9,12 @@ import numpy as np
 import torch
 
 from chonn_ops import __version__
-from chonn_ops.problems._checks import check_range
 from chonn_ops.problems._parts import Arrays, solved_parts
-from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.domains import cell_centres
+from chonn_ops.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
 from chonn_ops.problems.origin import stamp
 
 AXES = "xyz"
-
-
-def cell_centres(resolution: int) -> np.ndarray:
-    """(R,) cell centres of the unit interval."""
-    return (np.arange(resolution) + 0.5) / resolution
 
 
 def sample_noise(seed: int, sample: int, n_modes: int, n_axes: int) -> np.ndarray:

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from chonn_ops.problems._box_data import cell_centres
-from chonn_ops.problems._checks import check_range
-from chonn_ops.problems.domains import SQUARE, domain_mask
-from chonn_ops.problems.hdf5 import HDF5Output, check_mask, create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.domains import SQUARE, cell_centres, domain_mask
+from chonn_ops.problems.hdf5 import (
+    HDF5Output,
+    check_mask,
+    check_range,
+    create_hdf5,
+    dataset,
+    open_hdf5,
+)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from chonn_ops import __version__
-from chonn_ops.problems._box_data import cell_centres
-from chonn_ops.problems._checks import check_least, check_range, check_sizes
+from chonn_ops.problems._checks import check_least, check_sizes
 from chonn_ops.problems._parts import Arrays, solved_parts
-from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.domains import cell_centres
+from chonn_ops.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
 from chonn_ops.problems.origin import stamp
 
 N_SAMPLES, N_FRAMES, RESOLUTION = 10_000, 201, 1024

@@ -35,7 +35,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from chonn_ops.problems._box_data import cell_centres
 from chonn_ops.problems._line_data import (
     N_FRAMES,
     N_SAMPLES,
@@ -46,6 +45,7 @@ from chonn_ops.problems._line_data import (
     read,
     write_line_data,
 )
+from chonn_ops.problems.domains import cell_centres
 
 __all__ = ["BETA", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
 

@@ -55,7 +55,6 @@ from pathlib import Path
 import numpy as np
 
 from chonn_ops import __version__
-from chonn_ops.problems._box_data import cell_centres
 from chonn_ops.problems._checks import check_least, check_sizes
 from chonn_ops.problems._darcy_data import create_darcy_file, read
 from chonn_ops.problems._darcy_solver import solve_samples
@@ -63,7 +62,7 @@ from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
 from chonn_ops.problems._workers import ordered_map
-from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask, suffix
+from chonn_ops.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
 from chonn_ops.problems.hdf5 import dataset, write_mask
 from chonn_ops.problems.origin import stamp
 

@@ -30,15 +30,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chonn_ops.problems._box_data import (
-    cell_centres,
-    read_box_data,
-    sample_noise,
-    write_box_data,
-)
+from chonn_ops.problems._box_data import read_box_data, sample_noise, write_box_data
 from chonn_ops.problems._checks import check_sizes
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix, factorise
 from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
+from chonn_ops.problems.domains import cell_centres
 
 RESOLUTION = 32
 N_MODES = 24

@@ -26,6 +26,11 @@ DOMAINS = (SQUARE, "l-shape", "holes")
 LEAST_POINTS = 16
 
 
+def cell_centres(resolution: int) -> np.ndarray:
+    """(R,) cell centres of the unit interval."""
+    return (np.arange(resolution) + 0.5) / resolution
+
+
 def check_domain(domain: str, resolution: int) -> None:
     """ValueError for an unknown domain, or a grid that is too coarse for it."""
     if domain not in DOMAINS:

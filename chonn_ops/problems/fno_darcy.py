@@ -49,12 +49,12 @@ import torch
 
 from chonn_ops import __version__
 from chonn_ops._files import refuse_existing
-from chonn_ops.problems._checks import check_least, check_range
+from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._darcy_solver import conductance_matrix, factorise
 from chonn_ops.problems._matlab_data import create_array, matlab_arrays
 from chonn_ops.problems._parts import solved_parts
 from chonn_ops.problems._random_fields import cosine_series
-from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.hdf5 import MAT_BLOCK, check_range, create_hdf5, dataset, open_hdf5
 from chonn_ops.problems.origin import read as read_origin
 from chonn_ops.problems.origin import stamp
 

@@ -174,6 +174,14 @@ def dataset(file: "h5py.File | h5py.Group", name: str, ndim: "int | None" = None
     return found
 
 
+def check_range(
+    path: "str | os.PathLike[str]", n_samples: int, start: int, stop: "int | None"
+) -> None:
+    """ValueError unless a file of `n_samples` samples has those from `start` up to `stop`."""
+    if not 0 <= start < (n_samples if stop is None else stop) <= n_samples:
+        raise ValueError(f"{path}: samples {start} to {stop} asked for, it has {n_samples} samples")
+
+
 def attributes(path: "str | os.PathLike[str]") -> dict[str, Any]:
     """The attributes of a file's root, as h5py has them.
 

@@ -43,10 +43,11 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from chonn_ops.problems._box_data import cell_centres, read_box_data, write_box_data
+from chonn_ops.problems._box_data import read_box_data, write_box_data
 from chonn_ops.problems._checks import check_sizes
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix
 from chonn_ops.problems._random_fields import cosine_series
+from chonn_ops.problems.domains import cell_centres
 
 RESOLUTION = 64
 N_MODES = 64

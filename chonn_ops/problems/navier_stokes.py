@@ -61,11 +61,11 @@ import numpy as np
 import torch
 
 from chonn_ops import __version__
-from chonn_ops.problems._checks import check_least, check_range
+from chonn_ops.problems._checks import check_least
 from chonn_ops.problems._matlab_data import create_array, matlab_arrays
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import MAT_BLOCK, create_hdf5, dataset
+from chonn_ops.problems.hdf5 import MAT_BLOCK, check_range, create_hdf5, dataset
 from chonn_ops.problems.origin import stamp
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256

@@ -46,11 +46,11 @@ from unittest import mock
 import numpy as np
 
 from chonn_ops import __version__
-from chonn_ops.problems._checks import check_range, check_sizes
+from chonn_ops.problems._checks import check_sizes
 from chonn_ops.problems._download import download
 from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
-from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
 from chonn_ops.problems.origin import stamp
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_ops._files import MARK, is_ours, own_file
+from chonn_ops._files import is_ours
 from chonn_ops.experiments import EXPERIMENTS, provenance
 from chonn_ops.experiments.records import Run
 from chonn_ops.report.comparison import Statistic
@@ -28,9 +27,7 @@ RANKS: Mapping[str, int] = {
     Role.PROBE: 4,
 }
 NESTED = ("config", "versions", "hardware", "data", "sources")
-DIGITS = 6
-CURVE_POINTS = 30
-# Names of result files and of those of `collect`.
+# Names of result files and of those of ``tools/keep_results.py``.
 _NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
 
 
@@ -156,7 +153,7 @@ def _rank(names: Sequence[str], name: str) -> int:
 
 
 def read_study(source: Path, mixed: bool = False) -> Study:
-    """The runs of a scale's folder, or of a file written by `collect`.
+    """The runs of a scale's folder, or of a file written by ``tools/keep_results.py``.
 
     Parameters
     ----------
@@ -193,7 +190,7 @@ def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     Parameters
     ----------
     results : Path
-        Holds ``<experiment>/<scale>/*.json``, or files written by `collect`; what is
+        Holds ``<experiment>/<scale>/*.json``, or files of ``tools/keep_results.py``; what is
         neither is left out with the warning `ForeignFile`.
     mixed : bool
         As for `read_study`.
@@ -252,83 +249,3 @@ def _read(path: Path) -> tuple[Run, ...]:
 def _merged(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     nested = {name: shared.get(name, {}) | run.get(name, {}) for name in NESTED}
     return {**shared, **run, **nested}
-
-
-def collect(results: Path, output: Path, mixed: bool = False) -> Path:
-    """Merge the result files of a study into one compact file that `read_study` reads.
-
-    What all runs share is written once, numbers keep six digits and training curves at most thirty
-    epochs.
-
-    Parameters
-    ----------
-    results : Path
-        A scale's folder.
-    output : Path
-        Folder to write ``<experiment>-<scale>.json`` to.
-    mixed : bool
-        As for `read_study`.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
-    study = read_study(results, mixed)
-    records = [
-        dataclasses.asdict(run)
-        | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}
-        for group in study.groups
-        for run in group.runs
-    ]
-    shared = _common(records)
-    runs = [_without(record, shared) for record in records]
-    for name in NESTED:
-        shared[name] = _common([record[name] for record in records])
-        for run, record in zip(runs, records, strict=True):
-            run[name] = _without(record[name], shared[name])
-    lines = ",\n".join(json.dumps(_rounded(run), ensure_ascii=False) for run in runs)
-    head = json.dumps(_rounded(shared), ensure_ascii=False)
-    output.mkdir(parents=True, exist_ok=True)
-    path = output / f"{study.experiment}-{study.scale}.json"
-    with own_file(path) as staged:
-        staged.write_text(
-            f'{{"generator": "{MARK}",\n"shared": {head},\n"runs": [\n{lines}\n]}}\n',
-            encoding="utf-8",
-        )
-    return path
-
-
-def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries that all have."""
-    first, *others = records
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in other and other[name] == value for other in others)
-    }
-
-
-def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in shared}
-
-
-def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    return {name: [values[i] for i in _kept(len(values))] for name, values in curve.items()}
-
-
-def _kept(count: int) -> Iterator[int]:
-    """Indices of at most `CURVE_POINTS` evenly spread ones, the first and the last among them."""
-    points = min(count, CURVE_POINTS)
-    for place in range(points):
-        yield round(place * (count - 1) / max(points - 1, 1))
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: _rounded(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(entry) for entry in value]
-    return value

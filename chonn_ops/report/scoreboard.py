@@ -183,8 +183,8 @@ def results(studies: Sequence[Study]) -> str:
     found = entries(studies)
     parts = ["# Results", MARKS[".md"].decode()]
     for study in studies:
-        parts += [_heading(study), *_numbers(study)]
-        parts += [_claim(entry) for entry in found if entry.study is study]
+        parts += [study_heading(study), *numbers(study)]
+        parts += [claim_text(entry) for entry in found if entry.study is study]
     if tested(found):
         parts += ["## Scoreboard", f"{RULE} {SIGNS}"]
         parts.append(
@@ -192,40 +192,14 @@ def results(studies: Sequence[Study]) -> str:
             f"{summary(tested(found))}."
         )
         parts.append(overview(tested(found)))
-        parts += _beyond(studies)
+        parts += beyond(studies)
     if tested(found) and (missing := not_run(found)):
         parts.append(f"Not run, with the number of claims on them: {missing}.")
-    return _joined(parts)
+    return joined(parts)
 
 
-def page(studies: Sequence[Study]) -> str:
-    """The appendix of the docs: overview, then evidence, numbers and settings of every study.
-
-    Claims are judged on the models that they are about, not on those of a search.
-    """
-    found = entries([study for study in studies if "+" not in study.scale])
-    parts = [
-        "# Claims, probes and all numbers",
-        "The appendix of [the results](results.md): what the paper claims and what its experiments "
-        "give here. This page is generated from the JSON files in `docs/results/`, which hold "
-        "every run ([how to run them](experiments.md)); nobody types a number.",
-        f"{RULE} {SIGNS}",
-        "The scale `small` trains models that are scaled down from their publications', for "
-        "minutes on two CPU cores: what it contradicts may still hold at the paper's scale, and "
-        "what it supports may not.",
-        "## Scoreboard",
-        f"Of the claims, with the paper's models{how(studies)}: {summary(found)}.",
-        overview(found),
-        *_beyond(studies),
-    ]
-    for study in studies:
-        parts.append(_heading(study))
-        parts += [_claim(entry) for entry in found if entry.study is study]
-        parts += _numbers(study)
-    return _joined(parts)
-
-
-def _beyond(studies: Sequence[Study]) -> list[str]:
+def beyond(studies: Sequence[Study]) -> list[str]:
+    """Section of what the studies show beyond the paper's claims; empty without."""
     if shown := [_observation(entry) for entry in observations(studies)]:
         return ["## Beyond the claims", "Statements of ours, judged by the same rule.", *shown]
     return []
@@ -235,17 +209,20 @@ def how(studies: Sequence[Study]) -> str:
     return " scaled down" if any(map(scaled_down, studies)) else ""
 
 
-def _heading(study: Study) -> str:
+def study_heading(study: Study) -> str:
+    """Of the part of a study."""
     how = ", models scaled down from their publications" if scaled_down(study) else ""
     return f"## {study_title(study)}, scale `{study.scale}`{how}"
 
 
-def _numbers(study: Study) -> list[str]:
+def numbers(study: Study) -> list[str]:
+    """Tables, notes and settings of a study."""
     facts = [f"- {name}: {text}" for name, text in settings(study).items()]
     return [*map(markdown, tables(study)), *notes(study), "\n".join(facts)]
 
 
-def _joined(parts: Sequence[str]) -> str:
+def joined(parts: Sequence[str]) -> str:
+    """Paragraphs as a page."""
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -257,7 +234,8 @@ def _observation(entry: Entry) -> str:
     )
 
 
-def _claim(entry: Entry) -> str:
+def claim_text(entry: Entry) -> str:
+    """A claim with its verdict, test and evidence."""
     claim, judgement = entry.claim, entry.judgement
     setting = f", with {claim.setting}" if claim.setting else ""
     lines = [

@@ -6,10 +6,11 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 import result_files
+from keep_results import collect
 
 from chonn_ops.report import figures
 from chonn_ops.report.figures import _bars, _curves, _fields, _order1d
-from chonn_ops.report.results import collect, read_study
+from chonn_ops.report.results import read_study
 
 EXPECTED = {
     "order1d": ["order.svg", "reduction.svg", "parameters.svg", "fields.svg", "learning.svg"],

@@ -10,12 +10,14 @@ import torch
 from running import NAME, job, prepared, read
 
 pytest.importorskip("filelock")
+from keep_results import collect
+
 from chonn_ops import cli
 from chonn_ops._files import is_ours
 from chonn_ops.experiments import runs
 from chonn_ops.report import figures
 from chonn_ops.report.page import write_report
-from chonn_ops.report.results import collect, read_study
+from chonn_ops.report.results import read_study
 
 MINE = b"of the user"
 REFUSED = "not written by chonn-ops, and would be replaced; move it away, or choose another"

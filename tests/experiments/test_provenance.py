@@ -15,12 +15,14 @@ from running import NAME, job, prepared, read
 from torch import nn
 
 pytest.importorskip("filelock")
+from keep_results import collect
+
 from chonn_ops import cli
 from chonn_ops.experiments import fingerprint, get, provenance, runs, schedule
 from chonn_ops.problems import darcy
 from chonn_ops.report import scoreboard
 from chonn_ops.report.page import write_report
-from chonn_ops.report.results import collect, read_study
+from chonn_ops.report.results import read_study
 from chonn_ops.report.tables import run_table
 
 COMMIT = "a" * 40, False

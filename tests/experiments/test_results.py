@@ -5,10 +5,11 @@ import math
 
 import pytest
 import result_files
+from keep_results import collect
 
 from chonn_ops.experiments import EXPERIMENTS, get
 from chonn_ops.report.comparison import Statistic, number
-from chonn_ops.report.results import collect, read_studies, read_study
+from chonn_ops.report.results import read_studies, read_study
 from chonn_ops.report.roles import Role, Tags
 
 

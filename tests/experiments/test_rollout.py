@@ -10,8 +10,8 @@ from chonn_ops.experiments._rollout import (
     RolloutConfig,
     Windows,
     forecast,
+    frame_errors,
     pictures,
-    relative_l2,
     rollout,
     split,
     with_noise,
@@ -104,7 +104,7 @@ def test_noise_is_relative_to_each_sample():
 def test_relative_l2_of_frames():
     target = torch.full((1, 2, 3, 3), 2.0)
     prediction = target * torch.tensor([1.5, 1.0])[None, :, None, None]
-    assert relative_l2(prediction, target).tolist() == [[0.5, 0.0]]
+    assert frame_errors(prediction, target).tolist() == [[0.5, 0.0]]
 
 
 def test_split_and_pictures():

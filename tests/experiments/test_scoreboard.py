@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import result_files
+from pages.experiments import page as page_of
 
 from chonn_ops.experiments import EXPERIMENTS, PAPERS, get
 from chonn_ops.report import scoreboard
@@ -303,7 +304,7 @@ def test_missing_models_leave_claims_untested(experiment):
 def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
     studies = [study(source()) for source in SOURCES.values()]
     entries = scoreboard.entries(studies)
-    page = scoreboard.page(studies)
+    page = page_of(studies)
     for claim, studied, judgement in entries:
         assert judgement.verdict in VERDICTS
         assert claim.quote in page
@@ -363,7 +364,7 @@ def test_observations_are_of_models_that_there_are(name):
 
 def test_every_observation_is_on_the_page_with_its_evidence():
     studied = [of_all_models(name, lambda _: 1.0) for name in EXPERIMENTS]
-    page = scoreboard.page(studied)
+    page = page_of(studied)
     found = scoreboard.observations(studied)
     assert len(found) == len(OBSERVATIONS)
     for claim, _, judgement in found:

@@ -12,10 +12,11 @@ import numpy as np
 import result_files
 import running
 from fuzz import EXTREMES, Finding, clear, contents, damaged, watched
+from keep_results import collect
 
 from chonn_ops.experiments import runs
 from chonn_ops.experiments.records import Run
-from chonn_ops.report import results, scoreboard
+from chonn_ops.report import scoreboard
 from chonn_ops.report.figures import _fields
 from chonn_ops.report.results import read_studies
 from chonn_ops.report.tables import notes, settings, tables
@@ -37,7 +38,7 @@ def prepare(folder: Path):
     ):
         result_files.write(folder / "whole", list(made), resolution=8)
     for study in STUDIES:
-        results.collect(folder / "whole" / study / "small", folder / "collected")
+        collect(folder / "whole" / study / "small", folder / "collected")
     work = running.job(folder / "own")
     runs.execute(work)
     return folder / "whole", folder / "collected", work

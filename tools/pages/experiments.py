@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 
 from pages.blocks import MISSING, ROOT, Build, Row, block, load, markdown
 
@@ -32,7 +33,35 @@ def studies() -> list[Study]:
 
 
 def claims_page() -> str:
-    return scoreboard.page(studies())
+    return page(studies())
+
+
+def page(studies: Sequence[Study]) -> str:
+    """The appendix of the docs: overview, then evidence, numbers and settings of every study.
+
+    Claims are judged on the models that they are about, not on those of a search.
+    """
+    found = scoreboard.entries([study for study in studies if "+" not in study.scale])
+    parts = [
+        "# Claims, probes and all numbers",
+        "The appendix of [the results](results.md): what the paper claims and what its experiments "
+        "give here. This page is generated from the JSON files in `docs/results/`, which hold "
+        "every run ([how to run them](experiments.md)); nobody types a number.",
+        f"{scoreboard.RULE} {scoreboard.SIGNS}",
+        "The scale `small` trains models that are scaled down from their publications', for "
+        "minutes on two CPU cores: what it contradicts may still hold at the paper's scale, and "
+        "what it supports may not.",
+        "## Scoreboard",
+        f"Of the claims, with the paper's models{scoreboard.how(studies)}: "
+        f"{scoreboard.summary(found)}.",
+        scoreboard.overview(found),
+        *scoreboard.beyond(studies),
+    ]
+    for study in studies:
+        parts.append(scoreboard.study_heading(study))
+        parts += [scoreboard.claim_text(entry) for entry in found if entry.study is study]
+        parts += scoreboard.numbers(study)
+    return scoreboard.joined(parts)
 
 
 def verdicts() -> str:

@@ -149,7 +149,7 @@ def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> l
     experiment : str
         Its name.
     results : Path
-        A scale's folder with result files, or a file written by `results.collect`.
+        A scale's folder with result files, or a file of several.
     output : Path
         Folder of the pictures, made if needed.
     mixed : bool
