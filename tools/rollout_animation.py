@@ -98,9 +98,9 @@ def draw(panels: dict[str, torch.Tensor], path: Path) -> None:
         images.append(place.imshow(image, interpolation="bicubic", **shown))
         place.set_xticks([])
         place.set_yticks([])
-        place.set_title(textwrap.fill(name, 34), fontsize=8)
+        place.set_title(textwrap.fill(name, 38), fontsize=7)
     figure.tight_layout()
-    figure.subplots_adjust(bottom=0.12)
+    figure.subplots_adjust(bottom=0.12, top=0.82)
     canvas, pictures = FigureCanvasAgg(figure), []
     for step in range(len(true)):
         for image, place, (name, field) in zip(images, axes, panels.items(), strict=True):
