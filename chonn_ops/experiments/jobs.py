@@ -124,11 +124,14 @@ class Job:
     def data_folder(self) -> Path:
         return self.data / self.experiment.name
 
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return tuple(self.experiment.files(self.config, self.data_folder))
+
     def prepare(self) -> None:
         """Make data that are not there yet, one process at a time; clear what killed ones left."""
         clear_folder(self.data_folder)
-        paths = self.experiment.files(self.config, self.data_folder)
-        if paths and all(path.exists() for path in paths):
+        if self.data_files and all(path.exists() for path in self.data_files):
             return
         made = [folder for folder in (self.data, self.data_folder) if not folder.exists()]
         self.data_folder.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def here(job: Job) -> Provenance:
 
 
 def _files(job: Job) -> dict[str, dict[str, Any]]:
-    paths = job.experiment.files(job.config, job.data_folder)
+    paths = job.data_files
     return {path.name: origin.identify(path).record() for path in paths if path.is_file()}
 
 

@@ -214,7 +214,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Finished:
             made = run.provenance
             note = made.note(provenance.here(job) if made.known else made)
             finished.add(job, run, f"finished before{f' ({note})' if note else ''}, ")
-    for job in {job.variant_name: job for job in waiting}.values():
+    for job in {(job.variant_name, job.scale): job for job in waiting}.values():
         job.prepare()
     if workers == 1:
         _run_here(waiting, finished)

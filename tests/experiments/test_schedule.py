@@ -178,3 +178,10 @@ def test_unknown_devices_and_precisions(tmp_path, options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name}: expected one of .*, got '{value}'"):
         plan(tmp_path, **options)
+
+
+def test_data_are_made_for_every_size_of_one_variant(tmp_path):
+    few, many = (plan(tmp_path, variants=["order1"], assignments=[f"n_train={n}"]) for n in (8, 16))
+    finished = schedule.run_all([*few, *many], 1)
+    assert not finished.failures
+    assert [run.config["n_train"] for run in finished.runs] == [8, 16]
