@@ -64,7 +64,7 @@ def test_no_lock_stays(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_what_a_killed_process_left_goes_with_the_next_call(tmp_path):
-    """Between the two names of a finished file, see `chonn_ops.problems._files.publish`."""
+    """Between the two names of a finished file, see `chonn_ops._files.publish`."""
     work = job(tmp_path)
     before = names(work.data_folder)
     data = work.data_folder / before[0]

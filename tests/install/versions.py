@@ -31,8 +31,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from chonn_ops._files import whole_file
 from chonn_ops.experiments.provenance import code
-from chonn_ops.problems._files import whole_file
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
