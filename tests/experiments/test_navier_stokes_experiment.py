@@ -113,7 +113,8 @@ def test_damaged_and_foreign_files(folder, tmp_path):
         EXPERIMENT.load(SMOKE, tmp_path)
     navier_stokes.generate(tmp_path / "other.mat", 8, 14, 8, 8, 0.1, progress=False)
     (tmp_path / "other.mat").replace(tmp_path / file.name)
-    with pytest.raises(ValueError, match=r"expected samples \(8, 14, 16, 16\), got \(8, 14, 8, 8\)"):
+    message = r"expected samples \(8, 14, 16, 16\), got \(8, 14, 8, 8\)"
+    with pytest.raises(ValueError, match=message):
         EXPERIMENT.load(SMOKE, tmp_path)
 
 
