@@ -348,6 +348,16 @@ def proof(study: Study, network: Group, control: Group) -> str:
     return f"{text} {follows[0].upper()}{follows[1:]}."
 
 
+# By axis: what the other settings do along it.
+ALONG = {
+    "samples": (
+        "Every model takes about as many steps from few samples as from many, within the same time "
+        "of an idle core. The rate falls from epoch to epoch as a cosine: where many samples leave "
+        "few epochs, it never becomes small, which is part of the errors there."
+    ),
+}
+
+
 def curves() -> Iterator[str]:
     """What `curves.py` has left with the docs."""
     names = sorted(path.stem for path in RESULTS.glob("curves-*.json"))
@@ -356,5 +366,9 @@ def curves() -> Iterator[str]:
     for name in names:
         record = load(name)
         seeds = len({run["seed"] for run in record["results"]})
-        title = f"{record['problem']}, error over {record['over']}, {seeds} seed(s)"
+        count = "one seed" if seeds == 1 else f"{seeds} seeds"
+        title = f"{get(record['problem']).title}, error over {record['over']}, {count}"
+        epochs = [run["epochs"] for run in record["results"]]
         yield f"![{title}](figures/{name}.svg)\n"
+        spread = f"{min(epochs)} to {max(epochs)} epochs"
+        yield f"*{title}, {spread}.* {ALONG.get(record['over'], '')}".rstrip() + "\n"
