@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -14,6 +15,14 @@ from chonn_ops.network import available_backends, reference
 # Triton runs on CUDA or in its interpreter, and is held to the same truth by tests of its own.
 BACKENDS = tuple(name for name in available_backends() if name != "triton")
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
+# `make check` takes the one that users get.
+EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(name, marks=() if name == FASTEST else pytest.mark.thorough)
+        for name in BACKENDS
+    ],
+)
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
 

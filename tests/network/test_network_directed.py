@@ -105,7 +105,13 @@ def test_charge_bounds_and_signs(grid, ends):
 
 @EACH_FORM
 @pytest.mark.parametrize(
-    ("grid", "ends"), [((4,), "ring"), ((3,), "short"), ((2, 2), ("ring", "short"))], ids=str
+    ("grid", "ends"),
+    [
+        ((4,), "ring"),
+        ((3,), "short"),
+        pytest.param((2, 2), ("ring", "short"), marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 def test_derivatives_of_every_kind(grid, ends, conservative):
     source, f, b, leak = _directed(grid, B=1, C=1, one_way=0.0)
@@ -196,6 +202,7 @@ def test_strides_batches_and_narrow_types():
     assert none.shape == (0, 9, 8, 3)
 
 
+@pytest.mark.thorough
 def test_compiled_code_may_hold_a_solve():
     source, f, b, leak = _directed((5, 4))
 

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from network_cases import BACKENDS, FASTEST, make_network, within
+from network_cases import BACKENDS, EACH_BACKEND_THOROUGHLY, FASTEST, make_network, within
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
@@ -34,7 +34,7 @@ def _solver(**options):
     return solve
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @EACH_END
 def test_gradcheck_in_both_modes(backend, grid, ends):
     leaves = _flat(make_network(grid, B=1, C=1))
@@ -43,7 +43,7 @@ def test_gradcheck_in_both_modes(backend, grid, ends):
     assert torch.autograd.gradcheck(solve, leaves, **checks, check_batched_forward_grad=True)
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @EACH_END
 def test_gradgradcheck(backend, grid, ends):
     leaves = _flat(make_network(grid, B=1, C=1))
@@ -51,7 +51,7 @@ def test_gradgradcheck(backend, grid, ends):
     assert torch.autograd.gradgradcheck(solve, leaves, check_fwd_over_rev=True, fast_mode=True)
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 def test_gradcheck_of_walls(backend):
     source, conductance, leak = make_network((3, 2), B=1, C=1)
     wall = torch.rand(2, 2, 1, dtype=torch.float64).requires_grad_()
@@ -83,13 +83,13 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
     assert torch.autograd.grad(v.sum(), wall)[0] < 0  # a wall that begins to open is felt
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @pytest.mark.parametrize(
     ("dtype", "grid", "ring"),
     [
-        (torch.float64, (6,), [True]),
+        pytest.param(torch.float64, (6,), [True], marks=pytest.mark.thorough),
         (torch.bfloat16, (4, 3), [False, True]),
-        (torch.float32, (3, 2, 2), [False, False, False]),
+        pytest.param(torch.float32, (3, 2, 2), [False] * 3, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -113,7 +113,7 @@ def _worst(actual, expected):
     return max(_worst(a, b) for a, b in zip(actual, expected, strict=True))
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 def test_jacobians_of_torch_func(backend):
     args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
     expected = torch.autograd.functional.jacobian(solve, args)
@@ -121,6 +121,7 @@ def test_jacobians_of_torch_func(backend):
     assert _worst(torch.func.jacfwd(solve, ALL)(*args), expected) < 1e-9
 
 
+@pytest.mark.thorough
 @EACH_BACKEND
 def test_hessians_by_every_mix_of_modes(backend):
     args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
@@ -183,7 +184,7 @@ def test_vmap_equals_a_loop(backend):
         assert _worst(actual, expected) < 1e-10
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @pytest.mark.parametrize("ends", ["open", ("ring", "matched")], ids=str)
 def test_compile_without_graph_breaks(backend, ends):
     leaves = _flat(make_network((4, 5)))
@@ -197,6 +198,7 @@ def test_compile_without_graph_breaks(backend, ends):
         torch.testing.assert_close(grad, other)
 
 
+@pytest.mark.thorough
 def test_transforms_compile():
     args, solve = _args(), _solver()
     tangents = tuple(torch.sin(7 * x) for x in args)
@@ -218,6 +220,7 @@ class _Darcy(torch.nn.Module):
         return v, info.residual
 
 
+@pytest.mark.thorough
 def test_export_with_dynamic_batch_and_sizes():
     def inputs(B, H, W, C):
         source, (k, _), _ = make_network((H, W), B=B, C=C, dtype=torch.float32)

@@ -117,13 +117,13 @@ def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
 @EACH_METHOD
 @pytest.mark.parametrize(("grid", "ends"), [((4,), "ring"), ((3, 2), ("short", "open"))], ids=str)
 def test_gradients_through_time(grid, ends, method):
-    source, g, leak = make_network(grid, B=1, C=2)
-    v, C = _uniform(1, *grid, 2), 0.1 + _uniform(2, seed=4)
+    source, g, leak = make_network(grid, B=1, C=1)
+    v, C = _uniform(1, *grid, 1), 0.1 + _uniform(1, seed=4)
     leaves = [x.requires_grad_() for x in (v, *g, leak, C, source)]
 
     def roll(v, *rest):
         *g, leak, C, source = rest
-        for step in range(4):
+        for step in range(3):
             v = rc_step(v, g, leak, C, 0.3, source * (step + 1), method=method, ends=ends, **EXACT)
         return v
 

@@ -192,7 +192,9 @@ def test_elimination_keeps_its_digits_at_any_contrast():
 
 
 @pytest.mark.parametrize(("contrast", "most"), [(1, 6), (100, 8), (1e4, 16)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.thorough)]
+)
 def test_iterations_stay_few_at_any_contrast(contrast, most, dtype):
     for n in (63, 128, 256):
         source, conductance, leak = inclusions(n, contrast)

@@ -145,7 +145,7 @@ def test_device_and_dtype_reach_every_tensor():
 @pytest.mark.parametrize(
     ("spatial_dims", "order", "backend"),
     [
-        (None, 2, "aot_eager"),
+        pytest.param(None, 2, "aot_eager", marks=pytest.mark.thorough),
         (2, 2, "eager"),
         pytest.param(2, 1, "inductor", marks=pytest.mark.slow),
     ],
@@ -204,6 +204,7 @@ def _train(block, x, steps, dtype):
         assert all(p.isfinite().all() for p in block.parameters())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("termination", TERMINATIONS)
 @pytest.mark.parametrize("norm", ["group", "rms"])
 def test_bfloat16_autocast_trains_200_steps_on_large_inputs(termination, norm):

@@ -91,7 +91,7 @@ def test_streaming_is_the_rollout_to_the_bit(cell_class, grid):
 @EACH_CELL
 def test_gradients_through_time(cell_class):
     cell = _cell(cell_class, 3, 2, ends=("wall", "ring"), tol=1e-13)
-    u = _features(1, 3, 3, 2, 3).requires_grad_()
+    u = _features(1, 2, 3, 2, 3).requires_grad_()
     start = cell.step(u[:, 0].detach())[1]
     state = [x.detach().requires_grad_() for x in _tensors(start)]
     names = [name for name, _ in cell.named_parameters()]

@@ -70,6 +70,7 @@ def test_the_grid_travels_in_the_state_dict_and_in_copies():
     assert loaded.grid is None
 
 
+@pytest.mark.thorough
 def test_compiles_without_graph_breaks_and_records_the_grid():
     fixed = block(2)
     compiled = torch.compile(fixed, backend="eager", fullgraph=True)

@@ -144,6 +144,7 @@ def test_backbones_take_it_and_inspect_weighs_stages():
     assert torch.equal(prune(model)(x), model(x))
 
 
+@pytest.mark.thorough
 def test_compile_and_export():
     torch.manual_seed(0)
     block = closed(CKB(4, 1, order="adaptive", max_order=2), [0.4])

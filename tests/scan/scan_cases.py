@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -26,6 +28,29 @@ MODES = [
     for termination in TERMINATIONS
     if directions != "raster" or termination in ("matched", "ring")
 ]
+
+# `make check` takes the backend that users get, and each direction and each termination once.
+FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
+QUICK_MODES = (
+    ("raster", "ring"),
+    ("cross", "matched"),
+    ("axial", "short"),
+    ("bidirectional", "open"),
+)
+EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(name, marks=() if name == FASTEST else pytest.mark.thorough)
+        for name in BACKENDS
+    ],
+)
+EACH_MODE_THOROUGHLY = pytest.mark.parametrize(
+    ("directions", "termination"),
+    [
+        pytest.param(*mode, marks=() if mode in QUICK_MODES else pytest.mark.thorough)
+        for mode in MODES
+    ],
+)
 
 # RMS of the error over RMS of the truth computed from the same (rounded) inputs. float32 bounds
 # hold for sums over a thousand steps; bfloat16 and float16 are the rounding of the results.
@@ -106,6 +131,15 @@ def field_truth(
     leaves = {name: tensor.double().requires_grad_() for name, tensor in case.items()}
     y = _field_by_copies(**leaves, directions=directions, termination=termination)
     return {"y": y} | _field_gradients(leaves, y)
+
+
+@functools.lru_cache(maxsize=1)
+def field_and_truth(
+    *sizes: object, directions: str, termination: str = "matched"
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A field of `make_field` and its truth, once for all backends that are tested in a row."""
+    case = make_field(*sizes)
+    return case, field_truth(case, directions, termination)
 
 
 def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, termination):

@@ -89,6 +89,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "/bin/false"])
 def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypatch, capfd):
     monkeypatch.setenv("CC", compiler)

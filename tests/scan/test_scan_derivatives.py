@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
-from scan_cases import MODES, make_case, make_field
+from scan_cases import EACH_MODE_THOROUGHLY, make_case, make_field
 
 from chonn_ops import CKB
 from chonn_ops.nn import KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan, scan_field
-
-EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
 
 
 def _line(**options):
@@ -26,7 +24,7 @@ def _line(**options):
     return scan, tuple(case.values())
 
 
-@EACH_MODE
+@EACH_MODE_THOROUGHLY
 def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]
 
@@ -39,7 +37,15 @@ def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     assert torch.autograd.gradgradcheck(scan, leaves, fast_mode=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"termination": "ring"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"reverse": True}, marks=pytest.mark.thorough),
+        pytest.param({"termination": "ring"}, marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
 def test_lines_in_forward_mode_and_twice_backwards(options):
     scan, tensors = _line(**options, return_state=True)
     leaves = [x.requires_grad_() for x in tensors]
@@ -68,7 +74,9 @@ def test_long_lines_have_the_tangent_of_differences():
     torch.testing.assert_close(tangent, (up - down) / (2 * h), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", ["scan", "cell", "block"])
+@pytest.mark.parametrize(
+    "make", ["scan", "cell", pytest.param("block", marks=pytest.mark.thorough)]
+)
 def test_transforms_agree_with_each_other_and_with_differences(make):
     torch.manual_seed(0)
     scan, (u, *rest) = _line()
@@ -119,6 +127,7 @@ def test_tangents_pass_through_scripted_and_exported_blocks():
         torch.testing.assert_close(torch.func.jvp(other, (x,), (tangent,))[1], expected)
 
 
+@pytest.mark.thorough
 def test_transforms_compile():
     scan, tensors = _line()
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scan_cases import BACKENDS, MODES, TOLERANCE, assert_close, make_field, run_field, within
+from scan_cases import (
+    BACKENDS,
+    EACH_BACKEND_THOROUGHLY,
+    EACH_MODE_THOROUGHLY,
+    MODES,
+    TOLERANCE,
+    assert_close,
+    make_field,
+    run_field,
+    within,
+)
 from torch.library import opcheck
 
 from chonn_ops.scan import (
@@ -26,7 +36,7 @@ def _flat(case):
     return [x.flatten(1, -2) if x.dim() > 2 else x for x in case.values()] + [None]
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @EACH_MODE
 def test_gradcheck(backend, directions, termination):
     case = make_field(1, (3, 2), 2, 2, torch.float64)
@@ -38,9 +48,14 @@ def test_gradcheck(backend, directions, termination):
     assert torch.autograd.gradcheck(scan, [x.requires_grad_() for x in case.values()])
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @pytest.mark.parametrize(
-    ("directions", "termination"), [("raster", "ring"), ("cross", "matched"), ("axial", "short")]
+    ("directions", "termination"),
+    [
+        pytest.param("raster", "ring", marks=pytest.mark.thorough),
+        ("cross", "matched"),
+        pytest.param("axial", "short", marks=pytest.mark.thorough),
+    ],
 )
 def test_opcheck(backend, directions, termination):
     modes = ([3, 40], directions, False, termination, backend)
@@ -53,7 +68,7 @@ def test_opcheck(backend, directions, termination):
     opcheck(OPERATOR_BACKWARD, (torch.ones_like(still[0]), None, checkpoints, *still, *modes))
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @EACH_MODE
 def test_gradients_need_no_kept_checkpoints(backend, directions, termination):
     leaves = [x if x is None else x.requires_grad_() for x in _flat(make_field(2, (3, 40), 3, 40))]
@@ -66,8 +81,8 @@ def test_gradients_need_no_kept_checkpoints(backend, directions, termination):
         torch.testing.assert_close(without, kept)
 
 
-@EACH_BACKEND
-@EACH_MODE
+@EACH_BACKEND_THOROUGHLY
+@EACH_MODE_THOROUGHLY
 def test_compile_without_graph_breaks(backend, directions, termination):
     leaves = [x.requires_grad_() for x in make_field(2, (3, 4), 3, 2, torch.float64).values()]
 
@@ -82,6 +97,7 @@ def test_compile_without_graph_breaks(backend, directions, termination):
     torch._dynamo.reset()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_compile_with_a_dynamic_grid(directions):
     def loss(case):
@@ -102,6 +118,7 @@ class _Field(torch.nn.Module):
         return scan_field(u, delta, decay, b, c, directions="axial", termination="open")
 
 
+@pytest.mark.thorough
 def test_export_with_a_dynamic_grid():
     names = ("u", "delta", "decay", "b", "c")
     case = make_field(2, (3, 4), 3, 2)

@@ -7,7 +7,16 @@ import sys
 
 import pytest
 import torch
-from scan_cases import BACKENDS, TOLERANCE, assert_close, make_case, rms_ratio, run, within
+from scan_cases import (
+    BACKENDS,
+    EACH_BACKEND_THOROUGHLY,
+    TOLERANCE,
+    assert_close,
+    make_case,
+    rms_ratio,
+    run,
+    within,
+)
 from torch.library import opcheck
 
 from chonn_ops.scan import kirchhoff_scan
@@ -25,7 +34,7 @@ def _leaves(*shape, termination="matched"):
     return {name: tensor.requires_grad_() for name, tensor in case.items()}
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @DIRECTIONS
 @TERMINATIONS
 def test_gradcheck(backend, reverse, termination):
@@ -39,9 +48,11 @@ def test_gradcheck(backend, reverse, termination):
     assert torch.autograd.gradcheck(scan, tuple(leaves.values()))
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @DIRECTIONS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)], ids=str
+)
 def test_opcheck(backend, reverse, dtype):
     case = make_case(2, 40, 3, 2, dtype=dtype)
     leaves = [tensor.requires_grad_() for tensor in case.values()]
@@ -87,7 +98,7 @@ def test_gradients_need_no_kept_checkpoints(backend, steps, states):
         torch.testing.assert_close(without, kept)
 
 
-@EACH_BACKEND
+@EACH_BACKEND_THOROUGHLY
 @TERMINATIONS
 def test_compile_without_graph_breaks(backend, termination):
     leaves = _leaves(2, 6, 3, 2, termination=termination)
