@@ -87,7 +87,7 @@ def test_equal_ways_are_resistors(grid, ends, conservative):
 
 
 @pytest.mark.parametrize(
-    ("grid", "ends"), [((40,), "ring"), ((21, 18), "open"), ((7, 6, 8), "ring")], ids=str
+    ("grid", "ends"), [((40,), "ring"), ((11, 9), "open"), ((4, 3, 5), "ring")], ids=str
 )
 def test_charge_bounds_and_signs(grid, ends):
     source, f, b, leak = _directed(grid, contrast=1e4)
@@ -162,7 +162,7 @@ def test_whirls_are_solved_in_few_iterations(grid, strength, conservative):
 
 
 @pytest.mark.filterwarnings("ignore:directed_network. .* above tol")  # in float32
-@pytest.mark.parametrize("grid", [(50,), (12, 13)], ids=str)
+@pytest.mark.parametrize("grid", [(50,), (7, 8)], ids=str)
 def test_extreme_values(grid):
     """Decades of conductances, tiny and huge units, dead edges, and a NaN that stays at home."""
     source, f, b, leak = _directed(grid, contrast=1e8)

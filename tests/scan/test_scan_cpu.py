@@ -7,10 +7,14 @@ import torch
 from scan_cases import TOLERANCE, assert_close, make_case, run, truth
 
 from chonn_ops.scan import available_backends
-from chonn_ops.scan.cpu import available_isas
+from chonn_ops.scan.cpu import available_isas, binding
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
 FOUR_THREADS = pytest.mark.usefixtures("four_threads")
+# Pieces shorter than are worth it, and so many that some are empty; the kernel's own, here two.
+PIECES = pytest.mark.parametrize(
+    ("length", "piece"), [(890, 100), pytest.param(9000, None, marks=pytest.mark.thorough)]
+)
 
 
 @pytest.fixture
@@ -21,19 +25,27 @@ def four_threads():
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def _pieces(monkeypatch, piece):
+    if piece:
+        monkeypatch.setattr(binding, "_SEGMENT", piece)
+
+
 def _slow(case):
     """Steps so short that what enters a piece of the line still matters at its end."""
     return case | {"delta": case["delta"] * 1e-4}
 
 
 @FOUR_THREADS
+@PIECES
+@pytest.mark.usefixtures("_pieces")
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale):
+def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale, length):
     """One line of few channels: pieces of it are the only work to share."""
     monkeypatch.setenv("CHONN_SCAN_ISA", isa)
-    case = scale(make_case(1, 9000, 2, 2, torch.float64))
+    case = scale(make_case(1, length, 2, 2, torch.float64))
     actual = run(case, backend="cpu", reverse=reverse)
     torch.set_num_threads(1)
     whole = run(case, backend="cpu", reverse=reverse)
@@ -42,9 +54,11 @@ def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale):
 
 
 @FOUR_THREADS
+@PIECES
+@pytest.mark.usefixtures("_pieces")
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_ring_split_over_threads(scale):
-    case = scale(make_case(1, 9000, 2, 40, torch.float64))
+def test_a_ring_split_over_threads(scale, length):
+    case = scale(make_case(1, length, 2, 40, torch.float64))
     del case["initial_state"]
     split = run(case, backend="cpu", termination="ring")
     torch.set_num_threads(1)

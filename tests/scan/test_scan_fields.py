@@ -137,22 +137,22 @@ def _expanded(x):
     return x[:1].expand_as(x)
 
 
-@EACH_BACKEND
 @pytest.mark.parametrize(
     "layout",
     [_channels_first, _slice_of_wider, _transposed_grid, _expanded],
     ids=lambda f: f.__name__,
 )
-def test_layouts(backend, layout):
-    case = make_field(2, (6, 7), 20, 5)
+def test_layouts(layout):
+    case = make_field(2, (4, 5), 20, 5)
     laid_out = case | {name: layout(case[name]) for name in STREAMS}
     assert not laid_out["u"].is_contiguous()
     dense = {name: tensor.contiguous() for name, tensor in laid_out.items()}
     for directions in DIRECTIONS:
         modes = {"directions": directions, "termination": "ring"}
         expected = field_truth(dense, **modes)
-        actual = run_field(laid_out, backend=backend, **modes)
-        assert_close(actual, expected, TOLERANCE[torch.float32])
+        for backend in BACKENDS:
+            actual = run_field(laid_out, backend=backend, **modes)
+            assert_close(actual, expected, TOLERANCE[torch.float32])
 
 
 def test_fields_with_one_stride_are_not_copied(monkeypatch):
@@ -210,7 +210,7 @@ def test_empty_batch(backend):
 @EACH_BACKEND
 def test_two_threads_get_the_answers_of_one(backend):
     # Long enough that the kernel, which lets go of the GIL, is in both threads at once.
-    grid = (20, 15) if backend == "cpu" else (6, 7)
+    grid = (20, 15) if backend == "cpu" else (3, 4)
     cases = [make_field(2, grid, 24, 8, seed=seed) for seed in range(2)]
     steps = 30 if backend == "cpu" else 5
 

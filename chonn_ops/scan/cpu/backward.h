@@ -54,7 +54,8 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
     for (int64_t block = first_block; block < end_block; block++)
         NAME(start_of)(a, job, block, a->grad_state, 1, c_packed,
                        adjoints + (block - first_block) * BLOCK_STATES);
-    for (int64_t chunks = (job->end + CHUNK - 1) / CHUNK, i = chunks - 1; i >= job->first / CHUNK;
+    /* None in a segment beyond the line's end, whose first step is no chunk's. */
+    for (int64_t chunks = (job->end + CHUNK - 1) / CHUNK, i = chunks - 1; i * CHUNK >= job->first;
          i--) {
         struct chunk chunk;
         chunk_at(&chunk, &job->line, i * CHUNK, job->end, CHUNK);
