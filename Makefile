@@ -1,4 +1,4 @@
-# Targets: setup, setup-pyclaw, setup-ngspice, demo, check, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-pyclaw, setup-ngspice, demo, check, test-quick, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/cpu/*.[ch])
 
-.PHONY: setup setup-pyclaw setup-ngspice demo check test test-slow docs bench lint tables
+.PHONY: setup setup-pyclaw setup-ngspice demo check test-quick test test-slow docs bench lint tables
 
 setup: $(STAMP)
 
@@ -32,9 +32,13 @@ setup-ngspice:
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
-# The inner loop: lint, and the operators' and blocks' quick tests.
-check: lint
-	$(PYTEST) -q -m "not slow" -k "not triton" tests/circuit tests/network tests/nn tests/scan
+# The inner loop, a minute on two cores: lint beside the quick tests. Either fails it, once both are through.
+check: setup
+	$(MAKE) --no-print-directory --jobs=2 lint test-quick
+
+# Every operator, cell, block and model at the settings that tell most; `make test` has the thorough ones, too.
+test-quick: setup
+	$(PYTEST) -q -m "not slow and not thorough" -k "not triton" tests/circuit tests/network tests/nn tests/scan tests/models
 
 test: setup
 	$(PYTEST) -m "not slow"

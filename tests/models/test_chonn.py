@@ -77,6 +77,7 @@ def test_drop_path_drops_whole_branches_of_samples():
     assert 0.15 < unchanged < 0.35  # both branches: one half squared
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("points", [96, 224, 384])
 def test_tiny_takes_any_resolution(points):
     model = create("chonn_tiny").eval()
@@ -121,6 +122,17 @@ def test_routings_of_the_ablation_train(routing):
         assert parameter.grad.abs().sum() > 0, name
 
 
+def test_output_and_gradients_are_those_of_the_reference(monkeypatch):
+    model, x = create(drop_path_rate=0.0).double(), images(32).double().requires_grad_()
+    results = []
+    for backend in ("", "reference"):
+        monkeypatch.setenv("CHONN_SCAN_BACKEND", backend)
+        y = model(x)
+        results.append((y, *torch.autograd.grad(y.square().sum(), [x, *model.parameters()])))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 def test_options_reach_every_block():
     options = {
         "order": 3,
@@ -158,6 +170,7 @@ def test_every_parameter_of_tiny_learns():
         assert parameter.grad.abs().sum() > 0, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pure", [True, False], ids=["parameters", "autocast"])
 def test_bfloat16_of_tiny_is_finite_and_close(pure):
     model = create("chonn_tiny", drop_path_rate=0.0)
@@ -174,6 +187,7 @@ def test_bfloat16_of_tiny_is_finite_and_close(pure):
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("routing", ["parallel", "serial+constraints"])
 def test_scripted_model_survives_a_file_and_has_the_gradients(routing):
     model = create(**ROUTINGS[routing]).eval()
@@ -189,6 +203,7 @@ def test_scripted_model_survives_a_file_and_has_the_gradients(routing):
         assert (theirs.grad - mine.grad).norm() < 1e-4 * mine.grad.norm(), name
 
 
+@pytest.mark.thorough
 def test_tiny_scripts():
     model = create("chonn_tiny").eval()
     x = images()
@@ -196,6 +211,7 @@ def test_tiny_scripts():
         torch.testing.assert_close(torch.jit.script(model)(x), model(x))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("directions", ["bidirectional", "cross"])
 def test_exports_for_any_height_and_width(directions):
     model = create("test_chonn", depths=(1,), dims=(8,), directions=directions).eval()
@@ -207,6 +223,7 @@ def test_exports_for_any_height_and_width(directions):
         torch.testing.assert_close(program.module()(x), model(x))
 
 
+@pytest.mark.thorough
 def test_tiny_exports_for_any_batch():
     model = create("chonn_tiny").eval()
     batch = torch.export.Dim("batch", min=1, max=16)
@@ -239,6 +256,7 @@ def test_compiles_without_graph_breaks(name, options, backend):
         assert error < 1e-3, name
 
 
+@pytest.mark.thorough
 def test_fx_features_of_tiny_are_the_intermediates():
     model = create("chonn_tiny").eval()
     nodes = {f"stages.{i}.blocks.1.add_1": str(i) for i in (0, 1, 3)}

@@ -224,6 +224,7 @@ def test_checkpoints_hold_parameters_and_statistics_only():
     assert not any("taps" in name for name in names)
 
 
+@pytest.mark.thorough
 def test_compiles_as_one_graph():
     model = CNOUNet(**{**TINY, "n_layers": 1}, ckb=CKBOptions(d_state=2), stages=["lift"]).eval()
     x = torch.randn(1, 1, 8, 8)

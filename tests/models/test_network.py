@@ -140,6 +140,7 @@ def test_without_cells_points_do_not_see_each_other():
     assert (_model(2)(other) != _model(2)(x)).all()
 
 
+@pytest.mark.thorough
 def test_exported_for_any_batch_and_grid():
     model = CHONNNetwork2d(1, 1, width=8).eval()
     size = torch.export.Dim
