@@ -161,6 +161,7 @@ def test_bad_options(options, error, message):
         create(**options)
 
 
+@pytest.mark.thorough
 def test_every_parameter_of_tiny_learns():
     model = create("chonn_tiny", drop_path_rate=0.0)
     model(images()).square().mean().backward()

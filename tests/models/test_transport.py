@@ -96,7 +96,7 @@ def test_orders_of_convergence(order, least):
 
 @BOTH
 @pytest.mark.parametrize("ends", ["ring", "wall"])
-@pytest.mark.parametrize("grid", [(5,), (3, 2)])
+@pytest.mark.parametrize("grid", [(5,), pytest.param((3, 4), marks=pytest.mark.thorough)])
 def test_gradients(grid, ends, conservative):
     field = draw(2, *grid, 4).requires_grad_()
     # Away from whole steps, where the interpolation has kinks, and from the walls.

@@ -67,7 +67,15 @@ def test_the_order_in_time(method):
 @EACH_METHOD
 @pytest.mark.parametrize("tol", [1e-5, 0.5], ids=["tight", "loose"])
 @pytest.mark.filterwarnings("ignore:kirchhoff_network. .* above tol")  # beyond float32
-@pytest.mark.parametrize("dt", [1e-9, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize(
+    "dt",
+    [
+        pytest.param(1e-9, marks=pytest.mark.thorough),
+        1.0,
+        pytest.param(1e3, marks=pytest.mark.thorough),
+        1e9,
+    ],
+)
 @pytest.mark.parametrize(
     ("grid", "ends", "dtype"),
     [
@@ -115,7 +123,11 @@ def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
 
 
 @EACH_METHOD
-@pytest.mark.parametrize(("grid", "ends"), [((4,), "ring"), ((3, 2), ("short", "open"))], ids=str)
+@pytest.mark.parametrize(
+    ("grid", "ends"),
+    [((4,), "ring"), pytest.param((3, 2), ("short", "open"), marks=pytest.mark.thorough)],
+    ids=str,
+)
 def test_gradients_through_time(grid, ends, method):
     source, g, leak = make_network(grid, B=1, C=1)
     v, C = _uniform(1, *grid, 1), 0.1 + _uniform(1, seed=4)

@@ -88,6 +88,7 @@ def test_a_block_with_open_gates_is_the_block_of_fixed_order():
     assert torch.equal(block(x), fixed(x))
 
 
+@pytest.mark.thorough
 def test_training_closes_what_is_not_needed():
     """The target is the block's own first stage: later ones only disturb it."""
     torch.manual_seed(0)
