@@ -13,13 +13,12 @@ from chonn_ops.models._carrier import UNIT
 from chonn_ops.models._forecast import RATE_GAIN, Forecast
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.network._conductance import edges
-from chonn_ops.network.in_time.coils import as_network, drops, outflow
+from chonn_ops.network.in_time.coils import drops, outflow
 
 # How far a wave gets in a step before training, in the domain's unit.
 TRAVEL = 1 / 128
-# Logit of what a current keeps over a step; softplus of the other is the part of a step that is
-# implicit.
-KEPT, IMPLICIT = 4.0, -1.0
+# Logit of what a current keeps over a step.
+KEPT = 4.0
 # What a change from frame to frame is over the frames, and a source to begin with over a change.
 CHANGE, SOURCE = 1 / 8, 1 / 12
 
@@ -68,10 +67,8 @@ class _CHONNWaves(Forecast):
             device=device,
             dtype=dtype,
         )
-        # One number for the whole field: its shift travels further than a weight's, see `Forecast`.
+        # Over a gain, as one number for the whole field has further to go than a weight.
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
-        if implicit:
-            start["implicit"] = IMPLICIT
         self.rates = nn.ParameterDict(
             {
                 name: torch.full((channels,), value / RATE_GAIN, device=device, dtype=dtype)
@@ -86,39 +83,36 @@ class _CHONNWaves(Forecast):
         return torch.cat((frames[..., -self.channels :], changes / CHANGE), -1)
 
     def conductivity(self, readout: Tensor) -> Tensor:
-        """Of the coils over a step, squared speed of the waves in the unit of the networks."""
-        shift = RATE_GAIN * self.rates["conductivity"]
-        # From a small start a softplus is an exponential: its rate would be that of what it is.
-        return F.softplus(shift) * torch.exp(readout)
+        """Squared distance of a wave's step, in the unit of the networks, (B, \\*grid, C)."""
+        return F.softplus(self._rate("conductivity", readout)) * torch.exp(readout)
+
+    def _rate(self, name: str, like: Tensor) -> Tensor:
+        return RATE_GAIN * self.rates[name].to(like)
 
     def advance(
-        self, frames: Tensor, readout: Tensor, potentials: Tensor, steps: list[float]
+        self,
+        frames: Tensor,
+        readout: Tensor,
+        potentials: Tensor,  # noqa: ARG002
+        steps: list[float],
     ) -> Tensor:
         """A step of the LC network, with what is read out as its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)
         raw, source = readout.to(wide).split(self.channels, -1)
-        now, before = (
-            frames[..., -end:][..., : self.channels].to(wide)
-            for end in (self.channels, 2 * self.channels)
-        )
+        *_, before, now = frames.to(wide).split(self.channels, -1)
         units = [UNIT * step for step in steps]
-        volume = math.prod(units)
-        ring = [end == "ring" for end in self.ends]
-        coils = [edge / volume for edge in edges(self.conductivity(raw), units, ring)]
-        change = torch.sigmoid(RATE_GAIN * self.rates["kept"].to(wide)) * (now - before)
-        change = change + CHANGE * SOURCE * self._without_mean(source)
-        for axis, edge in enumerate(coils):
-            word = "ring" if ring[axis] else "open"
-            used = edge if ring[axis] else edge.narrow(axis + 1, 0, edge.shape[axis + 1] - 1)
-            change = change - outflow(used * drops(now, axis, word), axis, word)
+        words = ["ring" if end == "ring" else "open" for end in self.ends]
+        conductances = edges(self.conductivity(raw), units, [word == "ring" for word in words])
+        per_node = [edge / math.prod(units) for edge in conductances]
+        push = CHANGE * SOURCE * self._without_mean(source)
+        for axis, (edge, word) in enumerate(zip(per_node, words, strict=True)):
+            used = edge if word == "ring" else edge.narrow(axis + 1, 0, edge.shape[axis + 1] - 1)
+            push = push - outflow(used * drops(now, axis, word), axis, word)
         if self.implicit:
-            part = F.softplus(RATE_GAIN * self.rates["implicit"].to(wide))
-            words = ["ring" if closed else "open" for closed in ring]
-            beside = [part * edge for edge in coils]
-            change = kirchhoff_network(
-                change, beside, torch.ones_like(change), ends=words, tol=1e-4
-            )
-        return (now + change).to(frames.dtype)
+            quarter = [edge / 4 for edge in per_node]
+            push = kirchhoff_network(push, quarter, torch.ones_like(push), ends=words, tol=1e-4)
+        kept = torch.sigmoid(self._rate("kept", now))
+        return (now + kept * (now - before) + push).to(frames.dtype)
 
 
 class CHONNWaves1d(_CHONNWaves):
@@ -128,4 +122,52 @@ class CHONNWaves1d(_CHONNWaves):
 
 
 class CHONNWaves2d(_CHONNWaves):
+    r"""Predict the next frame of a wave: an LC network whose coils follow the features.
+
+    Two frames, v before and v now, are the voltages and the currents of a network with a capacitor
+    at every node and a coil on every edge. The next frame is its next step::
+
+        d' = a d - L v + s,    v' = v + d',    d = v - v_before
+
+    (leapfrog), where L v is the current out of each node by Kirchhoff's current law with the
+    conductances g of :math:`k > 0` as in `edge_conductance`, a < 1 what the coils' resistance
+    leaves, and k and s are read from features: those of `CHONNRollout2d`, networks and what is
+    moved along their potentials. In the continuum
+    :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`; shallow water of depth v over a flat
+    bed has k = g v, and in s the divergence of its momentum's flow.
+
+    With `implicit` it is the midpoint rule, that of `chonn_ops.lc_step`::
+
+        (1 + L / 4) (d' - a d) = s - L v
+
+    at the cost of one more solve: stable for any step while the coils do not change, where
+    leapfrog wants waves to pass less than a node or so.
+
+    Not in the CHONN paper, whose circuits are lines.
+
+    Parameters
+    ----------
+    channels : int
+        Of a frame.
+    history : int
+        Frames given, at least 2; the last two are the state, all are seen by the features.
+    width, depth, networks, heads, mlp_ratio, ends, nodes, lengths, coordinates, reach
+        As in `CHONNRollout2d`. At "wall" no current leaves: waves are reflected.
+    conservative : bool
+        Whether the sum of a frame over the nodes changes as it did before: s has no mean.
+    implicit : bool
+        Whether steps are those of the midpoint rule.
+
+    Raises
+    ------
+    ValueError
+        As `CHONNRollout2d`; for a history below 2.
+
+    Examples
+    --------
+    >>> model = CHONNWaves2d(1, history=2)
+    >>> model(torch.randn(4, 2, 32, 32)).shape
+    torch.Size([4, 1, 32, 32])
+    """
+
     axes = 2
