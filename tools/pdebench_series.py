@@ -24,7 +24,12 @@ from chonn_ops._files import write_json
 from chonn_ops.experiments.provenance import code
 from chonn_ops.problems import advection, burgers
 
-PROBLEMS = {"burgers": burgers, "advection": advection}
+# Burgers' equation at its usual viscosity; waves that get 0.04 and 0.4 of the domain a frame.
+PROBLEMS: dict[str, tuple[Any, float]] = {
+    "burgers, nu = 1": (burgers, 1.0),
+    "advection, beta = 0.4": (advection, 0.4),
+    "advection, beta = 4": (advection, 4.0),
+}
 SAMPLES, RESOLUTION, FRAMES, GIVEN = 200, 64, 21, 10
 JOB = {
     "batch_size": 20,
@@ -40,7 +45,7 @@ OURS = {"model_name": "chonn_network"}
 MODELS: dict[str, dict[str, Any]] = {
     "FNO": {"model_name": "FNO"},
     "chonn_network": OURS,
-    # Resistors alone, on the closed line that the problems are.
+    # Resistors alone, on the closed line that the problems are. It may diverge.
     "chonn_network, model=steady": {**OURS, "ckb.model": "steady", "ckb.termination": "ring"},
 }
 
@@ -77,11 +82,11 @@ def main() -> None:
 
 
 def generated(problem: str, folder: Path) -> Path:
-    module = PROBLEMS[problem]
-    path = folder / module.file_name()
+    module, value = PROBLEMS[problem]
+    path = folder / module.file_name(value)
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        module.generate(path, SAMPLES, RESOLUTION, n_frames=FRAMES, progress=False)
+        module.generate(path, SAMPLES, RESOLUTION, value, FRAMES, progress=False)
     return path
 
 
@@ -107,14 +112,20 @@ def run(model: str, seed: int, data: Path, epochs: int) -> dict[str, Any]:
     command += [f"++args.{name}={value}" for name, value in settings.items()]
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode and "diverged" not in done.stderr:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         seconds = time.perf_counter() - begun
         command.append("++args.if_training=False")
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         (file,) = Path(folder).glob("*_metrics.json")
         report = json.loads(file.read_text())
     kept = ("parameters", "metrics", "split", "frames")
-    return {"seconds": seconds, **{name: report[name] for name in kept}}
+    return {
+        "seconds": seconds,
+        "diverged": bool(done.returncode),
+        **{name: report[name] for name in kept},
+    }
 
 
 if __name__ == "__main__":
