@@ -7,6 +7,7 @@ from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwor
 from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
 from chonn_ops.models.stack import CKBStack1d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
+from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
 
 __all__ = [
     "CHONNFNO1d",
@@ -20,6 +21,8 @@ __all__ = [
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",
+    "CHONNWaves1d",
+    "CHONNWaves2d",
     "CKBStack1d",
     "CNOUNet",
     "Equalised",

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._carrier import UNIT, Carrier, CarrierLayer
-from chonn_ops.models._pointwise import Pointwise
-from chonn_ops.models.transport import ENDS, ORDERS
+from chonn_ops.models._carrier import UNIT, Carrier
+from chonn_ops.models._forecast import RATE_GAIN, Forecast
+from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import kirchhoff_network
-from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
-from chonn_ops.nn._linear import PositionLinear
 
 DAMPINGS = ("state", "increment", "none")
 # Diffusivity over a step in these units; 5e-4 of the unit box.
 DIFFUSIVITY = 0.125
-RATE_GAIN = 8.0
 
 
-class _CHONNRollout(nn.Module):
+class _CHONNRollout(Forecast):
     """The model in any number of dimensions; see `CHONNRollout2d`."""
-
-    axes: ClassVar[int]
 
     def __init__(
         self,
@@ -51,60 +44,41 @@ class _CHONNRollout(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_least(1, channels=channels, history=history, width=width, depth=depth)
-        check_least(1, networks=networks, heads=heads, mlp_ratio=mlp_ratio)
-        words = (ends,) * self.axes if isinstance(ends, str) else tuple(ends)
-        if len(words) != self.axes or not all(word in ENDS for word in words):
-            raise ValueError(f"ends: expected one of {ENDS}, or {self.axes} of them, got {ends!r}")
-        sizes = (lengths,) * self.axes if isinstance(lengths, (int, float)) else tuple(lengths)
-        if len(sizes) != self.axes or not all(0 < length < math.inf for length in sizes):
-            raise ValueError(
-                f"lengths: expected a number > 0, or {self.axes} of them, got {lengths!r}"
-            )
-        if nodes not in NODES:
-            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
-        if width % heads:
-            raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
-        if not 0 < reach < math.inf:
-            raise ValueError(f"reach: expected a number > 0, got {reach!r}")
         if order not in ORDERS:
             raise ValueError(f"order: expected one of {ORDERS}, got {order!r}")
         if damping not in DAMPINGS:
             raise ValueError(f"damping: expected one of {DAMPINGS}, got {damping!r}")
-        self.channels, self.history, self.coordinates = channels, history, coordinates
-        self.ends, self.nodes = words, nodes
-        self.lengths = tuple(float(length) for length in sizes)
+        super().__init__(
+            channels * history,
+            channels,
+            channels=channels,
+            history=history,
+            width=width,
+            depth=depth,
+            networks=networks,
+            heads=heads,
+            mlp_ratio=mlp_ratio,
+            ends=ends,
+            nodes=nodes,
+            lengths=lengths,
+            coordinates=coordinates,
+            reach=reach,
+            conservative=conservative,
+            device=device,
+            dtype=dtype,
+        )
         self.carried, self.damping = carried, damping
         factory = {"device": device, "dtype": dtype}
-        inputs = channels * history
-        if coordinates:
-            inputs += sum(2 if end == "ring" else 1 for end in words)
-        self.lift = PositionLinear(inputs, width, **factory)
-        self.conservative = conservative
-        moved = {"ends": words, "reach": reach}
-        self.layers = nn.ModuleList(
-            CarrierLayer(width, networks, heads, self.axes, nodes, moved, factory)
-            for _ in range(depth)
-        )
-        self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
-        )
-        self.head = PositionLinear(width, channels, **factory)
         self.carrier = None
         if carried:
-            form = {"order": order, "conservative": conservative}
-            self.carrier = Carrier(networks, channels, self.axes, **form, **moved, **factory)
-        # softplus of it, over a gain: one number that the whole field wants elsewhere must travel
-        # further than a weight.
+            moved = {"ends": self.ends, "reach": reach, "order": order}
+            moved["conservative"] = conservative
+            self.carrier = Carrier(networks, channels, self.axes, **moved, **factory)
+        # softplus of it, over a gain.
         self.diffusivity_param = None
         if damping != "none":
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
-        with torch.no_grad():
-            # The first frames predicted are near the last ones.
-            nn.init.zeros_(self.head.bias)
-            self.head.weight.mul_(0.1)
 
     def diffusivity(self) -> Tensor:
         """Of the last networks over a step, (channels,), the domain's unit of length being 1."""
@@ -112,59 +86,18 @@ class _CHONNRollout(nn.Module):
             return torch.zeros(self.channels)
         return F.softplus(RATE_GAIN * self.diffusivity_param) / UNIT**2
 
-    def forward(self, x: Tensor, *, spacing: Sequence[float] | None = None) -> Tensor:
-        """Predict the next frame.
-
-        Parameters
-        ----------
-        x : Tensor, shape (B, history * channels, \\*grid)
-            Frames, the oldest first, each with its channels.
-        spacing : sequence of float, one an axis, optional
-            Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
-            its nodes lie.
-
-        Returns
-        -------
-        Tensor, shape (B, channels, \\*grid)
-
-        Raises
-        ------
-        ValueError
-            For another number of axes or channels, or a spacing that does not fit.
-        """
-        inputs = self.history * self.channels
-        if x.ndim != self.axes + 2 or x.shape[1] != inputs:
-            names = ", ".join(("H", "W", "T")[: self.axes])
-            raise ValueError(f"x: expected shape (B, {inputs}, {names}), got {tuple(x.shape)}")
-        grid = x.shape[2:]
-        check_geometry((x.shape[0], *grid), spacing, None)
-        steps = spacing or [
-            length / steps_between_walls(n, NODES[self.nodes])
-            for length, n in zip(self.lengths, grid, strict=True)
-        ]
-        steps = [float(step) for step in steps]
-        frames = x.movedim(1, -1)
+    def advance(
+        self, frames: Tensor, readout: Tensor, potentials: Tensor, steps: list[float]
+    ) -> Tensor:
+        """The last frame, moved; what is read out, added; the sum, or that alone, damped."""
         state = frames[..., -self.channels :]
-        h = torch.cat((frames, self._coordinates(frames)), -1) if self.coordinates else frames
-        h = self.lift(h)
-        potentials = h
-        for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            branch, potentials = layer(h, steps)
-            h = h + branch
-            h = h + pointwise(h)
-        increment = self.head(h)
-        if self.conservative:
-            places = tuple(range(1, self.axes + 1))
-            increment = increment - increment.mean(places, keepdim=True)
+        increment = self._without_mean(readout)
         if self.carrier is not None:
             state = self.carrier(state, potentials, steps)
         if self.damping == "increment":
-            state = state + self._damped(increment, steps)
-        else:
-            state = state + increment
-            if self.damping == "state":
-                state = self._damped(state, steps)
-        return state.movedim(-1, 1)
+            return state + self._damped(increment, steps)
+        state = state + increment
+        return self._damped(state, steps) if self.damping == "state" else state
 
     def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
         """An implicit step of diffusion: networks with a capacitor at every node."""
@@ -173,21 +106,6 @@ class _CHONNRollout(nn.Module):
         edges = [(diffusivity / step**2).expand_as(wide) for step in steps]
         words = ["ring" if end == "ring" else "open" for end in self.ends]
         return kirchhoff_network(wide, edges, torch.ones_like(wide), ends=words, tol=1e-4)
-
-    def _coordinates(self, field: Tensor) -> Tensor:
-        """Where the nodes are: sine and cosine of the angle on rings, -1/2 to 1/2 between walls."""
-        distances, axes = NODES[self.nodes], []
-        for n in field.shape[1:-1]:
-            place = torch.arange(n, device=field.device, dtype=field.dtype)
-            axes.append((place + distances[0]) / steps_between_walls(n, distances))
-        places = torch.meshgrid(*axes, indexing="ij")
-        lines = []
-        for place, end in zip(places, self.ends, strict=True):
-            if end == "ring":
-                lines += [torch.sin(2 * math.pi * place), torch.cos(2 * math.pi * place)]
-            else:
-                lines.append(place - 0.5)
-        return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
 
 
 class CHONNRollout1d(_CHONNRollout):

@@ -45,6 +45,13 @@ MODELS = {
         for axes in (1, 2)
     },
     **{
+        f"CHONNWaves{axes}d": (
+            partial(getattr(chonn_ops, f"CHONNWaves{axes}d"), 1, 2, 4, 1),
+            _fields(axes, 2),
+        )
+        for axes in (1, 2)
+    },
+    **{
         f"CHONNFNO{axes}d": (
             partial(getattr(chonn_ops, f"CHONNFNO{axes}d"), 1, *[2] * axes, 4, 2),
             _frames(axes),
@@ -94,6 +101,8 @@ DIGESTS = {
     "CHONNNetwork3d": "1ab8cdf014c1",
     "CHONNRollout1d": "abd10bce3393",
     "CHONNRollout2d": "3ec51d7d136e",
+    "CHONNWaves1d": "8e5907058c42",
+    "CHONNWaves2d": "c4a2229136df",
     "CHONNFNO1d": "d87f434b9d39",
     "CHONNFNO2d": "b53625181f3f",
     "CHONNFNO3d": "6dc37fd5cad0",

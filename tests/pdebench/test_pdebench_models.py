@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
@@ -160,7 +161,8 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     """Same parameters by name, and the spacing that the coordinates say."""
     names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
     host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
-    model = registry.load("chonn_network").build(ndim, host, {"width": 6, "depth": 1})
+    options = {"model": "steady", "width": 6, "depth": 1}
+    model = registry.load("chonn_network").build(ndim, host, options)
     ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
     ours.load_state_dict(model.state_dict())
     grid = (8, 12, 6)[:ndim]
@@ -174,6 +176,53 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     if ndim > 1:
         unit = ours(x.movedim(-1, 1)).movedim(1, -1)
         assert not torch.allclose(expected, unit, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+@pytest.mark.parametrize(
+    ("options", "name", "ends"),
+    [({}, "Rollout", "ring"), ({"model": "waves"}, "Waves", "wall")],
+)
+def test_time_series_get_what_carries_them(ndim, options, name, ends):
+    """Of several given frames the last two, channels last, at the coordinates' spacing."""
+    names = ("modes",) if ndim == 1 else ("modes1", "modes2")
+    host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
+    entry = registry.load("chonn_network")
+    entry.check({**options, "width": 6})
+    model = entry.build(ndim, host, {**options, "width": 6})
+    ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(
+        2, 2, 6, networks=4, heads=2, ends=ends, nodes="centres", coordinates=False
+    )
+    ours.load_state_dict(model.state_dict())
+    grid = (8, 12)[:ndim]
+    axes = [(torch.arange(n) + 0.5) * length / n for n, length in zip(grid, (1, 2), strict=False)]
+    coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(3, *grid, ndim)
+    x = torch.rand(3, *grid, 6)
+    # In the unit of the longest axis.
+    spacing = (1 / 8,) if ndim == 1 else (1 / 16, 1 / 12)
+    expected = ours(x[..., 2:].movedim(-1, 1), spacing=spacing).movedim(1, -1)
+    torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
+    single = entry.build(ndim, {**host, "initial_step": 1}, {})
+    assert type(single.module).__name__ == f"CHONNNetwork{ndim}d"
+
+
+def test_options_of_time_series():
+    entry = registry.load("chonn_network")
+    host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
+    assert type(entry.build(3, {**host, "modes1": 2}, {}).module).__name__ == "CHONNNetwork3d"
+    for options, text in (
+        ({"model": "flow", "order": 2}, "order: expected to be left out with model='flow'"),
+        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
+        ({"model": "waves", "termination": "short"}, "ends: expected one of"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            entry.check(options)
+    with pytest.raises(ValueError, match=r"model='waves': expected data of \(1, 2\) axes, got 3"):
+        entry.build(3, host, {"model": "waves"})
+    with pytest.raises(ValueError, match="order: expected to be left out"):
+        entry.build(1, host, {"order": 2})
+    assert entry.defaults_of({"model": "waves"})["termination"] == "wall"
+    assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 
 
 def test_third_parties(tmp_path, monkeypatch):

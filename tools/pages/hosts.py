@@ -42,6 +42,24 @@ def _label(run: Row) -> str:
     return f"`{run['model']}`{', scans' if scans else ''}"
 
 
+def series(runs: Iterable[Row]) -> str:
+    """A line a problem and model of PDEBench's time series."""
+    lines = [
+        [
+            problem,
+            f"`{model}`",
+            f"{found[0]['parameters']:,}",
+            *(spread(run["metrics"][name] for run in found) for name in ("nrmse", "csv")),
+            f"{statistics.median(run['seconds'] for run in found):.0f}",
+            str(len(found)),
+        ]
+        for problem in ("advection", "burgers")
+        for model, found in by_model(r for r in runs if r["problem"] == problem).items()
+    ]
+    header = ["problem", "model", "parameters", "nRMSE", "cRMSE", "seconds", "seeds"]
+    return markdown(header, lines, (0, 1))
+
+
 def darcy_mixers(results: Iterable[Row]) -> str:
     return _darcy([_line(f"`{model}`", runs) for model, runs in by_model(results).items()])
 
@@ -125,7 +143,10 @@ def digits(results: Iterable[Row]) -> str:
     return markdown(header, lines)
 
 
-HOSTS: dict[str, Build] = {"darcy": block("darcy_16", "results", pdebench)}
+HOSTS: dict[str, Build] = {
+    "darcy": block("darcy_16", "results", pdebench),
+    "series": block("pdebench_series", "results", series),
+}
 NEURALOPERATOR: dict[str, Build] = {
     "darcy mixers": block("darcy_mixers", "results", darcy_mixers),
     "darcy grids": block("darcy_mixers", "results", darcy_grids),

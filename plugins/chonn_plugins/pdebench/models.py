@@ -32,6 +32,16 @@ FNO_PLACES = {
     "scan": {"mode": "replace", "downsample": 1},
 }
 SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True, "max_depth": 4}
+# What `chonn_network` is: solves alone for steady problems; for time series what carries the last
+# two frames on, as a flow or as waves.
+SERIES = {
+    "flow": {1: chonn_ops.CHONNRollout1d, 2: chonn_ops.CHONNRollout2d},
+    "waves": {1: chonn_ops.CHONNWaves1d, 2: chonn_ops.CHONNWaves2d},
+}
+KINDS = ("auto", "steady", *SERIES)
+FRAMES = 2
+SERIES_ENDS = {"flow": "ring", "waves": "wall"}
+SERIES_SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "coordinates": False, "networks": 4}
 
 
 class Network(chonn_ops.Equalised):
@@ -94,15 +104,71 @@ def _placed(
     )
 
 
+class Series(chonn_ops.Equalised):
+    """A model of time series that is called as PDEBench calls its FNOs, and sees the last frames."""
+
+    def forward(self, x: Tensor, grid: Tensor) -> Tensor:
+        """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
+        model: Any = self.module
+        seen = x[..., -model.history * model.channels :].movedim(-1, 1)
+        spacing = chonn_ops.grid_spacing(grid)
+        return super().forward(seen, spacing=spacing).movedim(1, -1).unsqueeze(-2)
+
+
+def _kind(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    kind = options.get("model", "auto")
+    if kind not in KINDS:
+        raise ValueError(f"model: expected one of {KINDS}, got {kind!r}")
+    if kind == "auto":
+        return "flow" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
+    if kind in SERIES and ndim not in SERIES[kind]:
+        axes = tuple(SERIES[kind])
+        raise ValueError(f"model={kind!r}: expected data of {axes} axes, got {ndim}")
+    return kind
+
+
+def _build_series(
+    kind: str, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
+) -> nn.Module:
+    given = {name: value for name, value in options.items() if name not in ("model", "cell")}
+    known = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}: expected to be left out with model={kind!r}, whose options "
+            f"are {', '.join(known)}; or model='steady'"
+        )
+    sizes = {**known, **given}
+    ends = sizes.pop("termination")
+    history = min(host["initial_step"], FRAMES)
+    model = SERIES[kind][ndim](
+        host["num_channels"], history, heads=2, ends=ends, nodes="centres", **sizes
+    )
+    return Series(model)
+
+
 def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+    kind = _kind(ndim, host, options)
+    if kind in SERIES:
+        return _build_series(kind, ndim, host, options)
     sizes = {**SIZES, **_rest(options)}
+    sizes.pop("model", None)
     channels = host["num_channels"]
     model = NETWORKS[ndim](host["initial_step"] * channels, channels, ckb=_ckb(options), **sizes)
     return Network(model)
 
 
+def _network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    kind = options.get("model", "auto")
+    series = {}
+    if kind in SERIES:
+        series = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
+    return {**_block_defaults(CELL), **SIZES, "model": "auto", **series}
+
+
 def _check_network(options: Mapping[str, Any]) -> None:
-    _build_network(_axes(options), {"num_channels": 1, "initial_step": 1}, options)
+    steps = 1 if options.get("model", "auto") in ("auto", "steady") else FRAMES
+    _build_network(_axes(options), {"num_channels": 1, "initial_step": steps}, options)
 
 
 def _small_unet(axes: int) -> dict[str, Any]:  # noqa: ARG001 - the same on any
@@ -119,6 +185,7 @@ chonn_fno = _placed("fno", FNOS, FNO_PLACES, _small_fno)
 chonn_network = HostModel(
     family="fno",
     build=_build_network,
-    defaults={**_block_defaults(CELL), **SIZES},
+    defaults=_network_defaults({}),
     check=_check_network,
+    defaults_beside=_network_defaults,
 )

@@ -1,0 +1,172 @@
+"""Models of waves: the LC network that they step, its ends, what is kept, gradients."""
+
+import math
+
+import pytest
+import torch
+
+from chonn_ops import kirchhoff_network, lc_step
+from chonn_ops.models import CHONNWaves1d, CHONNWaves2d, waves
+from chonn_ops.models._carrier import UNIT
+from chonn_ops.models._forecast import RATE_GAIN
+from chonn_ops.network import zero_current
+
+MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}
+
+
+def build(axes=2, **options):
+    torch.manual_seed(0)
+    small = {"width": 8, "depth": 1, "networks": 4, "heads": 2}
+    return MODELS[axes](**{**small, **options})
+
+
+def plain(model, travel=None):
+    """The network alone, its coils the same everywhere and without resistance."""
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.rates["kept"].fill_(100.0)
+        if travel is not None:
+            model.rates["conductivity"].fill_(
+                math.log(math.expm1((travel * UNIT) ** 2)) / RATE_GAIN
+            )
+    return model
+
+
+def roll_out(model, frames, steps):
+    """(T, \\*grid) of one sample and channel."""
+    found = []
+    with torch.no_grad():
+        for _ in range(steps):
+            found.append(model(frames)[0, 0])
+            frames = torch.cat((frames[:, 1:], found[-1][None, None]), 1)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("axes", MODELS)
+@pytest.mark.parametrize("ends", ["ring", "wall"])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_shapes_and_gradients(axes, ends, implicit):
+    model = build(axes, ends=ends, channels=2, history=3, implicit=implicit)
+    x = torch.randn(2, 6, *(9, 7)[:axes], requires_grad=True)
+    y = model(x)
+    assert y.shape == (2, 2, *(9, 7)[:axes])
+    y.square().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_gradients_against_finite_differences(implicit, monkeypatch):
+    model = build(implicit=implicit, dtype=torch.float64, ends=("ring", "wall"))
+    # A solve to 1e-4 is no function that differences can be taken of.
+    for layer in model.layers:
+        layer.cell.tol = 1e-12
+
+    def exact(*args, **options):
+        return kirchhoff_network(*args, **{**options, "tol": 1e-12})
+
+    monkeypatch.setattr(waves, "kirchhoff_network", exact)
+    x = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(model, (x,), eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("k", "travel"), [((2, 3), 1 / 64), ((5, 0), 1 / 32)])
+def test_plane_waves_travel_as_leapfrog_has_it(k, travel):
+    """For 200 steps: cos(omega) = 1 - lambda / 2, with lambda the eigenvalue of the step."""
+    n = 16
+    model = plain(build(ends="ring"), travel)
+    eigenvalue = sum(4 * (n * travel) ** 2 * math.sin(math.pi * each / n) ** 2 for each in k)
+    omega = math.acos(1 - eigenvalue / 2)
+    line = 2 * math.pi * torch.arange(n) / n
+    phase = k[0] * line[:, None] + k[1] * line
+
+    def wave(t):
+        return torch.cos(phase - omega * t)
+
+    found = roll_out(model, torch.stack((wave(-1), wave(0)))[None], 200)
+    expected = torch.stack([wave(t) for t in range(1, 201)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+
+def test_a_step_is_kirchhoffs_current_law_at_every_node():
+    """In float64, with conductances of every edge and a loop over the nodes."""
+    model = build(dtype=torch.float64, nodes="centres", conservative=False)
+    x = torch.randn(1, 2, 5, 4, dtype=torch.float64)
+    kept = {}
+    model.head.register_forward_hook(lambda *args: kept.update(readout=args[-1]))
+    with torch.no_grad():
+        found = model(x)[0, 0]
+        raw, source = kept["readout"][0].unbind(-1)
+        k = model.conductivity(kept["readout"][..., :1])[0, ..., 0]
+        keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"]).item()
+    before, now = x[0]
+    units = (UNIT / 5, UNIT / 4)
+    for p in range(5):
+        for q in range(4):
+            change = keeps * (now[p, q] - before[p, q]) + source[p, q] / 96
+            for step, a, b in ((0, 1, 0), (0, -1, 0), (1, 0, 1), (1, 0, -1)):
+                i, j = p + a, q + b
+                if 0 <= i < 5 and 0 <= j < 4:
+                    g = 2 / (1 / k[p, q] + 1 / k[i, j]) / units[step] ** 2
+                    change = change - g * (now[p, q] - now[i, j])
+            torch.testing.assert_close(found[p, q], now[p, q] + change)
+    assert raw.std() > 0.01
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_between_walls_the_sum_stays(implicit):
+    model = build(implicit=implicit)
+    depth = 1 + torch.rand(3, 1, 9, 11)
+    still = torch.cat((depth, depth), 1)
+    with torch.no_grad():
+        model.head.weight.mul_(10)
+        change = model(still) - depth
+        assert change.std() > 1e-3
+        assert change.mean((1, 2, 3)).abs().max() < 2e-6
+        free = build(implicit=implicit, conservative=False)
+        free.head.weight.mul_(10)
+        assert (free(still) - depth).mean((1, 2, 3)).abs().max() > 1e-4
+
+
+def test_implicit_steps_are_those_of_the_lc_network():
+    """For steps in which a wave passes five nodes; leapfrog is not stable there."""
+    n, travel = 24, 0.2
+    v = torch.randn(1, n, n, 1, generator=torch.Generator().manual_seed(2))
+    inductance = [torch.tensor(1 / (n * travel) ** 2)] * 2
+    state, voltages = zero_current(v), [v]
+    for _ in range(30):
+        state = lc_step(state, inductance, 1.0, 1.0, tol=1e-6)
+        voltages.append(state.voltage)
+    truth = torch.stack(voltages)[:, 0, :, :, 0]
+    found = roll_out(plain(build(implicit=True), travel), truth[:2][None], 29)
+    torch.testing.assert_close(found, truth[2:], rtol=0, atol=0.02 * truth.std().item())
+    explicit = roll_out(plain(build(), travel), truth[:2][None], 8)
+    assert explicit.abs().max() > 1e3
+
+
+def test_shifts_on_rings():
+    model, x = build(ends="ring"), torch.randn(2, 2, 12, 10)
+    with torch.no_grad():
+        moved = model(x.roll((3, -2), (2, 3)))
+        torch.testing.assert_close(moved, model(x).roll((3, -2), (2, 3)), rtol=1e-3, atol=1e-4)
+
+
+def test_half_precision_and_non_contiguous_input():
+    model = build()
+    x = torch.randn(2, 2, 10, 12).transpose(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), model(x.contiguous()))
+        low = build(dtype=torch.bfloat16)(x.bfloat16())
+    assert low.dtype == torch.bfloat16
+    assert low.isfinite().all()
+
+
+def test_a_single_frame_is_no_state():
+    with pytest.raises(ValueError, match="history: expected at least 2"):
+        build(history=1)
+    with pytest.raises(ValueError, match=r"expected shape \(B, 2, H, W\)"):
+        build()(torch.randn(1, 1, 8, 8))
