@@ -105,7 +105,7 @@ def _placed(
 
 
 class Series(chonn_ops.Equalised):
-    """A model of time series that is called as PDEBench calls its FNOs, and sees the last frames."""
+    """A model of time series that is called as PDEBench calls its FNOs; it sees the last frames."""
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
