@@ -172,7 +172,7 @@ def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict
     def errors(runs: Iterable[Run]) -> list[float | None]:
         return [run.metrics["test"][metric] for run in runs]
 
-    for group in sorted(study.groups, key=lambda group: f"{group.variant}-"):
+    for group in sorted(study.groups, key=lambda group: f"{group.variant}-seed"):
         if "adaptive" not in group.variant:
             continue
         target, termination, sparsity = parts(group.variant)
