@@ -20,14 +20,13 @@ from chonn_ops.experiments._rollout import (
     RolloutConfig,
     RolloutExperiment,
     Windows,
-    check_frames,
     fno,
     forecast,
     frame_errors,
     pictures,
-    split,
+    splits,
 )
-from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Variant, batches
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Makers, Variant, batches
 from chonn_ops.models import CHONNRollout2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
@@ -235,34 +234,34 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     def given(self, config: NavierStokesConfig) -> int:  # noqa: ARG002
         return GIVEN
 
-    def path(self, config: NavierStokesConfig, folder: Path) -> Path:
+    def makers(self, config: NavierStokesConfig, folder: Path, progress: bool = True) -> Makers:
+        """The published file where it is there and fits, else one that says what is in it."""
+
+        def make(path: Path) -> None:
+            navier_stokes.generate(
+                path,
+                config.n_samples,
+                GIVEN + config.horizon,
+                config.resolution,
+                config.solver_resolution,
+                config.solver_step,
+                # Small arrays are faster on a CPU: the allocator keeps their memory.
+                batch_size=4 if config.solver_resolution <= 64 else 20,
+                progress=progress,
+            )
+
         official = folder / navier_stokes.OFFICIAL_NAME
         at_scale = config.resolution == navier_stokes.RESOLUTION and config.horizon == 40
         if at_scale and config.n_samples <= OFFICIAL_SAMPLES and official.exists():
-            return official
+            return {official: make}
         ours = navier_stokes.default_name(config.n_samples, GIVEN + config.horizon)
         grid = f"{config.resolution}of{config.solver_resolution}"
-        return folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat"
-
-    def generate(self, config: NavierStokesConfig, path: Path, progress: bool) -> None:
-        navier_stokes.generate(
-            path,
-            config.n_samples,
-            GIVEN + config.horizon,
-            config.resolution,
-            config.solver_resolution,
-            config.solver_step,
-            # Small arrays are faster on a CPU: the allocator keeps their memory.
-            batch_size=4 if config.solver_resolution <= 64 else 20,
-            progress=progress,
-        )
+        return {folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat": make}
 
     def load(self, config: NavierStokesConfig, folder: Path) -> Data:
-        path = self.path(config, folder)
-        frames = torch.from_numpy(navier_stokes.read(path, 0, config.n_samples))
-        n = config.resolution
-        check_frames(path, frames, config.n_samples, GIVEN + config.horizon, n, n)
-        train, validation, test = split(frames, config.n_train, config.n_validation, config.n_test)
+        (path,) = self.files(config, folder)
+        frames = navier_stokes.read(path, 0, config.n_samples)
+        train, validation, test = splits(config, path, frames, GIVEN + config.horizon)
         windows = Windows(train, config.history + config.unroll, GIVEN - config.history)
         return Data(windows, TensorDataset(validation), {"test": TensorDataset(test)})
 

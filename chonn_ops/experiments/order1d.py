@@ -17,6 +17,7 @@ mode once, like the others, which have a twin on the other side.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from chonn_ops.experiments.base import (
     Data,
     Evaluation,
     Experiment,
+    Makers,
     Variant,
     batches,
     relative_l2,
@@ -218,17 +220,12 @@ class Order1d(Experiment[OrderConfig]):
             for variant in _variants(config, target, termination)
         )
 
-    def files(self, config: OrderConfig, folder: Path) -> tuple[Path]:  # noqa: ARG002
-        return (folder / order1d.DEFAULT_NAME,)
-
-    def prepare(self, config: OrderConfig, folder: Path, progress: bool = True) -> None:  # noqa: ARG002
-        path = folder / order1d.DEFAULT_NAME
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            order1d.generate(path, progress=progress)
+    def makers(self, config: OrderConfig, folder: Path, progress: bool = True) -> Makers:  # noqa: ARG002
+        make = functools.partial(order1d.generate, progress=progress)
+        return {folder / order1d.DEFAULT_NAME: make}
 
     def load(self, config: OrderConfig, folder: Path) -> Data:
-        path = folder / order1d.DEFAULT_NAME
+        (path,) = self.files(config, folder)
 
         def split(name: str) -> TensorDataset:
             signals = order1d.read(path, name, config.target, getattr(config, f"n_{name}"))

@@ -20,16 +20,16 @@ from chonn_ops.experiments._rollout import (
     SIZES,
     RolloutConfig,
     RolloutExperiment,
-    check_frames,
     forecast,
     frame_errors,
     pictures,
-    split,
+    splits,
 )
 from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
     Data,
     Evaluation,
+    Makers,
     Variant,
     batches,
     per_sample,
@@ -228,24 +228,23 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
             ),
         )
 
-    def path(self, config: ShallowWaterConfig, folder: Path) -> Path:
+    def makers(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> Makers:
+        """Under the published file's name where it would fit, else one that says what is in it."""
+
+        def make(path: Path) -> None:
+            shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+
         official = shallow_water.OFFICIAL_NAME
         if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= OFFICIAL_SAMPLES:
-            return folder / official
+            return {folder / official: make}
         grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5"
-
-    def generate(self, config: ShallowWaterConfig, path: Path, progress: bool) -> None:
-        shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+        return {folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5": make}
 
     def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
-        path = self.path(config, folder)
-        frames = torch.from_numpy(shallow_water.read(path, 0, config.n_samples))
-        n = config.resolution
-        check_frames(path, frames, config.n_samples, shallow_water.N_STEPS + 1, n, n)
-        frames = frames[:, :: config.stride].contiguous()
-        splits = split(frames, config.n_train, config.n_validation, config.n_test)
-        train, validation, test = map(TensorDataset, splits)
+        (path,) = self.files(config, folder)
+        frames = shallow_water.read(path, 0, config.n_samples)
+        found = splits(config, path, frames, shallow_water.N_STEPS + 1, config.stride)
+        train, validation, test = map(TensorDataset, found)
         return Data(train, validation, {"test": test})
 
     def loss(
