@@ -70,7 +70,7 @@ _BOTH = ("one_step_relative_l2", "rollout_relative_l2")
 _ONE_STEP, _ROLLOUT = _BOTH
 _INCREMENTS = "Models of increments, 10 to 1"
 
-_ORDER1D: tuple[tuple[Any, ...], ...] = (
+_ORDER1D: Sequence[Any] = (
     (
         "Lines that close on themselves lower the errors of every order on this periodic problem",
         [_ends(target, "chonn", "order") for target in TARGETS],
@@ -92,7 +92,7 @@ _ORDER1D: tuple[tuple[Any, ...], ...] = (
         for metric in ("point", "derivative")
     ),
 )
-_NAVIER_STOKES: tuple[tuple[Any, ...], ...] = (
+_NAVIER_STOKES: Sequence[Any] = (
     (
         "One step: CHONN in the paper's place has a lower error than FNO",
         [(_recipe("chonn", h, "paper"), _recipe("fno", h, "paper")) for h in HISTORIES],
