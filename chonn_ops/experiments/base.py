@@ -1,4 +1,4 @@
-"""What an experiment is: models to compare, data, losses, scores."""
+"""What an experiment is: settings, models to compare, data, losses, scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,77 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments.settings import Config
+from chonn_ops.nn._checks import check_least
+
+OPTIMIZERS = ("adam", "adamw")
+SCHEDULES = ("step", "cosine")
+OPTIMIZER_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "weight_decay",
+    "schedule",
+    "step_size",
+    "gamma",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings that every experiment has; subclasses add their own fields.
+
+    Parameters
+    ----------
+    n_train, n_validation, n_test : int
+        Samples of each split.
+    batch_size : int
+        Samples of one optimiser step, over all processes.
+    epochs : int
+        Passes over the training split; a last incomplete batch is left out.
+    optimizer : {"adam", "adamw"}
+    learning_rate, weight_decay : float
+    schedule : {"step", "cosine"}
+        Of the learning rate, by epochs: times `gamma` every `step_size`, or a cosine to 0.
+    step_size : int
+    gamma : float
+    seed : int
+        Seed of the first run; further runs take the next ones.
+
+    Raises
+    ------
+    ValueError
+        For values out of range; states expected and actual.
+    """
+
+    n_train: int
+    n_validation: int
+    n_test: int
+    batch_size: int
+    epochs: int
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "step"
+    step_size: int = 100
+    gamma: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_least(
+            1, "n_train", "n_validation", "n_test", "batch_size", "epochs", "step_size"
+        )
+        self._check_least(0, "learning_rate", "weight_decay", "gamma", "seed")
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+
+    def _check_least(self, least: int, *names: str) -> None:
+        check_least(least, **{name: getattr(self, name) for name in names})
+
+    @property
+    def n_samples(self) -> int:
+        """Of the three splits."""
+        return self.n_train + self.n_validation + self.n_test
+
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 Makers = Mapping[Path, Callable[[Path], object]]

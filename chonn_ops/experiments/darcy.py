@@ -18,8 +18,7 @@ from chonn_ops.experiments._steady import (
     workers,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments.base import Data, Makers
-from chonn_ops.experiments.settings import OPTIMIZER_FIELDS
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Makers
 from chonn_ops.problems import darcy
 from chonn_ops.problems._random_fields import TWO_PHASE
 

@@ -21,9 +21,9 @@ from filelock import FileLock
 
 from chonn_ops import _files
 from chonn_ops.experiments import get, provenance
-from chonn_ops.experiments.base import Experiment, Variant
+from chonn_ops.experiments.base import Config, Experiment, Variant
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.settings import Config, defaults, differences
+from chonn_ops.experiments.settings import defaults, differences
 from chonn_ops.problems._parts import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")

@@ -26,8 +26,7 @@ from chonn_ops.experiments._rollout import (
     pictures,
     splits,
 )
-from chonn_ops.experiments.base import Data, Evaluation, Makers, Variant, batches
-from chonn_ops.experiments.settings import OPTIMIZER_FIELDS
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Makers, Variant, batches
 from chonn_ops.models import CHONNRollout2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes

@@ -23,9 +23,8 @@ from chonn_ops.experiments._steady import (
     pairs,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments.base import Data
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
 from chonn_ops.experiments.darcy import SMALL, SMOKE
-from chonn_ops.experiments.settings import OPTIMIZER_FIELDS
 from chonn_ops.problems import poisson
 
 

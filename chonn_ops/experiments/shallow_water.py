@@ -26,6 +26,7 @@ from chonn_ops.experiments._rollout import (
     splits,
 )
 from chonn_ops.experiments.base import (
+    OPTIMIZER_FIELDS,
     Data,
     Evaluation,
     Makers,
@@ -33,7 +34,6 @@ from chonn_ops.experiments.base import (
     batches,
     per_sample,
 )
-from chonn_ops.experiments.settings import OPTIMIZER_FIELDS
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNRollout2d, CHONNUNet2d
 from chonn_ops.nn import CKBOptions
