@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -20,15 +19,13 @@ from chonn_ops.nn import CKBOptions
 
 SCORED_AT_ONCE = 20
 PICTURES = 2
-SIZES = MappingProxyType(
-    {
-        "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
-        "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
-        "noise": "Ours; the paper mentions none.",
-        "pushforward": "Ours; the paper mentions none.",
-        "increment": "Ours; the paper's models predict the frame.",
-    }
-)
+SIZES = {
+    "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
+    "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
+    "noise": "Ours; the paper mentions none.",
+    "pushforward": "Ours; the paper mentions none.",
+    "increment": "Ours; the paper's models predict the frame.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from chonn_ops.experiments._modules import Units
@@ -80,28 +79,6 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DarcyConfig(SteadyConfig):
-    """Settings; the defaults are the paper's."""
-
-    n_train: int = 800
-    n_validation: int = 100
-    n_test: int = 100
-    batch_size: int = 4
-    epochs: int = 1000
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-3
-    schedule: str = "step"
-    step_size: int = 10
-    gamma: float = 0.98
-    resolution: int = OFFICIAL_RESOLUTION
-    standardize: bool = False
-    n_layers: int = 3
-    channel_multiplier: int = 32
-    baseline_batch_size: int = 50
-
-
 _SAMPLES = (
     '"Each sample is represented on a 128x128 uniform grid. We use 800 samples for training, 100 '
     'samples for validation and 100 samples for testing." Which ones is not said: the first 1000, '
@@ -118,7 +95,7 @@ _WIDTHS = (
 )
 
 
-class Darcy(SteadyExperiment[DarcyConfig]):
+class Darcy(SteadyExperiment[SteadyConfig]):
     """Two-phase medium to pressure."""
 
     name = "darcy"
@@ -128,9 +105,10 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     coordinates = staticmethod(darcy.cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType(
-        {"l-shape": Units(0.5, 0.45, 0.08, 0.07), "holes": Units(0.5, 0.45, 0.035, 0.035)}
-    )
+    units_of_domains: ClassVar[Mapping[str, Units]] = {
+        "l-shape": Units(0.5, 0.45, 0.08, 0.07),
+        "holes": Units(0.5, 0.45, 0.035, 0.035),
+    }
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
         "relative_l1_median",
@@ -143,29 +121,25 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         "fourier_rmse_mid",
         "fourier_rmse_high",
     )
-    scales = MappingProxyType(
-        {
-            "smoke": DarcyConfig(**SMOKE, resolution=32),
-            "small": DarcyConfig(
-                **SMALL, n_test=96, resolution=64, unet_learning_rate=5e-2, fno_learning_rate=2e-2
-            ),
-            "paper": DarcyConfig(sizes="paper"),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SOURCES,
-            **dict.fromkeys(("n_train", "n_validation", "n_test", "resolution"), _SAMPLES),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _RUN),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
-            **dict.fromkeys(("n_layers", "n_res", "n_res_neck", "channel_multiplier"), _WIDTHS),
-            "d_state": "Not given here; that of Poisson.",
-            "cno_layers": "Ours, the paper compares no CNO here: that of its Poisson benchmark.",
-            "baseline_batch_size": '"The baseline batch size is set to 50."',
-        }
-    )
+    scales: Mapping[str, SteadyConfig] = {
+        "smoke": SteadyConfig(**SMOKE, resolution=32),
+        "small": SteadyConfig(
+            **SMALL, n_test=96, resolution=64, unet_learning_rate=5e-2, fno_learning_rate=2e-2
+        ),
+        "paper": SteadyConfig(sizes="paper"),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SOURCES,
+        **dict.fromkeys(("n_train", "n_validation", "n_test", "resolution"), _SAMPLES),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _RUN),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
+        **dict.fromkeys(("n_layers", "n_res", "n_res_neck", "channel_multiplier"), _WIDTHS),
+        "d_state": "Not given here; that of Poisson.",
+        "cno_layers": "Ours, the paper compares no CNO here: that of its Poisson benchmark.",
+        "baseline_batch_size": '"The baseline batch size is set to 50."',
+    }
 
-    def makers(self, config: DarcyConfig, folder: Path, progress: bool = True) -> Makers:
+    def makers(self, config: SteadyConfig, folder: Path, progress: bool = True) -> Makers:
         """PDEBench's file at its resolution, else one of ours that says what is in it; then the
         test samples on finer grids, with the walls of the grid of the training."""
         size, first = config.resolution, config.n_train + config.n_validation
@@ -187,7 +161,7 @@ class Darcy(SteadyExperiment[DarcyConfig]):
             made[path] = maker(config.n_test, n, first=first, margin=0.5 / size)
         return made
 
-    def load(self, config: DarcyConfig, folder: Path) -> Data:
+    def load(self, config: SteadyConfig, folder: Path) -> Data:
         path, *finer = self.files(config, folder)
         data = splits(
             config, *darcy.read(path, 0, config.n_samples, config.resolution, config.domain)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady import (
+    SteadyConfig,
     SteadyExperiment,
     splits,
     workers,
@@ -21,39 +21,37 @@ from chonn_ops.experiments._steady import (
 from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_variants import variants3d
 from chonn_ops.experiments.base import Data, Evaluation, Makers, Variant
-from chonn_ops.experiments.darcy import Darcy, DarcyConfig
+from chonn_ops.experiments.darcy import Darcy
 from chonn_ops.problems import darcy3d, helmholtz
 from chonn_ops.problems._random_fields import LOG_NORMAL
 from chonn_ops.problems.domains import SQUARE, cell_centres
 
 _OURS = "Ours, no paper's: that of Darcy flow."
 _SMALLER = "Ours: at the small scale, of about as many parameters as in two dimensions."
-_Kind = TypeVar("_Kind", bound=DarcyConfig)
+_Kind = TypeVar("_Kind", bound=SteadyConfig)
 
 
 def scales_of(kind: type[_Kind], **changes: Mapping[str, Any]) -> Mapping[str, _Kind]:
     """Darcy flow's, with changes by scale; all of them show models fields of about unit size."""
-    return MappingProxyType(
-        {
-            scale: kind(**{**dataclasses.asdict(base), "standardize": True, **changes[scale]})
-            for scale, base in Darcy.scales.items()
-        }
-    )
+    return {
+        scale: kind(**{**dataclasses.asdict(base), "standardize": True, **changes[scale]})
+        for scale, base in Darcy.scales.items()
+    }
 
 
-def sources_of(kind: type[DarcyConfig], **own: str) -> Mapping[str, str]:
+def sources_of(kind: type[SteadyConfig], **own: str) -> Mapping[str, str]:
     names = [field.name for field in dataclasses.fields(kind)]
-    return MappingProxyType({**dict.fromkeys(names, _OURS), **own})
+    return {**dict.fromkeys(names, _OURS), **own}
 
 
 class HardDarcy(Darcy):
     """Darcy flow in other media, with the sizes and rates of Darcy flow's search."""
 
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
+    units_of_domains: ClassVar[Mapping[str, Units]] = {}
     ladders: ClassVar[bool] = False
     searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
-    scales = scales_of(DarcyConfig, smoke={}, small={}, paper={})
-    sources: ClassVar[Mapping[str, str]] = sources_of(DarcyConfig)
+    scales = scales_of(SteadyConfig, smoke={}, small={}, paper={})
+    sources: ClassVar[Mapping[str, str]] = sources_of(SteadyConfig)
 
 
 class DarcyContrast(HardDarcy):
@@ -80,7 +78,7 @@ class DarcyLognormal(HardDarcy):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoxConfig(DarcyConfig):
+class BoxConfig(SteadyConfig):
     """Settings of problems that are defined on the square or the cube alone."""
 
     def __post_init__(self) -> None:
@@ -180,9 +178,7 @@ class Darcy3d(Box):
         return dataclasses.replace(found, fields=middle)
 
 
-PROBLEMS: Mapping[str, SteadyExperiment[Any]] = MappingProxyType(
-    {
-        experiment.name: experiment
-        for experiment in (DarcyContrast(), DarcyLognormal(), Helmholtz(), Darcy3d())
-    }
-)
+PROBLEMS: Mapping[str, SteadyExperiment[Any]] = {
+    experiment.name: experiment
+    for experiment in (DarcyContrast(), DarcyLognormal(), Helmholtz(), Darcy3d())
+}

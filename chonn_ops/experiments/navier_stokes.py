@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -73,7 +72,7 @@ def _fno(
         f"{name}-{history}",
         label,
         lambda config: fno(config, dataclasses.replace(block, d_state=config.d_state)),
-        MappingProxyType({"family": name.partition("-")[0], **tags, "history": history}),
+        {"family": name.partition("-")[0], **tags, "history": history},
         {"history": history, "increment": tags["recipe"] != "paper", **changes},
         cost,
     )
@@ -170,63 +169,59 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
 
     name = "navier_stokes"
     title = "Navier-Stokes rollouts"
-    scales = MappingProxyType(
-        {
-            "smoke": NavierStokesConfig(
-                n_train=4,
-                n_validation=2,
-                n_test=2,
-                batch_size=4,
-                epochs=2,
-                resolution=16,
-                horizon=4,
-                modes=3,
-                width=4,
-                d_state=2,
-                solver_resolution=16,
-                solver_step=5e-2,
-            ),
-            "small": NavierStokesConfig(
-                n_train=64,
-                n_validation=8,
-                n_test=24,
-                batch_size=10,
-                epochs=4,
-                step_size=1,
-                resolution=32,
-                modes=8,
-                d_state=8,
-                solver_resolution=64,
-                solver_step=2e-2,
-            ),
-            "paper": NavierStokesConfig(),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SIZES,
-            **dict.fromkeys(("n_train", "n_validation", "n_test"), _SAMPLES),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
-            **dict.fromkeys(("resolution", "solver_resolution", "solver_step"), _SOLVER),
-            "increment": (
-                "Ours: the paper's models predict the frame. The variants set it, as they set the "
-                "history."
-            ),
-            "history": '"We additionally evaluate 3->1, 5->1 and 10->1 settings"; one a variant.',
-            "unroll": (
-                '"The model receives the previous m vorticity frames and predicts the next frame. '
-                'During evaluation, the one-step predictor is recursively applied": trained on '
-                "single steps. (The settings are those of FNO's published script, which trains on "
-                "40 steps, each from the predictions before.)"
-            ),
-            "horizon": '"... recursively applied to generate a 40-step rollout"; frames 11 to 50.',
-            "d_state": (
-                '"replaces the w_0 convolutional branch with the proposed cascaded state-space '
-                'evolution operator using d_state=16"'
-            ),
-        }
-    )
+    scales: Mapping[str, NavierStokesConfig] = {
+        "smoke": NavierStokesConfig(
+            n_train=4,
+            n_validation=2,
+            n_test=2,
+            batch_size=4,
+            epochs=2,
+            resolution=16,
+            horizon=4,
+            modes=3,
+            width=4,
+            d_state=2,
+            solver_resolution=16,
+            solver_step=5e-2,
+        ),
+        "small": NavierStokesConfig(
+            n_train=64,
+            n_validation=8,
+            n_test=24,
+            batch_size=10,
+            epochs=4,
+            step_size=1,
+            resolution=32,
+            modes=8,
+            d_state=8,
+            solver_resolution=64,
+            solver_step=2e-2,
+        ),
+        "paper": NavierStokesConfig(),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SIZES,
+        **dict.fromkeys(("n_train", "n_validation", "n_test"), _SAMPLES),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
+        **dict.fromkeys(("resolution", "solver_resolution", "solver_step"), _SOLVER),
+        "increment": (
+            "Ours: the paper's models predict the frame. The variants set it, as they set the "
+            "history."
+        ),
+        "history": '"We additionally evaluate 3->1, 5->1 and 10->1 settings"; one a variant.',
+        "unroll": (
+            '"The model receives the previous m vorticity frames and predicts the next frame. '
+            'During evaluation, the one-step predictor is recursively applied": trained on '
+            "single steps. (The settings are those of FNO's published script, which trains on "
+            "40 steps, each from the predictions before.)"
+        ),
+        "horizon": '"... recursively applied to generate a 40-step rollout"; frames 11 to 50.',
+        "d_state": (
+            '"replaces the w_0 convolutional branch with the proposed cascaded state-space '
+            'evolution operator using d_state=16"'
+        ),
+    }
 
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
         return VARIANTS

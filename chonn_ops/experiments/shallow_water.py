@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -122,62 +121,58 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
 
     name = "shallow_water"
     title = "Shallow water"
-    scales = MappingProxyType(
-        {
-            "smoke": ShallowWaterConfig(
-                n_train=4,
-                n_validation=2,
-                n_test=2,
-                batch_size=2,
-                epochs=2,
-                resolution=16,
-                history=2,
-                unroll=2,
-                stride=20,
-                modes=3,
-                width=4,
-                d_state=2,
-                unet_features=2,
-            ),
-            "small": ShallowWaterConfig(
-                n_train=64,
-                n_validation=8,
-                n_test=24,
-                batch_size=4,
-                epochs=25,
-                step_size=5,
-                resolution=48,
-                unroll=4,
-                stride=4,
-                increment=True,
-                padding=0,
-                d_state=8,
-                unet_features=8,
-            ),
-            "paper": ShallowWaterConfig(),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SIZES,
-            **dict.fromkeys(_SAMPLE_FIELDS, _SAMPLES),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
-            **dict.fromkeys(("d_state", "downsample"), _BRANCH),
-            "history": '"The model receives T_in=10 historical frames."',
-            "unroll": (
-                '"... and is trained with an unroll length of 20": 20 frames predicted '
-                "recursively, from a random place of every trajectory, gradients through all. "
-                "PDEBench's setting `unroll_step: 20` starts at frame 10 and has gradients at the "
-                "last 20 of the 91 frames, for the U-Net alone."
-            ),
-            "padding": (
-                "Not given; that of PDEBench's FNO. No wave reaches the walls, so that none is "
-                "needed: with 0 all errors are lower."
-            ),
-            "unet_features": "Not given; PDEBench's default.",
-        }
-    )
+    scales: Mapping[str, ShallowWaterConfig] = {
+        "smoke": ShallowWaterConfig(
+            n_train=4,
+            n_validation=2,
+            n_test=2,
+            batch_size=2,
+            epochs=2,
+            resolution=16,
+            history=2,
+            unroll=2,
+            stride=20,
+            modes=3,
+            width=4,
+            d_state=2,
+            unet_features=2,
+        ),
+        "small": ShallowWaterConfig(
+            n_train=64,
+            n_validation=8,
+            n_test=24,
+            batch_size=4,
+            epochs=25,
+            step_size=5,
+            resolution=48,
+            unroll=4,
+            stride=4,
+            increment=True,
+            padding=0,
+            d_state=8,
+            unet_features=8,
+        ),
+        "paper": ShallowWaterConfig(),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SIZES,
+        **dict.fromkeys(_SAMPLE_FIELDS, _SAMPLES),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
+        **dict.fromkeys(("d_state", "downsample"), _BRANCH),
+        "history": '"The model receives T_in=10 historical frames."',
+        "unroll": (
+            '"... and is trained with an unroll length of 20": 20 frames predicted '
+            "recursively, from a random place of every trajectory, gradients through all. "
+            "PDEBench's setting `unroll_step: 20` starts at frame 10 and has gradients at the "
+            "last 20 of the 91 frames, for the U-Net alone."
+        ),
+        "padding": (
+            "Not given; that of PDEBench's FNO. No wave reaches the walls, so that none is "
+            "needed: with 0 all errors are lower."
+        ),
+        "unet_features": "Not given; PDEBench's default.",
+    }
 
     def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
         def unet(config: ShallowWaterConfig) -> nn.Module:
@@ -196,7 +191,7 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
             return Forecaster(model, increment=False)
 
         def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
-            return Variant(name, label, build, MappingProxyType(tags), changes or {}, cost)
+            return Variant(name, label, build, tags, changes or {}, cost)
 
         raster = functools.partial(fno, ckb=CKBOptions(order=2, directions="raster"))
         # Waves leave the domain: the outside continues the edge.
