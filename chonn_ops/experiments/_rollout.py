@@ -130,14 +130,14 @@ class Windows(TensorDataset):
 def fno(
     config: RolloutConfig, ckb: CKBOptions, *, padding: int = 0, downsample: int = 1
 ) -> nn.Module:
-    """PDEBench's FNO, plain or with a block."""
+    """PDEBench's FNO, plain or with a block of the config's states."""
     model = CHONNFNO2d(
         1,
         config.modes,
         config.modes,
         config.width,
         config.history,
-        ckb=ckb,
+        ckb=dataclasses.replace(ckb, d_state=config.d_state),
         downsample=downsample,
         padding=padding,
     )

@@ -71,7 +71,7 @@ def _fno(
     return Variant(
         f"{name}-{history}",
         label,
-        lambda config: fno(config, dataclasses.replace(block, d_state=config.d_state)),
+        lambda config: fno(config, block),
         {"family": name.partition("-")[0], **tags, "history": history},
         {"history": history, "increment": tags["recipe"] != "paper", **changes},
         cost,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments import _rollout
 from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments._rollout import (
     SCORED_AT_ONCE,
     SIZES,
     RolloutConfig,
     RolloutExperiment,
+    fno,
     forecast,
     frame_errors,
     pictures,
@@ -116,6 +115,21 @@ _BRANCH = (
 )
 
 
+def _unet(config: ShallowWaterConfig) -> nn.Module:
+    model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
+    return Forecaster(model, config.increment)
+
+
+def _fno(block: CKBOptions) -> Callable[[ShallowWaterConfig], nn.Module]:
+    return lambda c: fno(c, block, padding=c.padding, downsample=c.downsample)
+
+
+def _ours(config: ShallowWaterConfig) -> nn.Module:
+    # Cells between walls. It predicts the frame, out of the last one.
+    model = CHONNRollout2d(1, config.history, ends="wall", nodes="centres", conservative=True)
+    return Forecaster(model, increment=False)
+
+
 class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
     """Depth of the last frames to the next frame, fed back to the end of the sample."""
 
@@ -175,53 +189,22 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
     }
 
     def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
-        def unet(config: ShallowWaterConfig) -> nn.Module:
-            model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
-            return Forecaster(model, config.increment)
-
-        def fno(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
-            ckb = dataclasses.replace(ckb, d_state=config.d_state)
-            return _rollout.fno(config, ckb, padding=config.padding, downsample=config.downsample)
-
-        def ours(config: ShallowWaterConfig) -> nn.Module:
-            # Cells between walls. It predicts the frame, out of the last one.
-            model = CHONNRollout2d(
-                1, config.history, ends="wall", nodes="centres", conservative=True
-            )
-            return Forecaster(model, increment=False)
-
-        def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
-            return Variant(name, label, build, tags, changes or {}, cost)
-
-        raster = functools.partial(fno, ckb=CKBOptions(order=2, directions="raster"))
         # Waves leave the domain: the outside continues the edge.
         lines = CKBOptions(order=2, directions="axial", termination="open")
-        open_ends = functools.partial(fno, ckb=lines)
-        chonn = {"family": "chonn", "order": 2}
-        return (
-            variant("unet", "U-Net", unet, 0.5, family="unet", role="baseline"),
-            variant("fno", "FNO", fno, family="fno", role="baseline"),
-            variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
-            variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
-            variant(
-                "rollout",
-                "CHONN rollout",
-                ours,
-                3.0,
-                {"learning_rate": 5e-3},
-                family="chonn",
-                role="probe",
-            ),
-            variant(
-                "fno-pushforward",
-                "FNO, pushforward",
-                fno,
-                1.0,
-                {"pushforward": True},
-                family="fno",
-                role="probe",
-            ),
+        raster = CKBOptions(order=2, directions="raster")
+        baseline, probe = {"role": "baseline"}, {"role": "probe"}
+        unet, plain, chonn = ({"family": name} for name in ("unet", "fno", "chonn"))
+        higher, pushed = {"learning_rate": 5e-3}, {"pushforward": True}
+        paper, best = (chonn | {"order": 2, "role": role} for role in ("paper", "best"))
+        rows = (
+            ("unet", "U-Net", _unet, unet | baseline, {}, 0.5),
+            ("fno", "FNO", _fno(PLAIN), plain | baseline, {}, 1.0),
+            ("chonn", "CHONN", _fno(raster), paper, {}, 1.3),
+            ("chonn-open", "CHONN, open lines", _fno(lines), best, {}, 1.4),
+            ("rollout", "CHONN rollout", _ours, chonn | probe, higher, 3.0),
+            ("fno-pushforward", "FNO, pushforward", _fno(PLAIN), plain | probe, pushed, 1.0),
         )
+        return tuple(Variant(*row) for row in rows)
 
     def makers(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> Makers:
         """Under the published file's name where it would fit, else one that says what is in it."""
