@@ -30,6 +30,7 @@ from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.settings import settings_texts
 from chonn_ops.models import cost
 
 SEEDS = (100, 101)
@@ -241,7 +242,7 @@ class Search:
             output=self.output,
             data=self.data,
             variants=[family],
-            assignments=schedule.settings_texts({**settings, "seed": seed}),
+            assignments=settings_texts({**settings, "seed": seed}),
             accelerator="cpu",
         )
         return job
@@ -297,4 +298,4 @@ def _score(run: Run, seed: int) -> dict[str, Any]:
 
 
 def _key(family: str, settings: Settings) -> str:
-    return " ".join([family, *schedule.settings_texts(settings)])
+    return " ".join([family, *settings_texts(settings)])

@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import json
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,11 @@ from chonn_ops.experiments import darcy, order1d, poisson
 from chonn_ops.experiments._modules import Standardized
 from chonn_ops.experiments.base import Experiment, Variant
 from chonn_ops.experiments.provenance import commit
+from chonn_ops.experiments.records import Run
 from chonn_ops.models import CHONNNetwork2d, CKBStack1d
 from chonn_ops.nn import CKBOptions, StageGates, prune
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.results import read_study
 
 MAX_ORDER = 4
 SPARSITIES = {"": 0.02, "-0.005": 0.005}
@@ -161,64 +162,60 @@ def main() -> None:
 def rows(experiment: Experiment[Any], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A problem each: errors of all seeds, those of the fixed orders, and what was chosen."""
     name, pattern, metric = FIXED[experiment.name]
-    runs = ladder = [
-        json.loads(path.read_text())
-        for path in sorted((args.runs / experiment.name / "small").glob("*-seed*.json"))
-    ]
-    if name:
-        fixed = json.loads((args.fixed / f"{name}-small.json").read_text())
-        ladder = [{**fixed["shared"], **run} for run in fixed["runs"]]
-    else:
-        runs = [run for run in runs if "adaptive" in run["variant"]]
-    for variant in dict.fromkeys(run["variant"] for run in runs):
-        target, termination, sparsity = parts(variant)
-        names = {
-            order: pattern.format(order=order, target=target[1:], termination=termination)
+    folder = args.runs / experiment.name / "small"
+    if not folder.is_dir():
+        return
+    study = read_study(folder)
+    ladder = read_study(args.fixed / f"{name}-small.json") if name else study
+    by_name = {group.variant: group.runs for group in ladder.groups}
+
+    def errors(runs: Iterable[Run]) -> list[float | None]:
+        return [run.metrics["test"][metric] for run in runs]
+
+    for group in sorted(study.groups, key=lambda group: f"{group.variant}-seed"):
+        if "adaptive" not in group.variant:
+            continue
+        target, termination, sparsity = parts(group.variant)
+        seeds = [run.seed for run in group.runs]
+        beside = {
+            order: by_name[pattern.format(order=order, target=target[1:], termination=termination)]
             for order in range(1, MAX_ORDER + 1)
         }
-        mine = [run for run in runs if run["variant"] == variant]
-        orders = {
-            order: [
-                r["metrics"]["test"][metric]
-                for r in ladder
-                if r["variant"] == named and r["seed"] in [run["seed"] for run in mine]
-            ]
-            for order, named in names.items()
+        fixed = {
+            str(order): errors(run for run in runs if run.seed in seeds)
+            for order, runs in beside.items()
         }
-        best = min(statistics.fmean(errors) for errors in orders.values())
-        pruned = [pruned_outputs(experiment, run, args.runs) for run in mine]
-        errors = [run["metrics"]["test"][metric] for run in mine]
+        mine = Statistic.of(errors(group.runs)).mean
+        pruned = [pruned_outputs(experiment, run, folder) for run in group.runs]
         yield {
             "problem": name or experiment.name,
-            "variant": variant,
+            "variant": group.variant,
             "metric": metric,
             "sparsity": sparsity,
-            "seeds": [run["seed"] for run in mine],
-            "errors": errors,
-            "fixed": {str(order): values for order, values in orders.items()},
-            "over_best_fixed": statistics.fmean(errors) / best,
+            "seeds": seeds,
+            "errors": errors(group.runs),
+            "fixed": fixed,
+            "over_best_fixed": mine / min(Statistic.of(values).mean for values in fixed.values()),
             "orders": [entry["orders"] for entry in pruned],
             "gates": [entry["gates"] for entry in pruned],
             "largest_difference_pruned": max(entry["difference"] for entry in pruned),
-            "origin": [{key: run.get(key) for key in ("seed", *KEPT)} for run in mine],
-            "data": mine[0]["data"],
-            "code": sorted({run["model"] for run in mine if "model" in run}),
-            "fixed_commits": sorted(
-                {r["commit"] for r in ladder if r["variant"] in names.values()}
-            ),
+            "origin": [{key: getattr(run, key) for key in ("seed", *KEPT)} for run in group.runs],
+            "data": group.runs[0].data,
+            "code": sorted({run.model for run in group.runs if run.model}),
+            "fixed_commits": sorted({run.commit for runs in beside.values() for run in runs}),
         }
 
 
 @torch.no_grad()
-def pruned_outputs(experiment: Experiment[Any], run: Mapping[str, Any], folder: Path) -> dict:
+def pruned_outputs(experiment: Experiment[Any], run: Run, folder: Path) -> dict[str, Any]:
     """Orders that a trained model has chosen, and how far its pruned outputs are off."""
     config = type(experiment.scales["small"])(
-        **{k: tuple(v) if isinstance(v, list) else v for k, v in run["config"].items()}
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in run.config.items()}
     )
-    (variant,) = (v for v in experiment.variants(config) if v.name == run["variant"])
+    (variant,) = (v for v in experiment.variants(config) if v.name == run.variant)
     model = variant.build(config).eval()
-    place = folder / experiment.name / "small" / f"{variant.name}-seed{run['seed']}"
-    state = torch.load(place / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
+    path = folder / f"{run.variant}-seed{run.seed}" / "last.ckpt"
+    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
     small = prune(model)
     (x,) = experiment.example(config)

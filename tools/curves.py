@@ -31,6 +31,7 @@ from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments.base import Config
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.settings import parse_settings, settings_texts
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.figures import _style as style
 from chonn_ops.report.tables import metric_label
@@ -145,7 +146,7 @@ def plan(args: argparse.Namespace, seed: int) -> Iterable[tuple[float, Job]]:
     """A training for each model and point."""
     experiment, axis = get(args.experiment), AXES[args.over]
     base: Config = experiment.scales[args.scale]
-    given = schedule.parse_settings(base, args.set)
+    given = parse_settings(base, args.set)
     sizes = {"sizes": args.sizes} if args.sizes else {}
     base = dataclasses.replace(base, **given, **sizes)
     found = {variant.name: variant for variant in experiment.variants(base)}
@@ -162,7 +163,7 @@ def plan(args: argparse.Namespace, seed: int) -> Iterable[tuple[float, Job]]:
                 output=args.output,
                 data=args.data,
                 variants=[name],
-                assignments=schedule.settings_texts({**changes, **own, "seed": seed}),
+                assignments=settings_texts({**changes, **own, "seed": seed}),
                 accelerator="cpu",
             )
             yield value, job

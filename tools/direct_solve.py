@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import data_files, read_record
+from results_file import read_record
 from scipy.optimize import minimize
 from torch import Tensor
 
 from chonn_ops import edge_conductance, kirchhoff_network
 from chonn_ops._files import write_json
 from chonn_ops.experiments.base import relative_l2
-from chonn_ops.experiments.provenance import code
+from chonn_ops.experiments.provenance import code, files
 
 RESOLUTIONS = (16, 32)
 
@@ -45,9 +45,9 @@ def main() -> None:
     config = {"fitted_to": "darcy_train_16.pt"}
     packages = ("chonn-ops", "torch", "scipy")
     names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
-    files = data_files(*(args.data / f"darcy_{name}.pt" for name in names))
+    data = files(args.data / f"darcy_{name}.pt" for name in names)
     threads = torch.get_num_threads()
-    record = read_record(args.output, "direct_solve", config, packages, threads, files)
+    record = read_record(args.output, "direct_solve", config, packages, threads, data)
     errors = {}
     for points in RESOLUTIONS:
         inside, truth = read(args.data / f"darcy_test_{points}.pt")

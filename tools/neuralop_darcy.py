@@ -28,7 +28,7 @@ from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
 from pages.hosts import darcy_grids, darcy_mixers
-from results_file import data_files, read_record
+from results_file import read_record
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -36,7 +36,7 @@ from tqdm import tqdm
 import chonn_ops
 from chonn_ops._files import write_json
 from chonn_ops.experiments.base import relative_l2
-from chonn_ops.experiments.provenance import code
+from chonn_ops.experiments.provenance import code, files
 
 MODES = ("replace", "alongside")
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
@@ -90,8 +90,8 @@ def main() -> None:
     config = {key: getattr(args, key) for key in keys}
     packages = ("chonn-ops", "neuraloperator", "torch")
     names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
-    files = data_files(*(args.data / f"darcy_{name}.pt" for name in names))
-    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, files)
+    data = files(args.data / f"darcy_{name}.pt" for name in names)
+    record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, data)
     done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
     for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):

@@ -14,18 +14,12 @@ from typing import Any
 from torch import Tensor
 
 from chonn_ops.experiments.provenance import code, commit
-from chonn_ops.problems.origin import identify
 
 Data = dict[str, dict[str, Any]]
 
 
-def data_files(*paths: Path) -> Data:
-    """What is known of data files, their SHA-256 among it, by name."""
-    return {path.name: identify(path).record() for path in paths}
-
-
 def drawn_data(name: str, *tensors: Tensor) -> Data:
-    """The same of data that are no files."""
+    """What is recorded of data that are no files, as `provenance.files` of others."""
     found = hashlib.sha256()
     for tensor in tensors:
         found.update(tensor.contiguous().numpy().tobytes())

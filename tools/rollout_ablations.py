@@ -60,23 +60,12 @@ def networks(config: NavierStokesConfig) -> nn.Module:
     return fno(config, CKBOptions(cell="network", networks=4, termination="ring"))
 
 
-class Latest(nn.Module):
-    """A model that is given the last few of the frames alone."""
-
-    def __init__(self, model: nn.Module, frames: int) -> None:
-        super().__init__()
-        self.model, self.frames = model, frames
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return self.model(frames[:, -self.frames :])
-
-
 def ours(frames: int = 10, **options: Any) -> Callable[[NavierStokesConfig], nn.Module]:
     """The model; it predicts frames, so that the setting `increment` is without effect."""
 
     def build(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
         model = CHONNRollout2d(1, frames, **options)
-        return Latest(Forecaster(model, increment=False), frames)
+        return _rollout.Latest(Forecaster(model, increment=False), frames)
 
     return build
 
@@ -252,7 +241,9 @@ def open_lines(config: ShallowWaterConfig, norm: str = "group") -> nn.Module:
 
 def latest_on_water(frames: int) -> Callable[[ShallowWaterConfig], nn.Module]:
     """FNO that is given the last few frames alone."""
-    return lambda config: Latest(on_water(dataclasses.replace(config, history=frames)), frames)
+    return lambda config: _rollout.Latest(
+        on_water(dataclasses.replace(config, history=frames)), frames
+    )
 
 
 def networks_on_water(config: ShallowWaterConfig) -> nn.Module:
@@ -266,7 +257,7 @@ def moved(frames: int, **options: Any) -> Callable[[ShallowWaterConfig], nn.Modu
 
     def build(config: ShallowWaterConfig) -> nn.Module:  # noqa: ARG001
         model = CHONNRollout2d(1, frames, networks=4, heads=2, **walls, **options)
-        return Latest(Forecaster(model, increment=False), frames)
+        return _rollout.Latest(Forecaster(model, increment=False), frames)
 
     return build
 
@@ -276,7 +267,7 @@ def waves(frames: int = 2, **options: Any) -> Callable[[ShallowWaterConfig], nn.
 
     def build(config: ShallowWaterConfig) -> nn.Module:  # noqa: ARG001
         model = CHONNWaves2d(1, frames, **options)
-        return Latest(Forecaster(model, increment=False), frames)
+        return _rollout.Latest(Forecaster(model, increment=False), frames)
 
     return build
 
@@ -335,12 +326,6 @@ WATER: tuple[tuple[str, str, Callable[[ShallowWaterConfig], nn.Module], dict[str
         "waves-implicit",
         "ours, waves, two layers, implicit, cosine from 1e-2, 36 epochs",
         waves(implicit=True),
-        WAVES,
-    ),
-    (
-        "waves-three",
-        "ours, waves, two layers, the last three frames, cosine from 1e-2, 36 epochs",
-        waves(3),
         WAVES,
     ),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -19,15 +19,13 @@ from chonn_ops.nn import CKBOptions
 
 SCORED_AT_ONCE = 20
 PICTURES = 2
-SIZES = MappingProxyType(
-    {
-        "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
-        "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
-        "noise": "Ours; the paper mentions none.",
-        "pushforward": "Ours; the paper mentions none.",
-        "increment": "Ours; the paper's models predict the frame.",
-    }
-)
+SIZES = {
+    "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
+    "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
+    "noise": "Ours; the paper mentions none.",
+    "pushforward": "Ours; the paper mentions none.",
+    "increment": "Ours; the paper's models predict the frame.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,15 +76,7 @@ ConfigT = TypeVar("ConfigT", bound=RolloutConfig)
 
 
 class RolloutExperiment(Experiment[ConfigT]):
-    """A forecasting problem with one file of all samples; the problem itself is the subclass's."""
-
-    def path(self, config: ConfigT, folder: Path) -> Path:
-        """Of the published file where it fits, else of one of ours that says what is in it."""
-        raise NotImplementedError
-
-    def generate(self, config: ConfigT, path: Path, progress: bool) -> None:
-        """Make the file."""
-        raise NotImplementedError
+    """A forecasting problem; the problem itself is the subclass's."""
 
     def given(self, config: ConfigT) -> int:
         """Frames that are known before a rollout, of which models see the last `history`."""
@@ -99,15 +89,6 @@ class RolloutExperiment(Experiment[ConfigT]):
 
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return frame_errors(*self.predicted(config, model, batch[0])).mean(dim=1)
-
-    def files(self, config: ConfigT, folder: Path) -> tuple[Path]:
-        return (self.path(config, folder),)
-
-    def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
-        path = self.path(config, folder)
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            self.generate(config, path, progress)
 
     def example(self, config: ConfigT) -> tuple[Tensor, ...]:
         return (torch.zeros(1, config.history, config.resolution, config.resolution),)
@@ -149,7 +130,9 @@ class Windows(TensorDataset):
 def fno(
     config: RolloutConfig, ckb: CKBOptions, *, padding: int = 0, downsample: int = 1
 ) -> nn.Module:
-    """PDEBench's FNO, plain or with a block."""
+    """PDEBench's FNO, plain or with a block; one of scans has the config's states."""
+    if ckb.cell == "scan":
+        ckb = dataclasses.replace(ckb, d_state=config.d_state)
     model = CHONNFNO2d(
         1,
         config.modes,
@@ -161,6 +144,17 @@ def fno(
         padding=padding,
     )
     return Forecaster(GridFNO(model), config.increment)
+
+
+class Latest(nn.Module):
+    """A model that is given the last few of the frames alone: (B, history, R, R) to (B, R, R)."""
+
+    def __init__(self, model: nn.Module, frames: int) -> None:
+        super().__init__()
+        self.model, self.frames = model, frames
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.model(frames[:, -self.frames :])
 
 
 def with_noise(frames: Tensor, noise: float) -> Tensor:
@@ -213,15 +207,22 @@ def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
     return relative_l2(prediction, target, 2)
 
 
-def check_frames(path: Path, frames: Tensor, *expected: int) -> None:
-    """ValueError if a file has samples of another shape than (N, T, R, R)."""
+def splits(
+    config: RolloutConfig, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
+) -> tuple[Tensor, ...]:
+    """Training, validation and test trajectories, which follow each other in a file.
+
+    Raises
+    ------
+    ValueError
+        If they have another shape than (N, T, R, R) with `n_frames` frames.
+    """
+    frames = torch.from_numpy(trajectories)
+    expected = (config.n_samples, n_frames, config.resolution, config.resolution)
     if frames.shape != expected:
         raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
-
-
-def split(trajectories: Tensor, *sizes: int) -> tuple[Tensor, ...]:
-    """Consecutive parts of the given numbers of samples."""
-    return tuple(trajectories[: sum(sizes)].split(sizes))
+    sizes = [config.n_train, config.n_validation, config.n_test]
+    return frames[:, ::stride].contiguous().split(sizes)
 
 
 def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -40,29 +39,26 @@ _FAMILY_SIZES = (
     *("width", "depth", "heads", "slices", "modes", "levels"),
     *("coarsening", "padding", "shared_weights"),
 )
-SOURCES = MappingProxyType(
-    {
-        "domain": "The square, as in the paper; the others are ours.",
-        "test_resolutions": "Ours: the paper asks no model on another grid.",
-        "standardize": "Ours; off: the paper mentions no other normalisation than the data's.",
-        "stages": "Empty: the deepest encoder, the bottleneck and the deepest decoder, as there.",
-        "latent": "Not given; the default of CNO's code.",
-        "selective_norm": "Ours: without it the initial outputs of orders above 2 overflow.",
-        **dict.fromkeys(_OWN, "Ours: the paper has no such model."),
-        **dict.fromkeys((f"{name}_learning_rate" for name in RATES if name != "network"), _RATE),
-        "sizes": "Ours: the sizes of models that the paper has not, see `SteadyConfig`.",
-        **dict.fromkeys(_FAMILY_SIZES, _SIZE),
-        "cno_res_neck": "Not given; the backbone's.",
-        **dict.fromkeys(
-            ("unet_features", "fno_modes", "fno_width"), "Not given; PDEBench's default."
-        ),
-    }
-)
+SOURCES = {
+    "domain": "The square, as in the paper; the others are ours.",
+    "test_resolutions": "Ours: the paper asks no model on another grid.",
+    "standardize": "Ours; off: the paper mentions no other normalisation than the data's.",
+    "stages": "Empty: the deepest encoder, the bottleneck and the deepest decoder, as there.",
+    "latent": "Not given; the default of CNO's code.",
+    "selective_norm": "Ours: without it the initial outputs of orders above 2 overflow.",
+    **dict.fromkeys(_OWN, "Ours: the paper has no such model."),
+    **dict.fromkeys((f"{name}_learning_rate" for name in RATES if name != "network"), _RATE),
+    "sizes": "Ours: the sizes of models that the paper has not, see `SteadyConfig`.",
+    **dict.fromkeys(_FAMILY_SIZES, _SIZE),
+    "cno_res_neck": "Not given; the backbone's.",
+    **dict.fromkeys(("unet_features", "fno_modes", "fno_width"), "Not given; PDEBench's default."),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SteadyConfig(Config):
-    """Settings of a steady problem and of the models that learn it.
+    """Settings of a steady problem and of the models that learn it; the defaults are the paper's of
+    Darcy flow.
 
     Parameters
     ----------
@@ -108,16 +104,24 @@ class SteadyConfig(Config):
         `MgNO` there; the models set those that they have, and the others are 0.
     """
 
-    resolution: int
+    n_train: int = 800
+    n_validation: int = 100
+    n_test: int = 100
+    batch_size: int = 4
+    epochs: int = 1000
+    weight_decay: float = 1e-3
+    step_size: int = 10
+    gamma: float = 0.98
+    resolution: int = 128
     axes: ClassVar[int] = 2
     multiple: ClassVar[int] = MULTIPLE
     domain: str = SQUARE
     test_resolutions: tuple[int, ...] = ()
-    standardize: bool
-    n_layers: int
+    standardize: bool = False
+    n_layers: int = 3
     n_res: int = 4
     n_res_neck: int = 4
-    channel_multiplier: int
+    channel_multiplier: int = 32
     latent: int = 64
     stages: tuple[str, ...] = ()
     d_state: int = 16
@@ -135,7 +139,7 @@ class SteadyConfig(Config):
     mixer_learning_rate: float = 1e-3
     unet_learning_rate: float = 1e-3
     fno_learning_rate: float = 1e-3
-    baseline_batch_size: int
+    baseline_batch_size: int = 50
     cno_layers: int = 3
     cno_res_neck: int = 4
     unet_features: int = 32
@@ -227,7 +231,7 @@ class SteadyExperiment(Experiment[ConfigT]):
     """
 
     units: ClassVar[Units]
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
+    units_of_domains: ClassVar[Mapping[str, Units]] = {}
     metrics: ClassVar[tuple[str, ...]]
     coordinates: Callable[[int], np.ndarray]
     physics: ClassVar[Physics]

@@ -278,6 +278,11 @@ SIZES_3D: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+def searches() -> Mapping[str, Any]:
+    """What `CHOSEN` holds: by problem and budget the searches, one for each size of the data."""
+    return json.loads(CHOSEN.read_text(encoding="utf-8"))
+
+
 def chosen(config: SteadyConfig, *experiments: str) -> Mapping[str, Mapping[str, Any]]:
     """What the search chose for a config whose `sizes` is one of `BUDGETS`: fields by model.
 
@@ -292,10 +297,10 @@ def chosen(config: SteadyConfig, *experiments: str) -> Mapping[str, Mapping[str,
     ValueError
         Without a search at this budget, number of samples and resolution; names the command.
     """
-    searches = json.loads(CHOSEN.read_text(encoding="utf-8"))
+    found = searches()
     data = {"n_train": config.n_train, "resolution": config.resolution}
     for experiment in experiments:
-        for entry in searches.get(experiment, {}).get(config.sizes, []):
+        for entry in found.get(experiment, {}).get(config.sizes, []):
             if entry["data"] == data:
                 return entry["models"]
     raise ValueError(

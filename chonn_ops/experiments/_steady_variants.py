@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,25 +34,18 @@ PROBES = (
     ("group", "norm", {"norm": "group"}),
 )
 PROBED_ORDERS = (1, 2, 4)
+_NETWORK, _CONSTANT = "CHONN network", "CHONN network of constant conductances"
 _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
 
 
 def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
     """All models; at a budget of the search, those that it has searched."""
     made = Variants(experiment, config)
-    ladders = made.ladders() if experiment.ladders else ()
+    tags = {"role": "network", "order": 1, "depth": config.network_depth}
     everything = (
         *map(made.baseline, models.BASELINES),
-        made.network(
-            "network",
-            "CHONN network",
-            models.network,
-            0.9,
-            role="network",
-            order=1,
-            depth=config.network_depth,
-        ),
-        *ladders,
+        made.network("network", _NETWORK, models.network, 0.9, **tags),
+        *(made.ladders() if experiment.ladders else ()),
         *made.controls(),
     )
     if config.sizes in models.BY_HAND:
@@ -75,17 +69,12 @@ def variants3d(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple
     if config.sizes not in models.BY_HAND:
         raise ValueError(f"sizes: expected one of {models.BY_HAND}, got {config.sizes!r}")
     made = Variants(experiment, config)
+    constant = functools.partial(models.network, selective=False)
     return (
         *(made.baseline(name, models.SIZES_3D, 0.6) for name in ("unet", "fno", "fno-neuralop")),
-        made.network("network", "CHONN network", models.network, 1.0, role="network"),
-        made.network(
-            "network-constant",
-            "CHONN network of constant conductances",
-            lambda c, nodes: models.network(c, nodes, selective=False),
-            1.0,
-            role="control",
-        ),
-        made.solver("direct", "Direct solve", 0.5, _SOLVER_RATE, lambda solve, _: solve),
+        made.network("network", _NETWORK, models.network, 1.0, role="network"),
+        made.network("network-constant", _CONSTANT, constant, 1.0, role="control"),
+        made.solver("direct", "Direct solve", 0.5),
     )
 
 
@@ -103,129 +92,98 @@ class Variants:
         cost: float | None = None,
     ) -> Variant[Any]:
         family = models.BASELINES[name]
-        settings = sizes.get(name, {}).get(self.config.sizes, {})
-        if name in RATES:
-            settings = {"learning_rate": getattr(self.config, f"{name}_learning_rate")}
-        return self.variant(
-            name,
-            family.label,
-            family.build,
-            family.cost if cost is None else cost,
-            {"batch_size": self.config.baseline_batch_size, **settings},
-            family=name,
-            role="baseline",
-        )
+        changes = {"batch_size": self.config.baseline_batch_size}
+        changes |= self._rate(name) if name in RATES else {}
+        changes |= sizes.get(name, {}).get(self.config.sizes, {})
+        cost = family.cost if cost is None else cost
+        tags = {"family": name, "role": "baseline"}
+        return self.variant(name, family.label, family.build, cost, changes, tags)
 
     def network(
-        self,
-        name: str,
-        label: str,
-        build: Callable[[Any, str], nn.Module],
-        cost: float,
-        **tags: Any,
+        self, name: str, label: str, build: Callable[..., nn.Module], cost: float, **tags: Any
     ) -> Variant[Any]:
-        nodes, config = self.experiment.physics.nodes, self.config
-        changes = {
-            "learning_rate": config.network_learning_rate,
-            "batch_size": config.network_batch_size,
-        }
-        return self.variant(
-            name, label, lambda c: build(c, nodes), cost, changes, family="chonn", **tags
-        )
+        changes = {**self._rate("network"), "batch_size": self.config.network_batch_size}
+        built = functools.partial(build, nodes=self.experiment.physics.nodes)
+        return self.variant(name, label, built, cost, changes, {"family": "chonn", **tags})
 
     def ladders(self) -> Iterator[Variant[Any]]:
         """Blocks that differ in their order only, and probes of a single layer."""
-        yield from (self._backbone(order) for order in ORDERS)
+        yield from map(self._backbone, ORDERS)
+        depth, role = self.config.mixer_depth, "mixer"
         for order in ORDERS[1:]:
-            yield self._mixer("mixer", "CHONN mixer", self.config.mixer_depth, order)
-        yield from (self._mixer("layer", ONE_LAYER, 1, order) for order in ORDERS[1:])
+            best = order == self.config.best_order
+            yield self._mixer(
+                f"mixer{order}", "CHONN mixer", depth, order, "best" if best else role
+            )
+        for order in ORDERS[1:]:
+            yield self._mixer(f"layer{order}", ONE_LAYER, 1, order, "layer")
         for kind, label, block in PROBES:
             for order in PROBED_ORDERS:
-                yield self._mixer(f"probe-{kind}-", f"{ONE_LAYER}, {label}", 1, order, **block)
+                name = f"probe-{kind}-{order}"
+                yield self._mixer(name, f"{ONE_LAYER}, {label}", 1, order, "probe", **block)
 
     def controls(self) -> Iterator[Variant[Any]]:
         """What is due to a solver that knows the equation, and what to the cells."""
         for name, label, build in (
-            ("no-cell", "without cells", models.without_cells),
-            ("constant", "of constant conductances", models.constant_conductances),
+            ("network-no-cell", f"{_NETWORK} without cells", models.without_cells),
+            ("network-constant", _CONSTANT, models.constant_conductances),
         ):
-            yield self.network(
-                f"network-{name}", f"CHONN network {label}", build, 0.6, role="control"
-            )
+            yield self.network(name, label, build, 0.6, role="control")
         # Elsewhere a solver would have to be told the walls, or is not one of networks.
         if self.config.domain != SQUARE or self.experiment.physics.input not in SOLVED:
             return
-        yield self.solver("direct", "Direct solve", 0.3, _SOLVER_RATE, lambda solve, _: solve)
-        yield self.solver(
-            "direct-fitted",
-            "Direct solve, walls and faces fitted",
-            0.4,
-            _SOLVER_RATE,
-            lambda solve, _: solve,
-            fitted=True,
-        )
-        yield self.solver(
-            "solve-cnn",
-            "Direct solve and convolutions",
-            0.5,
-            _CORRECTION_RATE,
-            lambda solve, c: SolveThenConvolve(solve, solve.units, c.width, c.depth),
-            {"width": 4 if self.config.sizes == "smoke" else 20, "depth": 4},
-        )
+        yield self.solver("direct", "Direct solve", 0.3)
+        yield self.solver("direct-fitted", "Direct solve, walls and faces fitted", 0.4, fitted=True)
+        solve = self.solver("solve-cnn", "Direct solve and convolutions", 0.5)
+        sizes = {"width": 4 if self.config.sizes == "smoke" else 20, "depth": 4}
+        changes = {**solve.changes, "learning_rate": _CORRECTION_RATE, **sizes}
+
+        def corrected(config: SteadyConfig) -> nn.Module:
+            units = self.experiment.units_of(config)
+            direct = DirectSolve(self.experiment.physics, units)
+            return SolveThenConvolve(direct, units, config.width, config.depth)
+
+        yield dataclasses.replace(solve, build=corrected, changes=changes)
+
+    def _rate(self, family: str) -> dict[str, Any]:
+        return {"learning_rate": getattr(self.config, f"{family}_learning_rate")}
 
     def _backbone(self, order: int) -> Variant[Any]:
-        config = self.config
-        rate = config.learning_rate if order else config.cno_learning_rate
+        rate = {"learning_rate": self.config.learning_rate} if order else self._rate("cno")
         return self.variant(
             f"chonn{order}",
             f"CHONN, order {order}",
             lambda c: models.backbone(c, c.n_layers, c.n_res_neck, order),
             0.9 + 0.06 * order,
-            {"learning_rate": rate},
-            family="chonn",
-            role="ablation",
-            backbone="cno",
-            order=order,
+            rate,
+            {"family": "chonn", "role": "ablation", "backbone": "cno", "order": order},
         )
 
-    def _mixer(self, kind: str, label: str, depth: int, order: int, **block: Any) -> Variant[Any]:
-        best = (kind, order) == ("mixer", self.config.best_order)
+    def _mixer(
+        self, name: str, label: str, depth: int, order: int, role: str, **block: Any
+    ) -> Variant[Any]:
+        tags = {"family": "chonn", "role": role, "backbone": "mixer", "order": order}
         return self.variant(
-            f"{kind}{order}",
+            name,
             f"{label}, order {order}",
             lambda c: models.mixer(c, depth, order, **block),
             depth * (0.05 + 0.03 * order),
-            {"learning_rate": self.config.mixer_learning_rate},
-            family="chonn",
-            role="best" if best else kind.partition("-")[0],
-            backbone="mixer",
-            order=order,
-            depth=depth,
-            **block,
+            self._rate("mixer"),
+            {**tags, "depth": depth, **block},
         )
 
-    def solver(
-        self,
-        name: str,
-        label: str,
-        cost: float,
-        rate: float,
-        use: Callable[[DirectSolve, Any], nn.Module],
-        sizes: Mapping[str, Any] | None = None,
-        fitted: bool = False,
-    ) -> Variant[Any]:
-        """A model around the direct solve, which is in the data's own units."""
+    def solver(self, name: str, label: str, cost: float, fitted: bool = False) -> Variant[Any]:
+        """The direct solve, which is in the data's own units."""
         experiment = self.experiment
-
-        def build(config: SteadyConfig) -> nn.Module:
-            return use(
-                DirectSolve(experiment.physics, experiment.units_of(config), fitted),
-                config,
-            )
-
-        batch = {"batch_size": self.config.baseline_batch_size, "learning_rate": rate}
-        changes = {**batch, **(sizes or {})}
-        return Variant(name, label, build, {"family": "direct", "role": "control"}, changes, cost)
+        changes = {"batch_size": self.config.baseline_batch_size, "learning_rate": _SOLVER_RATE}
+        return Variant(
+            name,
+            label,
+            lambda c: DirectSolve(experiment.physics, experiment.units_of(c), fitted),
+            {"family": "direct", "role": "control"},
+            changes,
+            cost,
+        )
 
     def variant(
         self,
@@ -234,7 +192,7 @@ class Variants:
         build: Callable[[Any], nn.Module],
         cost: float,
         changes: Mapping[str, Any],
-        **tags: Any,
+        tags: Mapping[str, Any],
     ) -> Variant[Any]:
         """A network, which is told the domain and sees fields of about unit size."""
         experiment = self.experiment

@@ -15,7 +15,6 @@ from torch.utils.data import TensorDataset
 
 from chonn_ops.nn._checks import check_least
 
-SCALES = ("smoke", "small", "paper")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("step", "cosine")
 OPTIMIZER_FIELDS = (
@@ -87,6 +86,7 @@ class Config:
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)
+Makers = Mapping[Path, Callable[[Path], object]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Experiment(ABC, Generic[ConfigT]):
     name, title : str
         For the command line and for people.
     scales : mapping
-        Config for each of `SCALES`; "paper" has the Methods section's settings.
+        Config for "smoke", "small" and "paper", which has the Methods section's settings.
     sources : mapping
         For every field of the config, the paper's sentence behind the "paper" value, or why it is
         ours.
@@ -185,17 +185,24 @@ class Experiment(ABC, Generic[ConfigT]):
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         """Models to compare, in the order of the tables."""
 
-    def files(self, config: ConfigT, folder: Path) -> Sequence[Path]:  # noqa: ARG002
-        """Data files that `load` reads.
+    def makers(self, config: ConfigT, folder: Path, progress: bool = True) -> Makers:  # noqa: ARG002
+        """Data files that `load` reads, each with what makes it, one without the others."""
+        return {}
+
+    def files(self, config: ConfigT, folder: Path) -> Sequence[Path]:
+        """Data files that `load` reads, by default those of `makers`.
 
         When all of them are there, `prepare` is not called and nothing is written to the folder.
-        Without any, which is the default, it is called before every study.
+        Without any it is called before every study.
         """
-        return ()
+        return tuple(self.makers(config, folder))
 
-    @abstractmethod
     def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
         """Make the data files that `load` reads and that are not in the folder yet."""
+        for path, make in self.makers(config, folder, progress).items():
+            if not path.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                make(path)
 
     @abstractmethod
     def load(self, config: ConfigT, folder: Path) -> Data:

@@ -20,8 +20,9 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from chonn_ops.experiments import records
-from chonn_ops.experiments.jobs import Job, defaults, differences
+from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.provenance import ANYWAY, Provenance
+from chonn_ops.experiments.settings import defaults, differences
 
 STATE = "chonn_ops"
 HISTORY = ("train_loss", "validation_error")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from chonn_ops.experiments._modules import Units
@@ -18,7 +17,7 @@ from chonn_ops.experiments._steady import (
     workers,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Makers
 from chonn_ops.problems import darcy
 from chonn_ops.problems._random_fields import TWO_PHASE
 
@@ -80,28 +79,6 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DarcyConfig(SteadyConfig):
-    """Settings; the defaults are the paper's."""
-
-    n_train: int = 800
-    n_validation: int = 100
-    n_test: int = 100
-    batch_size: int = 4
-    epochs: int = 1000
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-3
-    schedule: str = "step"
-    step_size: int = 10
-    gamma: float = 0.98
-    resolution: int = OFFICIAL_RESOLUTION
-    standardize: bool = False
-    n_layers: int = 3
-    channel_multiplier: int = 32
-    baseline_batch_size: int = 50
-
-
 _SAMPLES = (
     '"Each sample is represented on a 128x128 uniform grid. We use 800 samples for training, 100 '
     'samples for validation and 100 samples for testing." Which ones is not said: the first 1000, '
@@ -118,7 +95,7 @@ _WIDTHS = (
 )
 
 
-class Darcy(SteadyExperiment[DarcyConfig]):
+class Darcy(SteadyExperiment[SteadyConfig]):
     """Two-phase medium to pressure."""
 
     name = "darcy"
@@ -128,9 +105,10 @@ class Darcy(SteadyExperiment[DarcyConfig]):
     coordinates = staticmethod(darcy.cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType(
-        {"l-shape": Units(0.5, 0.45, 0.08, 0.07), "holes": Units(0.5, 0.45, 0.035, 0.035)}
-    )
+    units_of_domains: ClassVar[Mapping[str, Units]] = {
+        "l-shape": Units(0.5, 0.45, 0.08, 0.07),
+        "holes": Units(0.5, 0.45, 0.035, 0.035),
+    }
     metrics: ClassVar[tuple[str, ...]] = (
         "relative_l1",
         "relative_l1_median",
@@ -143,82 +121,56 @@ class Darcy(SteadyExperiment[DarcyConfig]):
         "fourier_rmse_mid",
         "fourier_rmse_high",
     )
-    scales = MappingProxyType(
-        {
-            "smoke": DarcyConfig(**SMOKE, resolution=32),
-            "small": DarcyConfig(
-                **SMALL, n_test=96, resolution=64, unet_learning_rate=5e-2, fno_learning_rate=2e-2
-            ),
-            "paper": DarcyConfig(sizes="paper"),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SOURCES,
-            **dict.fromkeys(("n_train", "n_validation", "n_test", "resolution"), _SAMPLES),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _RUN),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
-            **dict.fromkeys(("n_layers", "n_res", "n_res_neck", "channel_multiplier"), _WIDTHS),
-            "d_state": "Not given here; that of Poisson.",
-            "cno_layers": "Ours, the paper compares no CNO here: that of its Poisson benchmark.",
-            "baseline_batch_size": '"The baseline batch size is set to 50."',
-        }
-    )
+    scales: Mapping[str, SteadyConfig] = {
+        "smoke": SteadyConfig(**SMOKE, resolution=32),
+        "small": SteadyConfig(
+            **SMALL, n_test=96, resolution=64, unet_learning_rate=5e-2, fno_learning_rate=2e-2
+        ),
+        "paper": SteadyConfig(sizes="paper"),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SOURCES,
+        **dict.fromkeys(("n_train", "n_validation", "n_test", "resolution"), _SAMPLES),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _RUN),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
+        **dict.fromkeys(("n_layers", "n_res", "n_res_neck", "channel_multiplier"), _WIDTHS),
+        "d_state": "Not given here; that of Poisson.",
+        "cno_layers": "Ours, the paper compares no CNO here: that of its Poisson benchmark.",
+        "baseline_batch_size": '"The baseline batch size is set to 50."',
+    }
 
-    def files(self, config: DarcyConfig, folder: Path) -> tuple[Path, ...]:
-        finer = (self._finer(config, folder, n) for n in config.test_resolutions)
-        return (self._path(config, folder), *finer)
+    def makers(self, config: SteadyConfig, folder: Path, progress: bool = True) -> Makers:
+        """PDEBench's file at its resolution, else one of ours that says what is in it; then the
+        test samples on finer grids, with the walls of the grid of the training."""
+        size, first = config.resolution, config.n_train + config.n_validation
+        official = darcy.default_name(BETA, config.domain, self.coefficient, self.contrast)
+        stem, name = Path(official).stem, official
+        fits = size == OFFICIAL_RESOLUTION and config.n_samples <= PAPER_SAMPLES
+        if not fits or official != darcy.OFFICIAL_NAME:
+            name = f"{stem}_{size}x{size}_{config.n_samples}.hdf5"
 
-    def prepare(self, config: DarcyConfig, folder: Path, progress: bool = True) -> None:
-        def make(path: Path, n_samples: int, resolution: int, **options: Any) -> None:
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                options |= {"domain": config.domain, "progress": progress}
-                options |= {"coefficient": self.coefficient, "contrast": self.contrast}
-                options |= {"workers": workers(config)}
-                darcy.generate(path, n_samples, resolution, BETA, **options)
+        def maker(n_samples: int, resolution: int, **options: Any) -> Callable[[Path], object]:
+            options |= {"domain": config.domain, "progress": progress, "workers": workers(config)}
+            options |= {"coefficient": self.coefficient, "contrast": self.contrast}
+            return lambda path: darcy.generate(path, n_samples, resolution, BETA, **options)
 
-        make(self._path(config, folder), config.n_samples, config.resolution)
-        first = config.n_train + config.n_validation
-        # Walls at the same place as on the grid of the training.
-        margin = 0.5 / config.resolution
+        made = {folder / name: maker(config.n_samples, size)}
         for n in config.test_resolutions:
-            make(self._finer(config, folder, n), config.n_test, n, first=first, margin=margin)
+            which = f"{first}-{first + config.n_test - 1}_walls{size}"
+            path = folder / f"{stem}_{n}x{n}_{which}.hdf5"
+            made[path] = maker(config.n_test, n, first=first, margin=0.5 / size)
+        return made
 
-    def load(self, config: DarcyConfig, folder: Path) -> Data:
-        path = self._path(config, folder)
+    def load(self, config: SteadyConfig, folder: Path) -> Data:
+        path, *finer = self.files(config, folder)
         data = splits(
             config, *darcy.read(path, 0, config.n_samples, config.resolution, config.domain)
         )
-        finer = {
-            f"at_{n}": pairs(
-                *darcy.read(self._finer(config, folder, n), 0, config.n_test, n, config.domain)
-            )
-            for n in config.test_resolutions
+        tests = {
+            f"at_{n}": pairs(*darcy.read(file, 0, config.n_test, n, config.domain))
+            for n, file in zip(config.test_resolutions, finer, strict=True)
         }
-        return dataclasses.replace(data, tests={**data.tests, **finer})
-
-    def _path(self, config: DarcyConfig, folder: Path) -> Path:
-        """PDEBench's file at its resolution, else one of ours that says what is in it."""
-        name = self._name(config)
-        if (
-            name == darcy.OFFICIAL_NAME
-            and config.resolution == OFFICIAL_RESOLUTION
-            and config.n_samples <= PAPER_SAMPLES
-        ):
-            return folder / name
-        grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(name).stem}_{grid}_{config.n_samples}.hdf5"
-
-    def _name(self, config: DarcyConfig) -> str:
-        return darcy.default_name(BETA, config.domain, self.coefficient, self.contrast)
-
-    def _finer(self, config: DarcyConfig, folder: Path, resolution: int) -> Path:
-        """The test samples on a finer grid, with the walls of the grid of the training."""
-        stem = Path(self._name(config)).stem
-        first = config.n_train + config.n_validation
-        which = f"{first}-{first + config.n_test - 1}_walls{config.resolution}"
-        return folder / f"{stem}_{resolution}x{resolution}_{which}.hdf5"
+        return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
 EXPERIMENT = Darcy()

@@ -9,44 +9,52 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady import (
+    SteadyConfig,
     SteadyExperiment,
     splits,
     workers,
 )
 from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_variants import variants3d
-from chonn_ops.experiments.base import Data, Evaluation, Variant
-from chonn_ops.experiments.darcy import Darcy, DarcyConfig
+from chonn_ops.experiments.base import Data, Evaluation, Makers, Variant
+from chonn_ops.experiments.darcy import Darcy
 from chonn_ops.problems import darcy3d, helmholtz
 from chonn_ops.problems._random_fields import LOG_NORMAL
 from chonn_ops.problems.domains import SQUARE, cell_centres
 
 _OURS = "Ours, no paper's: that of Darcy flow."
 _SMALLER = "Ours: at the small scale, of about as many parameters as in two dimensions."
-_Kind = TypeVar("_Kind", bound=DarcyConfig)
+_Kind = TypeVar("_Kind", bound=SteadyConfig)
 
 
 def scales_of(kind: type[_Kind], **changes: Mapping[str, Any]) -> Mapping[str, _Kind]:
     """Darcy flow's, with changes by scale; all of them show models fields of about unit size."""
-    return MappingProxyType(
-        {
-            scale: kind(**{**dataclasses.asdict(base), "standardize": True, **changes[scale]})
-            for scale, base in Darcy.scales.items()
-        }
-    )
+    return {
+        scale: kind(**{**dataclasses.asdict(base), "standardize": True, **changes[scale]})
+        for scale, base in Darcy.scales.items()
+    }
 
 
-def sources_of(kind: type[DarcyConfig], **own: str) -> Mapping[str, str]:
+def sources_of(kind: type[SteadyConfig], **own: str) -> Mapping[str, str]:
     names = [field.name for field in dataclasses.fields(kind)]
-    return MappingProxyType({**dict.fromkeys(names, _OURS), **own})
+    return {**dict.fromkeys(names, _OURS), **own}
 
 
-class DarcyContrast(Darcy):
+class HardDarcy(Darcy):
+    """Darcy flow in other media, with the sizes and rates of Darcy flow's search."""
+
+    units_of_domains: ClassVar[Mapping[str, Units]] = {}
+    ladders: ClassVar[bool] = False
+    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
+    scales = scales_of(SteadyConfig, smoke={}, small={}, paper={})
+    sources: ClassVar[Mapping[str, str]] = sources_of(SteadyConfig)
+
+
+class DarcyContrast(HardDarcy):
     """Darcy flow whose phases differ by a factor of 1,000.
 
     Pressures differ by factors of a hundred between samples, with the size of the regions that
@@ -57,14 +65,9 @@ class DarcyContrast(Darcy):
     title = "Darcy flow, contrast 1,000"
     contrast: ClassVar[float] = 1000.0
     units: ClassVar[Units] = Units(0.5, 0.5, 7.0, 12.0)
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
-    ladders: ClassVar[bool] = False
-    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
-    scales = scales_of(DarcyConfig, smoke={}, small={}, paper={})
-    sources: ClassVar[Mapping[str, str]] = sources_of(DarcyConfig)
 
 
-class DarcyLognormal(Darcy):
+class DarcyLognormal(HardDarcy):
     """Darcy flow in log-normal media: 100 between two deviations above and below the median."""
 
     name = "darcy_lognormal"
@@ -72,15 +75,10 @@ class DarcyLognormal(Darcy):
     coefficient: ClassVar[str] = LOG_NORMAL
     contrast: ClassVar[float] = 100.0
     units: ClassVar[Units] = Units(2.0, 4.0, 0.04, 0.035)
-    units_of_domains: ClassVar[Mapping[str, Units]] = MappingProxyType({})
-    ladders: ClassVar[bool] = False
-    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
-    scales = scales_of(DarcyConfig, smoke={}, small={}, paper={})
-    sources: ClassVar[Mapping[str, str]] = sources_of(DarcyConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoxConfig(DarcyConfig):
+class BoxConfig(SteadyConfig):
     """Settings of problems that are defined on the square or the cube alone."""
 
     def __post_init__(self) -> None:
@@ -121,21 +119,13 @@ class Box(SteadyExperiment[BoxConfig]):
         **dict.fromkeys(("unet_features", "fno_modes", "fno_width"), _SMALLER),
     )
 
-    def files(self, config: BoxConfig, folder: Path) -> tuple[Path, ...]:
-        stem = Path(self.problem.default_name(config.resolution)).stem
-        return (folder / f"{stem}_{config.n_samples}.hdf5",)
+    def makers(self, config: BoxConfig, folder: Path, progress: bool = True) -> Makers:
+        def make(path: Path) -> None:
+            options = {"workers": workers(config), "progress": progress}
+            self.problem.generate(path, config.n_samples, config.resolution, **options)
 
-    def prepare(self, config: BoxConfig, folder: Path, progress: bool = True) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (path,) = self.files(config, folder)
-        if not path.exists():
-            self.problem.generate(
-                path,
-                config.n_samples,
-                config.resolution,
-                workers=workers(config),
-                progress=progress,
-            )
+        stem = Path(self.problem.default_name(config.resolution)).stem
+        return {folder / f"{stem}_{config.n_samples}.hdf5": make}
 
     def load(self, config: BoxConfig, folder: Path) -> Data:
         (path,) = self.files(config, folder)
@@ -188,9 +178,7 @@ class Darcy3d(Box):
         return dataclasses.replace(found, fields=middle)
 
 
-PROBLEMS: Mapping[str, SteadyExperiment[Any]] = MappingProxyType(
-    {
-        experiment.name: experiment
-        for experiment in (DarcyContrast(), DarcyLognormal(), Helmholtz(), Darcy3d())
-    }
-)
+PROBLEMS: Mapping[str, SteadyExperiment[Any]] = {
+    experiment.name: experiment
+    for experiment in (DarcyContrast(), DarcyLognormal(), Helmholtz(), Darcy3d())
+}

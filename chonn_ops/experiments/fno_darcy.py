@@ -9,7 +9,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -30,25 +29,23 @@ _RECIPE = (
 # Of the sizes "small" on 85 x 85 nodes: epochs in the time of the network's 500 on one thread, by
 # measured steps; fewer of solvers, with few numbers to learn.
 NIGHT_HOURS = 4.5
-NIGHT: Mapping[str, int] = MappingProxyType(
-    {
-        "unet": 1170,
-        "fno": 430,
-        "cno": 270,
-        "fno-neuralop": 355,
-        "uno": 420,
-        "ffno": 235,
-        "transolver": 105,
-        "galerkin": 205,
-        "mgno": 695,
-        "solve-cnn": 855,
-        "network": 500,
-        "network-no-cell": 765,
-        "network-constant": 510,
-        "direct": 500,
-        "direct-fitted": 500,
-    }
-)
+NIGHT: Mapping[str, int] = {
+    "unet": 1170,
+    "fno": 430,
+    "cno": 270,
+    "fno-neuralop": 355,
+    "uno": 420,
+    "ffno": 235,
+    "transolver": 105,
+    "galerkin": 205,
+    "mgno": 695,
+    "solve-cnn": 855,
+    "network": 500,
+    "network-no-cell": 765,
+    "network-constant": 510,
+    "direct": 500,
+    "direct-fitted": 500,
+}
 _HAND = {
     "unet": ("unet_features",),
     "fno": ("fno_modes", "fno_width"),

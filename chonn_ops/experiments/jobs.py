@@ -23,6 +23,7 @@ from chonn_ops import _files
 from chonn_ops.experiments import get, provenance
 from chonn_ops.experiments.base import Config, Experiment, Variant
 from chonn_ops.experiments.records import Run
+from chonn_ops.experiments.settings import defaults, differences
 from chonn_ops.problems._parts import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -205,23 +206,3 @@ def _locked(folder: Path) -> Iterator[None]:
             # While it is held: later, it may be somebody else's.
             if os.name == "posix":
                 path.unlink(missing_ok=True)
-
-
-def defaults(config: Config) -> dict[str, Any]:
-    """JSON values of the fields that have a default; for records from before they were there."""
-    values = {
-        field.name: field.default
-        for field in dataclasses.fields(config)
-        if field.default is not dataclasses.MISSING and field.name != "seed"
-    }
-    return json.loads(json.dumps(values))
-
-
-def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which JSON values differ, such as ``epochs: 2 there, 3 here``; empty if none."""
-    missing = object()
-    return ", ".join(
-        f"{name}: {earlier.get(name, 'none')} there, {now.get(name, 'none')} here"
-        for name in sorted(earlier.keys() | now.keys())
-        if earlier.get(name, missing) != now.get(name, missing)
-    )

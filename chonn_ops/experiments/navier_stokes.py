@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -20,14 +19,13 @@ from chonn_ops.experiments._rollout import (
     RolloutConfig,
     RolloutExperiment,
     Windows,
-    check_frames,
     fno,
     forecast,
     frame_errors,
     pictures,
-    split,
+    splits,
 )
-from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Variant, batches
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Makers, Variant, batches
 from chonn_ops.models import CHONNRollout2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import navier_stokes
@@ -73,8 +71,8 @@ def _fno(
     return Variant(
         f"{name}-{history}",
         label,
-        lambda config: fno(config, dataclasses.replace(block, d_state=config.d_state)),
-        MappingProxyType({"family": name.partition("-")[0], **tags, "history": history}),
+        lambda config: fno(config, block),
+        {"family": name.partition("-")[0], **tags, "history": history},
         {"history": history, "increment": tags["recipe"] != "paper", **changes},
         cost,
     )
@@ -171,63 +169,59 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
 
     name = "navier_stokes"
     title = "Navier-Stokes rollouts"
-    scales = MappingProxyType(
-        {
-            "smoke": NavierStokesConfig(
-                n_train=4,
-                n_validation=2,
-                n_test=2,
-                batch_size=4,
-                epochs=2,
-                resolution=16,
-                horizon=4,
-                modes=3,
-                width=4,
-                d_state=2,
-                solver_resolution=16,
-                solver_step=5e-2,
-            ),
-            "small": NavierStokesConfig(
-                n_train=64,
-                n_validation=8,
-                n_test=24,
-                batch_size=10,
-                epochs=4,
-                step_size=1,
-                resolution=32,
-                modes=8,
-                d_state=8,
-                solver_resolution=64,
-                solver_step=2e-2,
-            ),
-            "paper": NavierStokesConfig(),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SIZES,
-            **dict.fromkeys(("n_train", "n_validation", "n_test"), _SAMPLES),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
-            **dict.fromkeys(("resolution", "solver_resolution", "solver_step"), _SOLVER),
-            "increment": (
-                "Ours: the paper's models predict the frame. The variants set it, as they set the "
-                "history."
-            ),
-            "history": '"We additionally evaluate 3->1, 5->1 and 10->1 settings"; one a variant.',
-            "unroll": (
-                '"The model receives the previous m vorticity frames and predicts the next frame. '
-                'During evaluation, the one-step predictor is recursively applied": trained on '
-                "single steps. (The settings are those of FNO's published script, which trains on "
-                "40 steps, each from the predictions before.)"
-            ),
-            "horizon": '"... recursively applied to generate a 40-step rollout"; frames 11 to 50.',
-            "d_state": (
-                '"replaces the w_0 convolutional branch with the proposed cascaded state-space '
-                'evolution operator using d_state=16"'
-            ),
-        }
-    )
+    scales: Mapping[str, NavierStokesConfig] = {
+        "smoke": NavierStokesConfig(
+            n_train=4,
+            n_validation=2,
+            n_test=2,
+            batch_size=4,
+            epochs=2,
+            resolution=16,
+            horizon=4,
+            modes=3,
+            width=4,
+            d_state=2,
+            solver_resolution=16,
+            solver_step=5e-2,
+        ),
+        "small": NavierStokesConfig(
+            n_train=64,
+            n_validation=8,
+            n_test=24,
+            batch_size=10,
+            epochs=4,
+            step_size=1,
+            resolution=32,
+            modes=8,
+            d_state=8,
+            solver_resolution=64,
+            solver_step=2e-2,
+        ),
+        "paper": NavierStokesConfig(),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SIZES,
+        **dict.fromkeys(("n_train", "n_validation", "n_test"), _SAMPLES),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
+        **dict.fromkeys(("resolution", "solver_resolution", "solver_step"), _SOLVER),
+        "increment": (
+            "Ours: the paper's models predict the frame. The variants set it, as they set the "
+            "history."
+        ),
+        "history": '"We additionally evaluate 3->1, 5->1 and 10->1 settings"; one a variant.',
+        "unroll": (
+            '"The model receives the previous m vorticity frames and predicts the next frame. '
+            'During evaluation, the one-step predictor is recursively applied": trained on '
+            "single steps. (The settings are those of FNO's published script, which trains on "
+            "40 steps, each from the predictions before.)"
+        ),
+        "horizon": '"... recursively applied to generate a 40-step rollout"; frames 11 to 50.',
+        "d_state": (
+            '"replaces the w_0 convolutional branch with the proposed cascaded state-space '
+            'evolution operator using d_state=16"'
+        ),
+    }
 
     def variants(self, config: NavierStokesConfig) -> tuple[Variant[NavierStokesConfig], ...]:  # noqa: ARG002
         return VARIANTS
@@ -235,34 +229,34 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     def given(self, config: NavierStokesConfig) -> int:  # noqa: ARG002
         return GIVEN
 
-    def path(self, config: NavierStokesConfig, folder: Path) -> Path:
+    def makers(self, config: NavierStokesConfig, folder: Path, progress: bool = True) -> Makers:
+        """The published file where it is there and fits, else one that says what is in it."""
+
+        def make(path: Path) -> None:
+            navier_stokes.generate(
+                path,
+                config.n_samples,
+                GIVEN + config.horizon,
+                config.resolution,
+                config.solver_resolution,
+                config.solver_step,
+                # Small arrays are faster on a CPU: the allocator keeps their memory.
+                batch_size=4 if config.solver_resolution <= 64 else 20,
+                progress=progress,
+            )
+
         official = folder / navier_stokes.OFFICIAL_NAME
         at_scale = config.resolution == navier_stokes.RESOLUTION and config.horizon == 40
         if at_scale and config.n_samples <= OFFICIAL_SAMPLES and official.exists():
-            return official
+            return {official: make}
         ours = navier_stokes.default_name(config.n_samples, GIVEN + config.horizon)
         grid = f"{config.resolution}of{config.solver_resolution}"
-        return folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat"
-
-    def generate(self, config: NavierStokesConfig, path: Path, progress: bool) -> None:
-        navier_stokes.generate(
-            path,
-            config.n_samples,
-            GIVEN + config.horizon,
-            config.resolution,
-            config.solver_resolution,
-            config.solver_step,
-            # Small arrays are faster on a CPU: the allocator keeps their memory.
-            batch_size=4 if config.solver_resolution <= 64 else 20,
-            progress=progress,
-        )
+        return {folder / f"{Path(ours).stem}_{grid}_step{config.solver_step:g}.mat": make}
 
     def load(self, config: NavierStokesConfig, folder: Path) -> Data:
-        path = self.path(config, folder)
-        frames = torch.from_numpy(navier_stokes.read(path, 0, config.n_samples))
-        n = config.resolution
-        check_frames(path, frames, config.n_samples, GIVEN + config.horizon, n, n)
-        train, validation, test = split(frames, config.n_train, config.n_validation, config.n_test)
+        (path,) = self.files(config, folder)
+        frames = navier_stokes.read(path, 0, config.n_samples)
+        train, validation, test = splits(config, path, frames, GIVEN + config.horizon)
         windows = Windows(train, config.history + config.unroll, GIVEN - config.history)
         return Data(windows, TensorDataset(validation), {"test": TensorDataset(test)})
 

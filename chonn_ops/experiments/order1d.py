@@ -17,9 +17,9 @@ mode once, like the others, which have a twin on the other side.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +31,7 @@ from chonn_ops.experiments.base import (
     Data,
     Evaluation,
     Experiment,
+    Makers,
     Variant,
     batches,
     relative_l2,
@@ -41,7 +42,7 @@ from chonn_ops.problems import order1d
 
 TARGETS = order1d.ORDERS
 STACKS = ((2, 2), (2, 3), (3, 2))  # (order, depth)
-TERMINATIONS = MappingProxyType({"matched": "from rest", "ring": "periodic"})
+TERMINATIONS = {"matched": "from rest", "ring": "periodic"}
 SCORED_AT_ONCE = 256
 PICTURES = 4
 
@@ -144,71 +145,67 @@ class Order1d(Experiment[OrderConfig]):
 
     name = "order1d"
     title = "Order-defined benchmark"
-    scales = MappingProxyType(
-        {
-            "smoke": OrderConfig(
-                n_train=16,
-                n_validation=4,
-                n_test=4,
-                batch_size=8,
-                epochs=2,
-                learning_rate=5e-3,
-                sweep_from=4,
-                stacks_from=4,
-                width=1,
-                expand=8,
-                d_state=2,
-            ),
-            "small": OrderConfig(
-                n_train=1024,
-                n_validation=128,
-                n_test=512,
-                batch_size=8,
-                epochs=6,
-                learning_rate=5e-3,
-                stacks_from=4,
-                norm="none",
-            ),
-            "paper": OrderConfig(),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **dict.fromkeys(
-                ("n_train", "n_validation", "n_test"),
-                '"We generate 12,000 training samples, 2,000 validation samples and 2,000 test '
-                'samples." Their seeds 42, 43 and 44 are in the data file, whatever `seed` is.',
-            ),
-            **dict.fromkeys(
-                ("batch_size", "epochs", "optimizer", "learning_rate"),
-                '"All models are trained using AdamW with learning rate 1e-4 and batch size 32 '
-                'for 80 epochs."',
-            ),
-            "weight_decay": "Not given; PyTorch's default for AdamW.",
-            **dict.fromkeys(
-                ("schedule", "seed"),
-                '"A cosine annealing learning-rate schedule is used, and the training seed is '
-                'fixed to 42."',
-            ),
-            **dict.fromkeys(("step_size", "gamma"), "Not used by the cosine schedule."),
-            "target": '"The target orders are denoted as T1-T4"; each variant has its own.',
-            "sweep_from": '"For each target order, [...] errors are reported across model orders '
-            'or baseline depths 1-4" (Fig. 3a).',
-            "stacks_from": '"we additionally evaluate stacked high-order variants denoted by 2xk '
-            'and 3xk".',
-            "width": "Not given.",
-            **dict.fromkeys(
-                ("expand", "d_state"),
-                '"an SS1DPassOnlyChain with expansion ratio 16 and state dimension d_state=8".',
-            ),
-            "norm": '"Given the normalized input X~=Norm(X)", of an unspecified kind; here the '
-            "default of `CKB`. None at the small scale: a norm takes the amplitude from a linear "
-            "operator's input, and cost accuracy in each model tried.",
-            "directions": "Not given; both ways, since the operator is symmetric.",
-            "selective_norm": "Ours: without it orders 3 and 4 and the deepest stack diverge at "
-            "the small scale's learning rate.",
-        }
-    )
+    scales: Mapping[str, OrderConfig] = {
+        "smoke": OrderConfig(
+            n_train=16,
+            n_validation=4,
+            n_test=4,
+            batch_size=8,
+            epochs=2,
+            learning_rate=5e-3,
+            sweep_from=4,
+            stacks_from=4,
+            width=1,
+            expand=8,
+            d_state=2,
+        ),
+        "small": OrderConfig(
+            n_train=1024,
+            n_validation=128,
+            n_test=512,
+            batch_size=8,
+            epochs=6,
+            learning_rate=5e-3,
+            stacks_from=4,
+            norm="none",
+        ),
+        "paper": OrderConfig(),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("n_train", "n_validation", "n_test"),
+            '"We generate 12,000 training samples, 2,000 validation samples and 2,000 test '
+            'samples." Their seeds 42, 43 and 44 are in the data file, whatever `seed` is.',
+        ),
+        **dict.fromkeys(
+            ("batch_size", "epochs", "optimizer", "learning_rate"),
+            '"All models are trained using AdamW with learning rate 1e-4 and batch size 32 '
+            'for 80 epochs."',
+        ),
+        "weight_decay": "Not given; PyTorch's default for AdamW.",
+        **dict.fromkeys(
+            ("schedule", "seed"),
+            '"A cosine annealing learning-rate schedule is used, and the training seed is '
+            'fixed to 42."',
+        ),
+        **dict.fromkeys(("step_size", "gamma"), "Not used by the cosine schedule."),
+        "target": '"The target orders are denoted as T1-T4"; each variant has its own.',
+        "sweep_from": '"For each target order, [...] errors are reported across model orders '
+        'or baseline depths 1-4" (Fig. 3a).',
+        "stacks_from": '"we additionally evaluate stacked high-order variants denoted by 2xk '
+        'and 3xk".',
+        "width": "Not given.",
+        **dict.fromkeys(
+            ("expand", "d_state"),
+            '"an SS1DPassOnlyChain with expansion ratio 16 and state dimension d_state=8".',
+        ),
+        "norm": '"Given the normalized input X~=Norm(X)", of an unspecified kind; here the '
+        "default of `CKB`. None at the small scale: a norm takes the amplitude from a linear "
+        "operator's input, and cost accuracy in each model tried.",
+        "directions": "Not given; both ways, since the operator is symmetric.",
+        "selective_norm": "Ours: without it orders 3 and 4 and the deepest stack diverge at "
+        "the small scale's learning rate.",
+    }
 
     def variants(self, config: OrderConfig) -> tuple[Variant[OrderConfig], ...]:
         return tuple(
@@ -218,17 +215,12 @@ class Order1d(Experiment[OrderConfig]):
             for variant in _variants(config, target, termination)
         )
 
-    def files(self, config: OrderConfig, folder: Path) -> tuple[Path]:  # noqa: ARG002
-        return (folder / order1d.DEFAULT_NAME,)
-
-    def prepare(self, config: OrderConfig, folder: Path, progress: bool = True) -> None:  # noqa: ARG002
-        path = folder / order1d.DEFAULT_NAME
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            order1d.generate(path, progress=progress)
+    def makers(self, config: OrderConfig, folder: Path, progress: bool = True) -> Makers:  # noqa: ARG002
+        make = functools.partial(order1d.generate, progress=progress)
+        return {folder / order1d.DEFAULT_NAME: make}
 
     def load(self, config: OrderConfig, folder: Path) -> Data:
-        path = folder / order1d.DEFAULT_NAME
+        (path,) = self.files(config, folder)
 
         def split(name: str) -> TensorDataset:
             signals = order1d.read(path, name, config.target, getattr(config, f"n_{name}"))
@@ -275,8 +267,8 @@ def _variants(config: OrderConfig, target: int, termination: str) -> Iterator[Va
             f"t{target}-{name}-{termination}",
             f"T{target}, {label}, {TERMINATIONS[termination]}",
             build,
-            MappingProxyType({"family": family, **shared, **tags}),
-            MappingProxyType({"target": target}),
+            {"family": family, **shared, **tags},
+            {"target": target},
             cost=0.6 + order * depth,
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from torch.utils.data import TensorDataset
@@ -66,14 +65,12 @@ class PoissonConfig(SteadyConfig):
                 raise ValueError(f"{name}: expected 1 to {most}, got {getattr(self, name)}")
 
 
-_SIZES = MappingProxyType(
-    {
-        "n_train": "train",
-        "n_validation": "validation",
-        "n_test": "test",
-        "n_out_of_distribution": "out_of_distribution",
-    }
-)
+_SIZES = {
+    "n_train": "train",
+    "n_validation": "validation",
+    "n_test": "test",
+    "n_out_of_distribution": "out_of_distribution",
+}
 
 
 _SAMPLES = (
@@ -102,36 +99,32 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         "range_nrmse",
         "max_mse",
     )
-    scales = MappingProxyType(
-        {
-            "smoke": PoissonConfig(**SMOKE, n_out_of_distribution=4, mixer_patch=8),
-            "small": PoissonConfig(
-                **SMALL,
-                n_test=128,
-                n_out_of_distribution=128,
-                unet_learning_rate=1e-2,
-                fno_learning_rate=1e-2,
-            ),
-            "paper": PoissonConfig(sizes="paper"),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SOURCES,
-            **dict.fromkeys(_SIZES, _SAMPLES),
-            **dict.fromkeys(("batch_size", "epochs", "seed"), _RUN),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
-            "resolution": '"discretized on a 64x64 uniform grid"',
-            "standardize": '"Training fields are normalized to the range [0,1]": nothing beyond.',
-            **dict.fromkeys(("n_layers", "d_state", "channel_multiplier"), _WIDTHS),
-            **dict.fromkeys(("n_res", "n_res_neck"), "Not given here; those of Darcy flow."),
-            "cno_layers": '"the aligned CNO baseline uses N_layers=3 and d_e=16"',
-            "baseline_batch_size": (
-                '"Baseline models are evaluated using the corresponding reported setting with '
-                'batch size 32 when applicable."'
-            ),
-        }
-    )
+    scales: Mapping[str, PoissonConfig] = {
+        "smoke": PoissonConfig(**SMOKE, n_out_of_distribution=4, mixer_patch=8),
+        "small": PoissonConfig(
+            **SMALL,
+            n_test=128,
+            n_out_of_distribution=128,
+            unet_learning_rate=1e-2,
+            fno_learning_rate=1e-2,
+        ),
+        "paper": PoissonConfig(sizes="paper"),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SOURCES,
+        **dict.fromkeys(_SIZES, _SAMPLES),
+        **dict.fromkeys(("batch_size", "epochs", "seed"), _RUN),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _OPTIMIZER),
+        "resolution": '"discretized on a 64x64 uniform grid"',
+        "standardize": '"Training fields are normalized to the range [0,1]": nothing beyond.',
+        **dict.fromkeys(("n_layers", "d_state", "channel_multiplier"), _WIDTHS),
+        **dict.fromkeys(("n_res", "n_res_neck"), "Not given here; those of Darcy flow."),
+        "cno_layers": '"the aligned CNO baseline uses N_layers=3 and d_e=16"',
+        "baseline_batch_size": (
+            '"Baseline models are evaluated using the corresponding reported setting with '
+            'batch size 32 when applicable."'
+        ),
+    }
 
     def files(self, config: PoissonConfig, folder: Path) -> tuple[Path, ...]:
         return (

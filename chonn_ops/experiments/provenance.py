@@ -98,7 +98,12 @@ class Provenance:
 def of(job: Job, model: torch.nn.Module, data: Data) -> Provenance:
     """Of a run that starts now."""
     found = parts(model, job.variant.name)
-    return Provenance(_files(job) or _loaded(job, data), digest(found), found, *commit())
+    return Provenance(
+        files(filter(Path.is_file, job.data_files)) or _loaded(job, data),
+        digest(found),
+        found,
+        *commit(),
+    )
 
 
 def here(job: Job) -> Provenance:
@@ -106,12 +111,14 @@ def here(job: Job) -> Provenance:
     key = (job.experiment.name, job.variant.name, repr(job.config))
     if key not in _models:
         _models[key] = parts(job.variant.build(job.config), job.variant.name)
-    return Provenance(_files(job), digest(_models[key]), _models[key], *commit())
+    return Provenance(
+        files(filter(Path.is_file, job.data_files)), digest(_models[key]), _models[key], *commit()
+    )
 
 
-def _files(job: Job) -> dict[str, dict[str, Any]]:
-    paths = job.data_files
-    return {path.name: origin.identify(path).record() for path in paths if path.is_file()}
+def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """What is known of data files, their SHA-256 among it, by name."""
+    return {path.name: origin.identify(path).record() for path in paths}
 
 
 def _loaded(job: Job, data: Data) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ from typing import Any
 from chonn_ops._files import MARK, finite, own_file
 from chonn_ops.experiments.provenance import Provenance
 
-Check = Callable[[Any], bool]
 DIRTY = "-dirty"
 DIGITS = 16
 
@@ -33,7 +34,7 @@ class Run:
     scale: str
     variant: str
     label: str
-    tags: Mapping[str, Any]
+    tags: Mapping[str, str | float | None]
     seed: int
     config: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -95,67 +96,48 @@ def _checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+def _expected(value: Any, kind: Any) -> str:
+    """What a JSON value is to be if it is not of a type, in words; empty if it is."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        found = [_expected(value, one) for one in inner]
+        return " or ".join(found) if all(found) else ""
+    if origin is not None:
+        container, words = _CONTAINERS[origin]
+        values = value.values() if isinstance(value, dict) else value
+        if isinstance(value, container) and not any(_expected(v, inner[-1]) for v in values):
+            return ""
+        return f"{words} {_expected(_NOTHING, inner[-1]) or 'anything'}"
+    fits, words = _PLAIN[kind]
+    return "" if fits(value) else words
 
 
-def _number(value: Any) -> bool:
+_NOTHING = object()
+_CONTAINERS = {Mapping: (dict, "an object, each value"), Sequence: (list, "a list, each entry")}
+_PLAIN: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
+    Any: (lambda _: True, ""),
+    str: (lambda value: isinstance(value, str), "text"),
+    bool: (lambda value: isinstance(value, bool), "true or false"),
+    int: (lambda value: isinstance(value, int) and abs(value) < 2**63, "an integer"),
     # NaN and infinity are what diverged; an integer beyond the floats cannot be averaged.
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e308)
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) < 2**63
-
-
-def _optional(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _list(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def _mapping(check: Check) -> Check:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _scalar(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float))
-
-
-_NUMBERS = _mapping(_optional(_number))
-_CURVES = _mapping(_list(_optional(_number)))
-_FIELDS: Mapping[str, tuple[Check, str]] = {
-    **dict.fromkeys(
-        ("experiment", "scale", "variant", "label", "date", "precision", "title", "model"),
-        (_text, "text"),
+    float: (
+        lambda value: isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e308),
+        "a number",
     ),
-    **dict.fromkeys(("seed", "parameters", "multiply_adds"), (_count, "an integer")),
-    "seconds": (_number, "a number"),
-    "peak_memory_mib": (_optional(_number), "a number or null"),
-    **dict.fromkeys(("commit", "diverged"), (_optional(_text), "text or null")),
-    "dirty": (_optional(lambda value: isinstance(value, bool)), "true, false or null"),
-    **dict.fromkeys(("config", "hardware"), (_mapping(lambda _: True), "an object")),
-    "tags": (_mapping(_scalar), "an object of texts and numbers"),
-    **dict.fromkeys(("versions", "sources"), (_mapping(_text), "an object of texts")),
-    "data": (_mapping(_mapping(lambda _: True)), "an object for each file"),
-    "metrics": (_mapping(_NUMBERS), "an object of numbers for each split"),
-    **dict.fromkeys(("curve", "curves"), (_CURVES, "an object of lists of numbers")),
-    "changes": (_optional(_list(_text)), "a list of texts or null"),
-    "notes": (_list(_text), "a list of texts"),
+    type(None): (lambda value: value is None, "null"),
 }
+_FIELDS = typing.get_type_hints(Run)
 # Of the tags that tables and figures sort and compare by.
-_TAGS: Mapping[str, tuple[Check, str]] = {
-    **dict.fromkeys(("target", "history", "order", "depth"), (_count, "an integer")),
-    **dict.fromkeys(("family", "role", "termination", "recipe"), (_text, "text")),
+_TAGS = {
+    **dict.fromkeys(("target", "history", "order", "depth"), int),
+    **dict.fromkeys(("family", "role", "termination", "recipe"), str),
 }
 # What tells the models of the order-defined benchmark apart.
 _OF_TARGETS = {"family", "order", "depth", "termination"}
 
 
 def check(record: Mapping[str, Any]) -> None:
-    """Raise a ValueError for the first field that is of another kind; those missing are not.
+    """Raise a ValueError for the first field that is not of its type in `Run`; missing ones pass.
 
     Likewise for scores that are not those that were written; older files have no checksum.
     """
@@ -173,8 +155,8 @@ def check(record: Mapping[str, Any]) -> None:
 
 
 def _check(record: Mapping[str, Any], fields: Mapping[str, Any], prefix: str) -> None:
-    for name, (fits, expected) in fields.items():
-        if name in record and not fits(record[name]):
+    for name, kind in fields.items():
+        if name in record and (expected := _expected(record[name], kind)):
             found = repr(record[name])
             shown = found if len(found) <= 80 else f"{found[:77]}..."
             raise ValueError(f"{prefix}{name}: expected {expected}, got {shown}")

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import multiprocessing
 import os
-import re
+import signal
 import sys
 import time
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from chonn_ops.experiments import get, pool, provenance
-from chonn_ops.experiments.base import Config
+from chonn_ops.experiments import get, provenance
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import execute, explain, say
-from chonn_ops.problems._workers import usable_cores
+from chonn_ops.experiments.settings import folder_name, parse_settings
+from chonn_ops.problems._workers import end_with_parent, usable_cores, worker_environment
+
+# Spawned, not forked: torch's threads are running in the parent.
+_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def plan(
@@ -72,85 +77,6 @@ def plan(
         for name in known
         if not variants or name in variants
     ]
-
-
-def parse_settings(config: Config, assignments: Iterable[str]) -> dict[str, Any]:
-    """Values by field from texts ``field=value``; tuples as ``10,5,3``.
-
-    Raises
-    ------
-    ValueError
-        For an unknown field, a value of another type, or one that the config refuses.
-    """
-    types = typing.get_type_hints(type(config))
-    known = [field.name for field in dataclasses.fields(config)]
-    values: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise ValueError(f"expected field=value, got {assignment!r}")
-        if name not in known:
-            raise ValueError(f"{name}: no such field, expected one of {', '.join(known)}")
-        values[name] = _value(name, types[name], text)
-    dataclasses.replace(config, **values)
-    return values
-
-
-def settings_texts(values: Mapping[str, Any]) -> list[str]:
-    """What `parse_settings` reads as these values of numbers, texts and switches."""
-    plain = {name: str(v).lower() if isinstance(v, bool) else v for name, v in values.items()}
-    return [f"{name}={value}" for name, value in plain.items()]
-
-
-def _value(name: str, kind: Any, text: str) -> Any:
-    if typing.get_origin(kind) is tuple:
-        item, *rest = typing.get_args(kind)
-        if rest == [...] and item in _PARSERS:
-            return tuple(_value(name, item, part) for part in text.split(","))
-    if kind not in _PARSERS:
-        raise ValueError(f"{name}: cannot be set from text")
-    expected, parser = _PARSERS[kind]
-    try:
-        return parser(text)
-    except (ValueError, KeyError):
-        raise ValueError(f"{name}: expected {expected}, got {text!r}") from None
-
-
-def _finite(text: str) -> float:
-    # NaN passes every comparison with a bound, and is not equal to itself in a result file.
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-_PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
-    int: ("an integer", int),
-    float: ("a finite number", _finite),
-    str: ("text", str),
-    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
-}
-
-
-def folder_name(scale: str, config: Config, values: Mapping[str, Any], precision: str) -> str:
-    """Name such as ``small+epochs=1,n_train=4``: results of different settings stay apart.
-
-    Values that the scale has anyway leave no mark, nor does the seed, which names the runs.
-    """
-    marks = {
-        name: value
-        for name, value in values.items()
-        if value != getattr(config, name) and name != "seed"
-    }
-    if precision != "32-true":
-        marks["precision"] = precision
-    text = ",".join(f"{name}={_plain(value)}" for name, value in sorted(marks.items()))
-    return f"{scale}+{text}" if text else scale
-
-
-def _plain(value: Any) -> str:
-    items = value if isinstance(value, tuple) else (value,)
-    return "-".join(re.sub(r"[^\w.+-]", "_", str(item)) for item in items)
 
 
 def default_workers(accelerator: str) -> int:
@@ -219,7 +145,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Finished:
     if workers == 1:
         _run_here(waiting, finished)
     elif waiting:
-        pool.run_in_workers(waiting, workers, finished)
+        _Pool(waiting, finished).run(min(workers, len(waiting)))
     places = {(job.variant_name, job.seed): place for place, job in enumerate(jobs)}
     finished.runs.sort(key=lambda run: places[run.variant, run.seed])
     return finished
@@ -244,3 +170,141 @@ def _run_here(jobs: Sequence[Job], finished: Finished) -> None:
         else:
             if run is not None:
                 finished.add(job, run)
+
+
+class _Worker:
+    """A process and its job."""
+
+    def __init__(self) -> None:
+        self.connection, other = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_work, args=(other,), daemon=True)
+        with worker_environment():
+            self.process.start()
+        # Now only the worker has this end: when it dies, reading from ours fails.
+        other.close()
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        # If the process is dead already, the next `receive` says so.
+        with contextlib.suppress(OSError):
+            self.connection.send(job)
+
+    def receive(self) -> Run | str | None:
+        """A result, the reason of a failure, or None at the end of an epoch."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return f"its process was ended by {_cause(self.process.exitcode or 0)}"
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name
+    return f"{name}, perhaps for lack of memory" if name == "SIGKILL" else name
+
+
+class _Pool:
+    """Worker processes of one thread each, which get the longest jobs first; none outlives `run`.
+
+    A worker that dies takes one run with it, and another one takes its place. One progress bar is
+    for all.
+    """
+
+    def __init__(self, jobs: Sequence[Job], finished: Finished) -> None:
+        # Of every run that has not ended, what is left of it.
+        self._left = {job: job.variant.cost for job in jobs}
+        self._waiting = sorted(jobs, key=self._left.__getitem__, reverse=True)
+        self._finished = finished
+        self._workers: dict[Connection, _Worker] = {}
+        self._total = len(jobs)
+        self._bar = tqdm(
+            desc=f"0 of {len(jobs)} runs   0%",
+            total=math.fsum(self._left.values()),
+            bar_format="{desc}|{bar}| {elapsed}<{remaining}",
+            mininterval=0.1 if sys.stderr.isatty() else 60,
+        )
+
+    def run(self, count: int) -> None:
+        try:
+            with self._bar:
+                for _ in range(count):
+                    self._start()
+                while self._workers:
+                    for connection in wait(list(self._workers)):
+                        self._receive(self._workers[connection])  # pyright: ignore
+        finally:
+            # A run that is killed resumes at its last whole epoch.
+            for worker in self._workers.values():
+                worker.process.kill()
+            for worker in self._workers.values():
+                worker.close()
+
+    def _start(self) -> None:
+        worker = _Worker()
+        self._workers[worker.connection] = worker
+        worker.give(self._waiting.pop(0))
+
+    def _receive(self, worker: _Worker) -> None:
+        message = worker.receive()
+        if message is None:
+            job, left = worker.job, self._left[worker.job]
+            # The scores at the end take about as long as an epoch.
+            step = min(left, job.variant.cost / (job.config.epochs + 1))
+            self._left[job] = left - step
+            self._describe(step)
+            self._bar.update(step)
+            return
+        self._end(worker.job)
+        if isinstance(message, str):
+            self._finished.fail(worker.job, message)
+        else:
+            self._finished.add(worker.job, message)
+        if self._waiting and worker.process.is_alive():
+            worker.give(self._waiting.pop(0))
+            return
+        del self._workers[worker.connection]
+        worker.close()
+        if self._waiting:
+            self._start()
+
+    def _end(self, job: Job) -> None:
+        # Epochs of an earlier part of the run, or that a failure left out, took no time now.
+        del self._left[job]
+        total = self._bar.n + math.fsum(self._left.values())
+        if self._left:
+            self._bar.total = total
+        else:
+            # Complete, also where nothing had to be trained.
+            self._bar.n = self._bar.total = total or 1
+        self._describe()
+        self._bar.refresh()
+
+    def _describe(self, step: float = 0.0) -> None:
+        """Runs that have ended, and per cent of the work: not 100 before all of it is done."""
+        done = self._total - len(self._left)
+        percent = math.floor(100 * (self._bar.n + step) / self._bar.total)
+        percent = 100 if not self._left else min(percent, 99)
+        text = f"{done} of {self._total} runs {percent:3d}%"
+        self._bar.set_description_str(text, refresh=False)
+
+
+def _work(connection: Any) -> None:
+    """Run jobs until the parent closes the connection."""
+    # Before it is started again and trains the same run.
+    end_with_parent()
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = execute(job, on_epoch=lambda: connection.send(None))
+        except Exception as error:
+            answer = explain(job, error)
+        connection.send(answer)

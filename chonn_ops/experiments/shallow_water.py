@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.experiments import _rollout
 from chonn_ops.experiments._modules import PLAIN, Forecaster
 from chonn_ops.experiments._rollout import (
     SCORED_AT_ONCE,
     SIZES,
+    Latest,
     RolloutConfig,
     RolloutExperiment,
-    check_frames,
+    fno,
     forecast,
     frame_errors,
     pictures,
-    split,
+    splits,
 )
 from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
     Data,
     Evaluation,
+    Makers,
     Variant,
     batches,
     per_sample,
 )
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNRollout2d, CHONNUNet2d
+from chonn_ops.models import CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import shallow_water
 
@@ -111,10 +110,33 @@ _TRAINING = (
     "100 and decay factor gamma=0.5.\" Weight decay is not given: AdamW's default."
 )
 _EPOCHS = '"These models are trained for 500 epochs with batch size 5 and random seed 0000."'
+# Of waves, whose weights are few.
+COSINE = {"learning_rate": 1e-2, "schedule": "cosine"}
 _BRANCH = (
     '"The CHONN variant inserts a cascaded evolution branch into the FNO-style backbone, with '
     'state dimension d_state=16 and downsampling factor 2."'
 )
+
+
+def _unet(config: ShallowWaterConfig) -> nn.Module:
+    model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
+    return Forecaster(model, config.increment)
+
+
+def _fno(block: CKBOptions) -> Callable[[ShallowWaterConfig], nn.Module]:
+    return lambda c: fno(c, block, padding=c.padding, downsample=c.downsample)
+
+
+def _ours(config: ShallowWaterConfig) -> nn.Module:
+    # Cells between walls. It predicts the frame, out of the last one.
+    model = CHONNRollout2d(1, config.history, ends="wall", nodes="centres", conservative=True)
+    return Forecaster(model, increment=False)
+
+
+def _waves(config: ShallowWaterConfig) -> nn.Module:  # noqa: ARG001
+    # Of the last two frames, which are its state.
+    model = CHONNWaves2d(1, 2)
+    return Latest(Forecaster(model, increment=False), 2)
 
 
 class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
@@ -122,130 +144,95 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
 
     name = "shallow_water"
     title = "Shallow water"
-    scales = MappingProxyType(
-        {
-            "smoke": ShallowWaterConfig(
-                n_train=4,
-                n_validation=2,
-                n_test=2,
-                batch_size=2,
-                epochs=2,
-                resolution=16,
-                history=2,
-                unroll=2,
-                stride=20,
-                modes=3,
-                width=4,
-                d_state=2,
-                unet_features=2,
-            ),
-            "small": ShallowWaterConfig(
-                n_train=64,
-                n_validation=8,
-                n_test=24,
-                batch_size=4,
-                epochs=25,
-                step_size=5,
-                resolution=48,
-                unroll=4,
-                stride=4,
-                increment=True,
-                padding=0,
-                d_state=8,
-                unet_features=8,
-            ),
-            "paper": ShallowWaterConfig(),
-        }
-    )
-    sources: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **SIZES,
-            **dict.fromkeys(_SAMPLE_FIELDS, _SAMPLES),
-            **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
-            **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
-            **dict.fromkeys(("d_state", "downsample"), _BRANCH),
-            "history": '"The model receives T_in=10 historical frames."',
-            "unroll": (
-                '"... and is trained with an unroll length of 20": 20 frames predicted '
-                "recursively, from a random place of every trajectory, gradients through all. "
-                "PDEBench's setting `unroll_step: 20` starts at frame 10 and has gradients at the "
-                "last 20 of the 91 frames, for the U-Net alone."
-            ),
-            "padding": (
-                "Not given; that of PDEBench's FNO. No wave reaches the walls, so that none is "
-                "needed: with 0 all errors are lower."
-            ),
-            "unet_features": "Not given; PDEBench's default.",
-        }
-    )
+    scales: Mapping[str, ShallowWaterConfig] = {
+        "smoke": ShallowWaterConfig(
+            n_train=4,
+            n_validation=2,
+            n_test=2,
+            batch_size=2,
+            epochs=2,
+            resolution=16,
+            history=2,
+            unroll=2,
+            stride=20,
+            modes=3,
+            width=4,
+            d_state=2,
+            unet_features=2,
+        ),
+        "small": ShallowWaterConfig(
+            n_train=64,
+            n_validation=8,
+            n_test=24,
+            batch_size=4,
+            epochs=25,
+            step_size=5,
+            resolution=48,
+            unroll=4,
+            stride=4,
+            increment=True,
+            padding=0,
+            d_state=8,
+            unet_features=8,
+        ),
+        "paper": ShallowWaterConfig(),
+    }
+    sources: ClassVar[Mapping[str, str]] = {
+        **SIZES,
+        **dict.fromkeys(_SAMPLE_FIELDS, _SAMPLES),
+        **dict.fromkeys(OPTIMIZER_FIELDS, _TRAINING),
+        **dict.fromkeys(("epochs", "batch_size", "seed"), _EPOCHS),
+        **dict.fromkeys(("d_state", "downsample"), _BRANCH),
+        "history": '"The model receives T_in=10 historical frames."',
+        "unroll": (
+            '"... and is trained with an unroll length of 20": 20 frames predicted '
+            "recursively, from a random place of every trajectory, gradients through all. "
+            "PDEBench's setting `unroll_step: 20` starts at frame 10 and has gradients at the "
+            "last 20 of the 91 frames, for the U-Net alone."
+        ),
+        "padding": (
+            "Not given; that of PDEBench's FNO. No wave reaches the walls, so that none is "
+            "needed: with 0 all errors are lower."
+        ),
+        "unet_features": "Not given; PDEBench's default.",
+    }
 
     def variants(self, config: ShallowWaterConfig) -> tuple[Variant[ShallowWaterConfig], ...]:  # noqa: ARG002
-        def unet(config: ShallowWaterConfig) -> nn.Module:
-            model = CHONNUNet2d(config.history, 1, config.unet_features, ckb=PLAIN)
-            return Forecaster(model, config.increment)
-
-        def fno(config: ShallowWaterConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
-            ckb = dataclasses.replace(ckb, d_state=config.d_state)
-            return _rollout.fno(config, ckb, padding=config.padding, downsample=config.downsample)
-
-        def ours(config: ShallowWaterConfig) -> nn.Module:
-            # Cells between walls. It predicts the frame, out of the last one.
-            model = CHONNRollout2d(
-                1, config.history, ends="wall", nodes="centres", conservative=True
-            )
-            return Forecaster(model, increment=False)
-
-        def variant(name: str, label: str, build, cost: float = 1.0, changes=None, **tags):
-            return Variant(name, label, build, MappingProxyType(tags), changes or {}, cost)
-
-        raster = functools.partial(fno, ckb=CKBOptions(order=2, directions="raster"))
         # Waves leave the domain: the outside continues the edge.
         lines = CKBOptions(order=2, directions="axial", termination="open")
-        open_ends = functools.partial(fno, ckb=lines)
-        chonn = {"family": "chonn", "order": 2}
-        return (
-            variant("unet", "U-Net", unet, 0.5, family="unet", role="baseline"),
-            variant("fno", "FNO", fno, family="fno", role="baseline"),
-            variant("chonn", "CHONN", raster, 1.3, role="paper", **chonn),
-            variant("chonn-open", "CHONN, open lines", open_ends, 1.4, role="best", **chonn),
-            variant(
-                "rollout",
-                "CHONN rollout",
-                ours,
-                3.0,
-                {"learning_rate": 5e-3},
-                family="chonn",
-                role="probe",
-            ),
-            variant(
-                "fno-pushforward",
-                "FNO, pushforward",
-                fno,
-                1.0,
-                {"pushforward": True},
-                family="fno",
-                role="probe",
-            ),
+        raster = CKBOptions(order=2, directions="raster")
+        baseline, probe = {"role": "baseline"}, {"role": "probe"}
+        unet, plain, chonn = ({"family": name} for name in ("unet", "fno", "chonn"))
+        higher, pushed = {"learning_rate": 5e-3}, {"pushforward": True}
+        paper, best = (chonn | {"order": 2, "role": role} for role in ("paper", "best"))
+        rows = (
+            ("unet", "U-Net", _unet, unet | baseline, {}, 0.5),
+            ("fno", "FNO", _fno(PLAIN), plain | baseline, {}, 1.0),
+            ("chonn", "CHONN", _fno(raster), paper, {}, 1.3),
+            ("chonn-open", "CHONN, open lines", _fno(lines), best, {}, 1.4),
+            ("rollout", "CHONN rollout", _ours, chonn | probe, higher, 3.0),
+            ("waves", "CHONN waves", _waves, chonn | probe, COSINE, 2.0),
+            ("fno-pushforward", "FNO, pushforward", _fno(PLAIN), plain | probe, pushed, 1.0),
         )
+        return tuple(Variant(*row) for row in rows)
 
-    def path(self, config: ShallowWaterConfig, folder: Path) -> Path:
+    def makers(self, config: ShallowWaterConfig, folder: Path, progress: bool = True) -> Makers:
+        """Under the published file's name where it would fit, else one that says what is in it."""
+
+        def make(path: Path) -> None:
+            shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+
         official = shallow_water.OFFICIAL_NAME
         if config.resolution == OFFICIAL_RESOLUTION and config.n_samples <= OFFICIAL_SAMPLES:
-            return folder / official
+            return {folder / official: make}
         grid = f"{config.resolution}x{config.resolution}"
-        return folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5"
-
-    def generate(self, config: ShallowWaterConfig, path: Path, progress: bool) -> None:
-        shallow_water.generate(path, config.n_samples, config.resolution, progress=progress)
+        return {folder / f"{Path(official).stem}_{grid}_{config.n_samples}.h5": make}
 
     def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
-        path = self.path(config, folder)
-        frames = torch.from_numpy(shallow_water.read(path, 0, config.n_samples))
-        n = config.resolution
-        check_frames(path, frames, config.n_samples, shallow_water.N_STEPS + 1, n, n)
-        frames = frames[:, :: config.stride].contiguous()
-        splits = split(frames, config.n_train, config.n_validation, config.n_test)
-        train, validation, test = map(TensorDataset, splits)
+        (path,) = self.files(config, folder)
+        frames = shallow_water.read(path, 0, config.n_samples)
+        found = splits(config, path, frames, shallow_water.N_STEPS + 1, config.stride)
+        train, validation, test = map(TensorDataset, found)
         return Data(train, validation, {"test": test})
 
     def loss(

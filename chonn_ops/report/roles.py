@@ -133,6 +133,43 @@ def orders(study: Study, ladder: str = "ablation") -> dict[int, Group]:
     return {group.tags.order: group for group in sorted(found, key=lambda g: g.tags.order)}
 
 
+def by_size(
+    study: Study, family: str, target: int, end: str, equal: bool = False
+) -> dict[int, Group]:
+    """Of the order-defined benchmark, blocks by order n ("chonn") or stacks by depth n ("depth").
+
+    Parameters
+    ----------
+    study : Study
+    family : {"chonn", "depth"}
+        A stack of one first-order block is the block of order 1.
+    target : int
+    end : str
+        Termination of their lines.
+    equal : bool
+        Stacks with the parameters of the block of order n, not of its width.
+    """
+    shared = {"target": target, "termination": end}
+    chosen = list(study.find(family=family, equal_parameters=equal, **shared))
+    if family == "depth" and chosen:
+        chosen += study.find(family="chonn", order=1, **shared)
+    return dict(sorted((size(group), group) for group in chosen))
+
+
+def size(group: Group) -> int:
+    """The n of a block of order n or of n first-order blocks."""
+    return group.tags.depth if group.family == "depth" else group.tags.order
+
+
+def order_and_depth(
+    study: Study, target: int, end: str, equal: bool = False
+) -> dict[int, tuple[Group, Group]]:
+    """By n > 1 the block of order n and the stack of n first-order blocks, where there are both."""
+    blocks = by_size(study, "chonn", target, end)
+    stacks = by_size(study, "depth", target, end, equal)
+    return {n: (blocks[n], stacks[n]) for n in blocks if n > 1 and n in stacks}
+
+
 def compared(study: Study) -> list[Group]:
     """All models but those that probe one setting."""
     return [group for group in study.groups if group.tags.role != Role.PROBE]

@@ -20,7 +20,8 @@ from steady import (
     check_units,
 )
 
-from chonn_ops.experiments.darcy import EXPERIMENT, DarcyConfig
+from chonn_ops.experiments._steady import SteadyConfig
+from chonn_ops.experiments.darcy import EXPERIMENT
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.problems import darcy
 
@@ -57,7 +58,7 @@ def test_splits_follow_each_other_in_the_file(folder):
 
 
 def test_the_published_file_is_read_and_never_replaced(tmp_path):
-    config = DarcyConfig(n_train=3, n_validation=1, n_test=1, batch_size=1)
+    config = SteadyConfig(n_train=3, n_validation=1, n_test=1, batch_size=1)
     path = tmp_path / darcy.OFFICIAL_NAME
     nu = np.random.default_rng(0).random((6, 128, 128)).astype("f4")
     with h5py.File(path, "w") as file:

@@ -8,7 +8,7 @@ import pytest
 import result_files
 from keep_results import collect
 
-from chonn_ops.report import figures
+from chonn_ops.report import figures, roles
 from chonn_ops.report.figures import _bars, _curves, _fields, _order1d
 from chonn_ops.report.results import read_study
 
@@ -57,7 +57,7 @@ def test_error_by_order_has_means_and_deviations(runs):
         for container in figure.axes[-1].containers
         if container.get_label() == "one block of order n, from rest"
     )
-    groups = sorted(study.find(family="chonn", target=4, termination="matched"), key=_order1d.size)
+    groups = sorted(study.find(family="chonn", target=4, termination="matched"), key=roles.size)
     values = [group.metric("derivative") for group in groups]
     np.testing.assert_allclose(line.lines[0].get_xdata(orig=False), [1, 2, 3, 4])
     np.testing.assert_allclose(

@@ -8,7 +8,7 @@ import result_files
 from running import NAME, job, prepared
 
 pytest.importorskip("filelock")
-from chonn_ops.experiments import pool, runs, schedule
+from chonn_ops.experiments import runs, schedule
 from chonn_ops.experiments.records import Run
 
 
@@ -51,11 +51,11 @@ def bars(text):
 )
 def test_bar_of_many_runs_ends_complete(tmp_path, monkeypatch, capsys, epochs):
     screen = io.StringIO()
-    monkeypatch.setattr(pool.sys, "stderr", screen)
+    monkeypatch.setattr(schedule.sys, "stderr", screen)
     jobs = schedule.plan(
         NAME, "smoke", output=tmp_path, data=tmp_path, seeds=4, assignments=["epochs=3"]
     )[: len(epochs)]
-    progress = pool._Pool(jobs, schedule.Finished())
+    progress = schedule._Pool(jobs, schedule.Finished())
     run = Run.parse(result_files.record("mine", "order1", {"family": "x"}, 1.0))
     with progress._bar:
         for place, (work, count) in enumerate(zip(jobs, epochs, strict=True)):

@@ -92,7 +92,7 @@ def test_generated_data_of_a_result_name_their_generator(tmp_path):
         variants=["fno"],
         assignments=["resolution=16"],
     )
-    (record,) = provenance._files(work).values()
+    (record,) = provenance.files(work.data_files).values()
     assert record["official"] is False
     assert (record["generator"], record["generator_version"]) == ("darcy", darcy.GENERATOR_VERSION)
     assert (record["seed"], record["settings"]["n_samples"]) == (0, 16)

@@ -14,6 +14,7 @@ from chonn_ops.experiments import schedule
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import explain
 from chonn_ops.experiments.schedule import Finished
+from chonn_ops.experiments.settings import folder_name, parse_settings
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.tables import run_table
 
@@ -71,7 +72,7 @@ def test_wrong_plans(tmp_path, options, message):
 
 def test_folder_names_tell_settings_apart():
     def name(precision="32-true", **values):
-        return schedule.folder_name("small", CONFIG, values, precision)
+        return folder_name("small", CONFIG, values, precision)
 
     assert name() == "small"
     assert name(seed=3, epochs=CONFIG.epochs) == "small"
@@ -86,7 +87,7 @@ def test_fields_of_other_types_cannot_be_set():
         table: dict = dataclasses.field(default_factory=dict)
 
     with pytest.raises(ValueError, match="table: cannot be set from text"):
-        schedule.parse_settings(Odd(**vars(CONFIG)), ["table=1"])
+        parse_settings(Odd(**vars(CONFIG)), ["table=1"])
 
 
 def test_workers_give_the_numbers_of_one_process(tmp_path, capsys):

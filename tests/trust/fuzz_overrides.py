@@ -13,7 +13,8 @@ from fuzz import Finding, damaged, watched
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from chonn_ops.experiments import EXPERIMENTS, get, schedule
+from chonn_ops.experiments import EXPERIMENTS, get
+from chonn_ops.experiments.settings import folder_name, parse_settings
 from chonn_plugins.pdebench import CONFIG_DIR, JobError, arguments
 from chonn_plugins.pdebench.job import resolve
 
@@ -64,8 +65,8 @@ def _set(draw: random.Random) -> str:
     text = _text(draw)
     assignment = f"{name}={text}" if draw.random() < 0.95 else text
     try:
-        values = schedule.parse_settings(config, [assignment])
-        folder = schedule.folder_name("small", config, values, "32-true")
+        values = parse_settings(config, [assignment])
+        folder = folder_name("small", config, values, "32-true")
     except ValueError as error:
         if not str(error) or len(str(error)) > 8000:
             raise Finding(f"unclear: {error}") from error

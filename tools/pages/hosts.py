@@ -42,20 +42,15 @@ def _label(run: Row) -> str:
     return f"`{run['model']}`{', scans' if scans else ''}"
 
 
-def series(runs: Iterable[Row]) -> str:
+def series(runs: Sequence[Row]) -> str:
     """A line a problem and model of PDEBench's time series."""
-    lines = [
-        [
-            problem,
-            f"`{model}`",
-            f"{found[0]['parameters']:,}",
-            *(spread(run["metrics"][name] for run in found) for name in ("nrmse", "csv")),
-            f"{statistics.median(run['seconds'] for run in found):.0f}",
-            str(len(found)),
-        ]
-        for problem in ("advection", "burgers")
-        for model, found in by_model(r for r in runs if r["problem"] == problem).items()
-    ]
+    lines = []
+    for problem in dict.fromkeys(run["problem"] for run in runs):
+        for model, found in by_model(r for r in runs if r["problem"] == problem).items():
+            errors = (spread(run["metrics"][name] for run in found) for name in ("nrmse", "csv"))
+            seconds = statistics.median(run["seconds"] for run in found)
+            size = f"{found[0]['parameters']:,}"
+            lines.append([problem, f"`{model}`", size, *errors, f"{seconds:.0f}", str(len(found))])
     header = ["problem", "model", "parameters", "nRMSE", "cRMSE", "seconds", "seeds"]
     return markdown(header, lines, (0, 1))
 

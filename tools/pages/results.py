@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from pages.blocks import RESULTS, ROOT, load, markdown
 
 from chonn_ops.experiments import EXPERIMENTS, get
-from chonn_ops.experiments._steady_models import CHOSEN
+from chonn_ops.experiments._steady_models import searches
 from chonn_ops.report import roles
 from chonn_ops.report.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_ops.report.results import Group, Study
@@ -216,7 +215,7 @@ def budget(study: Study, found: Sequence[Group]) -> str:
 def elsewhere(study: Study) -> str:
     """Where a search was made if not on the problem itself."""
     searched = getattr(get(study.experiment), "searched", ())
-    if not searched or study.experiment in json.loads(CHOSEN.read_text(encoding="utf-8")):
+    if not searched or study.experiment in searches():
         return ""
     return " on " + ", ".join(get(name).title for name in searched)
 

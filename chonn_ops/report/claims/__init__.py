@@ -1,6 +1,6 @@
 """The paper's quantitative and comparative claims, each with the test that judges it."""
 
-from chonn_ops.report.claims import _fields, _navier_stokes, _order1d, _vision
+from chonn_ops.report.claims import _fields, _navier_stokes, _order1d
 from chonn_ops.report.claims._claim import (
     CONTRADICTED,
     INCONCLUSIVE,
@@ -16,7 +16,7 @@ CLAIMS: tuple[Claim, ...] = (
     *_order1d.CLAIMS,
     *_fields.CLAIMS,
     *_navier_stokes.CLAIMS,
-    *_vision.CLAIMS,
+    *_fields.IMAGES,
 )
 
 __all__ = [

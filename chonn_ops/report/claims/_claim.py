@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from chonn_ops.report.comparison import Estimate, Statistic, against, gap
+from chonn_ops.report.comparison import Estimate, Statistic, against, average, difference, gap
 from chonn_ops.report.results import Group, Study
 
 SUPPORTED = "supported"
@@ -72,9 +73,32 @@ class Claim:
 
     def verdict(self, study: Study) -> Judgement:
         """`judge`, except for studies that only check that everything runs."""
-        if study.scale.startswith("smoke"):
-            return untested("a smoke run only checks that everything works")
-        return self.judge(study)
+        try:
+            if study.scale.startswith("smoke"):
+                raise Untested("a smoke run only checks that everything works")
+            return self.judge(study)
+        except Untested as reason:
+            return Judgement(NOT_TESTED, str(reason))
+
+
+class Untested(Exception):
+    """A study has not what a claim is about; the message says what is missing."""
+
+    def __init__(self, reason: str = "no results for it") -> None:
+        super().__init__(reason)
+
+
+def claims(
+    experiment: str,
+    rows: Iterable[tuple[str, str, str, Callable[..., Judgement]]],
+    setting: str = "",
+    **options: Any,
+) -> tuple[Claim, ...]:
+    """Claims of (quote, place, test, judge), which all judge with the same options."""
+    return tuple(
+        Claim(experiment, quote, place, test, functools.partial(judge, **options), setting)
+        for quote, place, test, judge in rows
+    )
 
 
 class Pair(NamedTuple):
@@ -97,20 +121,28 @@ class Pair(NamedTuple):
         return f"{self.name} {against(self.ours, self.other)}"
 
 
-def unique(groups: Iterable[Group]) -> tuple[Group, ...]:
+def flat(pairs: Iterable[Iterable[Group]]) -> tuple[Group, ...]:
     """Each variant once."""
-    return tuple({group.variant: group for group in groups}.values())
+    return tuple({group.variant: group for pair in pairs for group in pair}.values())
 
 
-def untested(reason: str) -> Judgement:
-    return Judgement(NOT_TESTED, reason)
+def lower_in(
+    cases: Iterable[tuple[str, Group, Group, str]], compared: Iterable[Group] = ()
+) -> Judgement:
+    """Whether the first model is lower in every case: its name, two models and a metric.
+
+    `compared` are those that the judgement names, by default the cases' own.
+    """
+    listed = list(cases)
+    pairs = [Pair(name, a.metric(metric), b.metric(metric)) for name, a, b, metric in listed]
+    return all_lower(pairs, tuple(compared) or flat(case[1:3] for case in listed))
 
 
 def all_lower(pairs: Iterable[Pair], compared: tuple[Group, ...]) -> Judgement:
     """Whether every first number is lower."""
     listed = list(pairs)
     if not listed:
-        return untested("no results for it")
+        return Judgement(NOT_TESTED, "no results for it")
     evidence = "; ".join(map(str, listed))
     if len(listed) > 1:
         evidence = f"{sum(bool(pair.gap.above()) for pair in listed)} of {len(listed)}: {evidence}"
@@ -171,10 +203,28 @@ def mostly(
     )
 
 
-def decided(holds: bool, evidence: str, compared: tuple[Group, ...] = ()) -> Judgement:
-    """What has no spread, such as numbers of parameters."""
-    return Judgement(SUPPORTED if holds else CONTRADICTED, evidence, compared)
+def most_in(
+    special: Iterable[str],
+    gains: Mapping[str, Estimate],
+    evidence: str,
+    compared: tuple[Group, ...],
+) -> Judgement:
+    """Whether the mean gain in some metrics is positive and larger than in the others.
+
+    The evidence is of these gains; their difference comes behind it.
+    """
+    chosen = [gains[name] for name in special if name in gains]
+    rest = [gain for name, gain in gains.items() if name not in special]
+    if not chosen or not rest:
+        raise Untested
+    gap = difference(average(chosen), average(rest))
+    return judged([gap, average(chosen)], f"{evidence} {gap}", compared)
 
 
 def diverged(compared: tuple[Group, ...]) -> Judgement:
     return Judgement(INCONCLUSIVE, "a run diverged", compared)
+
+
+def decided(holds: bool, evidence: str, compared: tuple[Group, ...] = ()) -> Judgement:
+    """What has no spread, such as numbers of parameters."""
+    return Judgement(SUPPORTED if holds else CONTRADICTED, evidence, compared)

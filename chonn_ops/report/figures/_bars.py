@@ -86,7 +86,7 @@ def gains(study: Study) -> Figure | None:
                     log=True,
                     color=style.look(group).colour,
                     label=group.label,
-                    error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+                    error_kw=style.WHISKERS,
                 )
     low, high = axis.get_xlim()
     axis.set_xlim(min(low, 0.5), max(high, 2))

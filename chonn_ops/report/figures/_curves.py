@@ -129,7 +129,7 @@ def averages(study: Study) -> Figure | None:
                     0.75,
                     yerr=style.errors([value]),
                     color=style.look(group).colour,
-                    error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+                    error_kw=style.WHISKERS,
                 )
         labels = [group.label for group in groups]
         axis.set_xticks(range(len(groups)), labels, rotation=35, ha="right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from chonn_ops.report.comparison import reduction
 from chonn_ops.report.figures import _style as style
 from chonn_ops.report.results import Group, Study
+from chonn_ops.report.roles import by_size, order_and_depth
 from chonn_ops.report.tables import metric_label
 
 ENDS = {"matched": "from rest", "ring": "periodic"}
@@ -32,20 +33,6 @@ def ends(study: Study) -> list[str]:
     return [name for name in ENDS if name in found]
 
 
-def size(group: Group) -> int:
-    """The n of a block of order n or of n first-order blocks."""
-    return group.tags.depth if group.family == "depth" else group.tags.order
-
-
-def series(study: Study, target: int, family: str, end: str, equal: bool = False) -> list[Group]:
-    """Variants of one kind by their n; one first-order block is the block of order 1."""
-    shared = {"target": target, "termination": end}
-    chosen = list(study.find(family=family, equal_parameters=equal, **shared))
-    if family == "depth" and chosen:
-        chosen += study.find(family="chonn", order=1, **shared)
-    return sorted(chosen, key=size)
-
-
 def by_order(study: Study) -> Figure | None:
     names, orders = study.metrics(), targets(study)
     if not names or not orders:
@@ -57,12 +44,11 @@ def by_order(study: Study) -> Figure | None:
         for axis, target in zip(row, orders, strict=True):
             for end in ends(study):
                 for family, equal, kind in KINDS:
-                    groups = series(study, target, family, end, equal)
+                    groups = by_size(study, family, target, end, equal)
                     if groups:
-                        drawn = style.look(groups[-1])
-                        values = [group.metric(name) for group in groups]
-                        label = f"{kind}, {ENDS[end]}"
-                        style.line(axis, [size(g) for g in groups], values, drawn, label)
+                        drawn = style.look(groups[max(groups)])
+                        values = [group.metric(name) for group in groups.values()]
+                        style.line(axis, list(groups), values, drawn, f"{kind}, {ENDS[end]}")
             style.logarithmic(axis.yaxis)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         row[0].set_ylabel(metric_label(name))
@@ -85,7 +71,7 @@ def derivative_reduction(study: Study) -> Figure | None:
     for row, (equal, text) in zip(axes, rows.items(), strict=True):
         for axis, end in zip(row, shown, strict=True):
             for place, target in enumerate(orders):
-                _bars(axis, place, list(_pairs(study, target, end, equal)))
+                _bars(axis, place, order_and_depth(study, target, end, equal))
             axis.axhline(0, color="#333333", linewidth=0.8)
             axis.set_xticks(range(len(orders)), [f"T{target}" for target in orders])
             axis.set_xlim(-0.5, len(orders) - 0.5)
@@ -97,8 +83,8 @@ def derivative_reduction(study: Study) -> Figure | None:
     return figure
 
 
-def _bars(axis: Axes, place: int, pairs: list[tuple[Group, Group]]) -> None:
-    for index, (ours, depth) in enumerate(pairs):
+def _bars(axis: Axes, place: int, pairs: Mapping[int, tuple[Group, Group]]) -> None:
+    for index, (n, (ours, depth)) in enumerate(pairs.items()):
         gain = reduction(ours.metric(DERIVATIVE), depth.metric(DERIVATIVE))
         if gain is not None:
             axis.bar(
@@ -106,18 +92,10 @@ def _bars(axis: Axes, place: int, pairs: list[tuple[Group, Group]]) -> None:
                 gain.mean,
                 0.18,
                 yerr=gain.error,
-                color=style.ORDERS[min(size(ours), len(style.ORDERS) - 1)],
-                error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
-                label=f"n = {size(ours)}",
+                color=style.ORDERS[min(n, len(style.ORDERS) - 1)],
+                error_kw=style.WHISKERS,
+                label=f"n = {n}",
             )
-
-
-def _pairs(study: Study, target: int, end: str, equal: bool) -> Iterable[tuple[Group, Group]]:
-    """Block of order n and stack of n first-order blocks; n = 1 is one and the same model."""
-    stacks = {size(group): group for group in series(study, target, "depth", end, equal)}
-    for ours in series(study, target, "chonn", end):
-        if size(ours) in stacks and size(ours) > 1:
-            yield ours, stacks[size(ours)]
 
 
 def parameters(study: Study) -> Figure | None:
@@ -162,21 +140,14 @@ def _path(axis: Axes, name: str, groups: Sequence[Group], label: str) -> None:
 
 
 def _paths(study: Study, target: int, end: str) -> Iterable[tuple[str, Sequence[Group]]]:
-    depth = series(study, target, "depth", end)
-    if depth:
-        yield "first-order blocks", depth
+    if depth := by_size(study, "depth", target, end):
+        yield "first-order blocks", list(depth.values())
     stacks = study.find(family="stack", target=target, termination=end)
     for order in sorted({group.tags.order for group in stacks}):
         chosen = [group for group in stacks if group.tags.order == order]
-        yield f"blocks of order {order}", sorted(chosen, key=_blocks)
-
-
-def _blocks(group: Group) -> int:
-    return group.tags.depth or 1
+        yield f"blocks of order {order}", sorted(chosen, key=lambda group: group.tags.depth)
 
 
 def _short(group: Group) -> str:
     tags = group.tags
-    if group.family == "stack":
-        return f"{tags.order}x{tags.depth}"
-    return f"D{tags.depth or 1}"
+    return f"{tags.order}x{tags.depth}" if group.family == "stack" else f"D{tags.depth}"

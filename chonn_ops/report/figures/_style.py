@@ -52,6 +52,8 @@ COLOURS = {
 }
 MARKERS = {"unet": "s", "fno": "^", "cno": "D", "depth": "^", "stack": "D", "chonn": "o"}
 GREY = "#666666"
+# Of bars.
+WHISKERS = {"elinewidth": 0.8, "ecolor": "#333333"}
 # Orders of the block, dark for high; 0 is the plain backbone.
 ORDERS = (GREY, "#f6b26b", "#e8833a", "#c4500b", "#7f2704")
 BEST = "#cc79a7"
