@@ -32,7 +32,7 @@ setup-ngspice:
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
-# The inner loop, a minute on two cores: lint beside the quick tests. Either fails it, once both are through.
+# The inner loop, 75 seconds on two cores: lint beside the quick tests. Either fails it, once both are through.
 check: setup
 	$(MAKE) --no-print-directory --jobs=2 lint test-quick
 

@@ -41,6 +41,7 @@ def test_vectors_of_any_width_that_are_not_full(monkeypatch, isa, dtype):
         assert (actual - expected).norm() < 1e-4 * expected.norm()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [40, 63, 64, 127, 128, 256, 512])
 @pytest.mark.parametrize(("contrast", "most"), [(1.0, 12), (100.0, 12), (10_000.0, 25)])
 def test_iterations_do_not_grow_with_the_grid(n, contrast, most):

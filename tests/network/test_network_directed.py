@@ -136,6 +136,7 @@ def test_derivatives_of_every_kind(grid, ends, conservative):
     torch.testing.assert_close(of_leak, expected)
 
 
+@pytest.mark.thorough
 @EACH_FORM
 @pytest.mark.parametrize("strength", [0.1, 10.0, 1e4], ids=["creeping", "even", "fast"])
 @pytest.mark.parametrize("grid", [(48, 48), (33, 70)], ids=str)

@@ -184,6 +184,7 @@ def test_vmap_equals_a_loop(backend):
         assert _worst(actual, expected) < 1e-10
 
 
+@pytest.mark.thorough
 @EACH_BACKEND_THOROUGHLY
 @pytest.mark.parametrize("ends", ["open", ("ring", "matched")], ids=str)
 def test_compile_without_graph_breaks(backend, ends):

@@ -167,6 +167,7 @@ def test_compiles_without_graph_breaks(spatial_dims, order, backend):
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
 @pytest.mark.parametrize(
     "options",

@@ -88,6 +88,7 @@ def test_streaming_is_the_rollout_to_the_bit(cell_class, grid):
     assert not torch.allclose(whole[:, 1], cell.step(u[:, 1], dt=0.5)[0], rtol=1e-2)
 
 
+@pytest.mark.thorough
 @EACH_CELL
 def test_gradients_through_time(cell_class):
     cell = _cell(cell_class, 3, 2, ends=("wall", "ring"), tol=1e-13)

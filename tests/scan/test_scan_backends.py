@@ -42,6 +42,7 @@ def test_kernel_is_built_where_there_is_a_compiler():
     assert "generic" in ISAS
 
 
+@pytest.mark.thorough
 @DIRECTIONS
 @pytest.mark.parametrize("L", [1, 2, 63, 1000])
 def test_lengths(L, reverse):
@@ -240,6 +241,7 @@ def test_active_circuits(where, monkeypatch):
     assert_close(actual, truth(case), TOLERANCE[torch.float32])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("B", [1, 3])
 def test_thread_counts(threads, B):

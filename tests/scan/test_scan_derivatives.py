@@ -24,6 +24,7 @@ def _line(**options):
     return scan, tuple(case.values())
 
 
+@pytest.mark.thorough
 @EACH_MODE_THOROUGHLY
 def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]

@@ -81,6 +81,7 @@ def test_gradients_need_no_kept_checkpoints(backend, directions, termination):
         torch.testing.assert_close(without, kept)
 
 
+@pytest.mark.thorough
 @EACH_BACKEND_THOROUGHLY
 @EACH_MODE_THOROUGHLY
 def test_compile_without_graph_breaks(backend, directions, termination):
@@ -143,6 +144,7 @@ class _Learnt(torch.nn.Module):
         return scan_field(u, delta, self.decay, b, c, directions=self.directions)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("length", [40, 600])
 @pytest.mark.parametrize("directions", ["bidirectional", "cross"])
 def test_export_with_gradients_on_takes_lines_of_any_length(directions, length):

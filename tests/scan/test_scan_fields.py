@@ -105,6 +105,7 @@ def test_mixed_dtypes(backend):
     assert actual["grad_delta"].dtype == torch.float32
 
 
+@pytest.mark.thorough
 @EACH_BACKEND
 @pytest.mark.parametrize("termination", TERMINATIONS)
 @pytest.mark.parametrize("z", [1e-8, 1e-4, 0.1, 1.0, 10.0, 100.0, 1e4])
@@ -207,6 +208,7 @@ def test_empty_batch(backend):
         assert (actual["grad_d"] == 0).all()
 
 
+@pytest.mark.thorough
 @EACH_BACKEND
 def test_two_threads_get_the_answers_of_one(backend):
     # Long enough that the kernel, which lets go of the GIL, is in both threads at once.
