@@ -59,6 +59,7 @@ bench: setup
 	$(BIN)/python benchmarks/block.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/steady.py
+	$(BIN)/python benchmarks/rollouts.py
 	$(BIN)/python benchmarks/vision.py
 	$(BIN)/python benchmarks/vision_size.py
 	$(BIN)/python benchmarks/plots.py

@@ -11,7 +11,7 @@ import pytest
 from pages import blocks, performance
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-PROGRAMS = ("scan", "block", "models", "steady", "vision")
+PROGRAMS = ("scan", "block", "models", "steady", "rollouts", "vision")
 
 
 pytestmark = pytest.mark.slow
@@ -119,6 +119,14 @@ def test_steady_times_whole_trainings(runs):
         (fno,) = [x for x in rows if x["name"] == "fno" and x["problem"] == row["problem"]]
         assert row["training_s"] == pytest.approx(row["step_ms"] * row["steps"] / 1e3)
         assert row["ratio"] == pytest.approx(row["training_s"] / fno["training_s"])
+
+
+def test_rollouts_compare_with_the_fno_of_the_same_batch(runs):
+    rows = load(runs, "rollouts")["rows"]
+    assert [row["batch"] for row in rows] == [1] * 5 + [4] * 5 + [20] * 5
+    for row in rows:
+        (fno,) = [x for x in rows if x["model"] == "FNO" and x["batch"] == row["batch"]]
+        assert row["forward_ratio"] == pytest.approx(row["forward_ms"] / fno["forward_ms"])
 
 
 def test_vision_compares_with_the_first_model(runs):

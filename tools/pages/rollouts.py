@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
-from pages.blocks import MISSING, ROOT, Build, markdown
+from pages.blocks import MISSING, ROOT, Build, Row, block, by_model, markdown
 
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.figures import _style as style
@@ -183,4 +184,20 @@ def lines() -> str:
     return markdown([*header, "seeds"], rows, (0, 1))
 
 
-ROLLOUTS: dict[str, Build] = {"rollouts": rollouts, "water": water, "lines": lines}
+def steps(rows: Sequence[Row]) -> str:
+    """Milliseconds of a step at each batch size, and over the FNO's."""
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    table = [
+        [model, f"{found[0]['parameters']:,}"]
+        + [f"{row['forward_ms']:.1f} ({row['forward_ratio']:.2f})" for row in found]
+        for model, found in by_model(rows).items()
+    ]
+    return markdown(["model", "parameters", *(f"batch {batch}" for batch in batches)], table)
+
+
+ROLLOUTS: dict[str, Build] = {
+    "rollouts": rollouts,
+    "water": water,
+    "lines": lines,
+    "steps": block("rollouts", "rows", steps),
+}
