@@ -16,8 +16,8 @@ from chonn_ops.nn._checks import check_least
 from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
 from chonn_ops.nn._linear import PositionLinear
 
-# The last of a model's parameters that one number for the whole field is worth: it must travel
-# further than a weight.
+# Parameters that are one number for the whole field are kept over this gain: such a number has
+# further to go than a weight.
 RATE_GAIN = 8.0
 
 

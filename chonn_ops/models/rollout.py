@@ -74,7 +74,7 @@ class _CHONNRollout(Forecast):
             moved = {"ends": self.ends, "reach": reach, "order": order}
             moved["conservative"] = conservative
             self.carrier = Carrier(networks, channels, self.axes, **moved, **factory)
-        # softplus of it, over a gain.
+        # softplus of it, over the gain.
         self.diffusivity_param = None
         if damping != "none":
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN

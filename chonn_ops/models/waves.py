@@ -67,7 +67,6 @@ class _CHONNWaves(Forecast):
             device=device,
             dtype=dtype,
         )
-        # Over a gain, as one number for the whole field has further to go than a weight.
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
         self.rates = nn.ParameterDict(
             {
