@@ -1,6 +1,7 @@
 """Windows of trajectories and recursive prediction."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from chonn_ops.experiments._rollout import (
     frame_errors,
     pictures,
     rollout,
-    split,
+    splits,
     with_noise,
 )
 
@@ -107,9 +108,17 @@ def test_relative_l2_of_frames():
     assert frame_errors(prediction, target).tolist() == [[0.5, 0.0]]
 
 
-def test_split_and_pictures():
-    train, rest = split(counted(), 2, 1)
-    assert (len(train), len(rest)) == (2, 1)
+def test_splits_and_pictures():
+    sizes = {"n_train": 2, "n_validation": 1, "n_test": 1}
+    config = RolloutConfig(resolution=2, batch_size=1, epochs=1, **sizes)
+    given = counted(4)
+    train, validation, test = splits(config, Path("file"), given.numpy(), 7)
+    assert (len(train), len(validation), len(test)) == (2, 1, 1)
+    assert torch.equal(torch.cat((train, validation, test)), given)
+    halved, _, _ = splits(config, Path("file"), given.numpy(), 7, stride=2)
+    assert torch.equal(halved, given[:2, ::2])
+    with pytest.raises(ValueError, match=r"file: expected samples \(4, 8, 2, 2\), got \(4, 7, "):
+        splits(config, Path("file"), given.numpy(), 8)
     fields = pictures(train[:, 0], train, train + 1)
     assert fields["target"].shape == (2, 2, 2, 2)
     assert fields["prediction"][1, :, 0, 0].tolist() == [11, 17]
