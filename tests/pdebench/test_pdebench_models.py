@@ -221,6 +221,12 @@ def test_options_of_time_series():
         entry.build(3, host, {"model": "waves"})
     with pytest.raises(ValueError, match="order: expected to be left out"):
         entry.build(1, host, {"order": 2})
+    # All that a checkpoint says of its model builds it again.
+    for kind, name in (("auto", "Rollout"), ("flow", "Rollout"), ("waves", "Waves")):
+        complete = entry.complete({"model": kind, "coordinates": True})
+        built = entry.build(1, host, complete).module
+        assert (type(built).__name__, built.coordinates) == (f"CHONN{name}1d", True)
+    assert not entry.build(1, host, entry.complete({})).module.coordinates
     assert entry.defaults_of({"model": "waves"})["termination"] == "wall"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 

@@ -55,6 +55,15 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
     return np.moveaxis(fields, 1, -2)
 
 
+def network_model(dims: int, start: int, channels: int):
+    """What `chonn_network` is: for time series what carries their last two frames on."""
+    if start == 1 or dims == 3:
+        placed = CKBOptions(cell="network", nodes="centres")
+        return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
+    options = {"networks": 4, "heads": 2, "nodes": "centres", "coordinates": False}
+    return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start, **options)
+
+
 def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     """Predictions of the trained model for all frames after the given ones."""
     dims, start, channels = DIMS[problem], STEPS[problem][0], fields.shape[-1]
@@ -68,9 +77,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
             channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb, mode="lift"
         )
     elif name == "chonn_network":
-        # Its coordinates say where the nodes of the file lie.
-        placed = CKBOptions(cell="network", nodes="corners" if problem == "1d" else "centres")
-        model = getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
+        model = network_model(dims, start, channels)
     else:
         build = getattr(chonn_ops, f"CHONNUNet{dims}d")
         model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
@@ -80,6 +87,8 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     axes = [np.arange(0.5, n) / n for n in fields.shape[1 : 1 + dims]]
     if problem == "1d":
         axes = [np.linspace(0, 1, fields.shape[1])]
+    # The coordinates say how far apart the points of the file are.
+    spaced = {"spacing": [axes[0][1]]} if problem == "1d" and name == "chonn_network" else {}
     grid = torch.tensor(np.stack(np.meshgrid(*axes, indexing="ij"), -1), dtype=torch.float32)
     window = torch.tensor(fields[..., :start, :])
     frames = []
@@ -89,7 +98,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
             if "fno" in name.lower():
                 frame = model(x, grid.expand(len(x), *grid.shape))
             else:
-                frame = model(x.movedim(-1, 1)).movedim(1, -1).unsqueeze(-2)
+                frame = model(x.movedim(-1, 1), **spaced).movedim(1, -1).unsqueeze(-2)
         frames.append(frame)
         window = torch.cat((window[..., 1:, :], frame), dim=-2)
     return torch.cat(frames, dim=-2).double().numpy()

@@ -130,9 +130,13 @@ def _kind(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str
 def _build_series(
     kind: str, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
 ) -> nn.Module:
-    given = {name: value for name, value in options.items() if name not in ("model", "cell")}
     known = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
-    unknown = sorted(given.keys() - known.keys())
+    given = {name: value for name, value in options.items() if name in known}
+    # Those of the steady model, too, are among the options that a checkpoint keeps.
+    listed = {**_network_defaults(options), "model": options.get("model")}
+    unknown = sorted(
+        name for name, value in options.items() if name not in known and value != listed.get(name)
+    )
     if unknown:
         raise ValueError(
             f"{', '.join(unknown)}: expected to be left out with model={kind!r}, whose options "
@@ -149,6 +153,7 @@ def _build_series(
 
 def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
     kind = _kind(ndim, host, options)
+    options = {name: value for name, value in options.items() if value is not None}
     if kind in SERIES:
         return _build_series(kind, ndim, host, options)
     sizes = {**SIZES, **_rest(options)}
@@ -160,9 +165,11 @@ def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any
 
 def _network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     kind = options.get("model", "auto")
-    series = {}
+    series: dict[str, Any] = {}
     if kind in SERIES:
         series = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
+    elif kind == "auto":  # that of the model that it comes to
+        series = dict.fromkeys(("coordinates", "networks", "termination"))
     return {**_block_defaults(CELL), **SIZES, "model": "auto", **series}
 
 
