@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 from tqdm import tqdm
 
-from chonn_ops._files import clear_folder, own_file, seal
+from chonn_ops._files import clear_remains, own_file, seal
 from chonn_ops.experiments import provenance
 from chonn_ops.experiments.base import Evaluation, processes
 from chonn_ops.experiments.jobs import Job
@@ -169,7 +169,7 @@ def _claimed(job: Job) -> Iterator[None]:
     except Timeout:
         raise ValueError(f"{folder}: another process trains this run") from None
     try:
-        clear_folder(folder)  # of what killed processes left
+        clear_remains(job.checkpoint)  # of killed processes
         yield
     finally:
         lock.release()
