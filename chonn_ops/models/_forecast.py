@@ -27,8 +27,8 @@ class Forecast(nn.Module):
 
     Parameters
     ----------
-    features, readouts : int
-        Numbers a point that the layers are given beside the coordinates, and that are read out.
+    readouts : int
+        Numbers a point that are read out for `advance`.
     channels, history, width, depth, networks, heads, mlp_ratio, ends, nodes, lengths, coordinates,
     reach, conservative
         See `CHONNRollout2d`.
@@ -38,7 +38,6 @@ class Forecast(nn.Module):
 
     def __init__(
         self,
-        features: int,
         readouts: int,
         *,
         channels: int,
@@ -78,7 +77,7 @@ class Forecast(nn.Module):
         self.ends, self.nodes = words, nodes
         self.lengths = tuple(float(length) for length in sizes)
         factory = {"device": device, "dtype": dtype}
-        inputs = features
+        inputs = channels * history
         if coordinates:
             inputs += sum(2 if end == "ring" else 1 for end in words)
         self.lift = PositionLinear(inputs, width, **factory)

@@ -49,7 +49,6 @@ class _CHONNRollout(Forecast):
         if damping not in DAMPINGS:
             raise ValueError(f"damping: expected one of {DAMPINGS}, got {damping!r}")
         super().__init__(
-            channels * history,
             channels,
             channels=channels,
             history=history,

@@ -49,7 +49,6 @@ class _CHONNWaves(Forecast):
         if history < 2:
             raise ValueError(f"history: expected at least 2, a frame and its change, got {history}")
         super().__init__(
-            channels * history,
             2 * channels,
             channels=channels,
             history=history,
