@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from _gpu_rates import milliseconds
-from _network_gpu import expected
+from _network_sections import expected
 from _networks import (
     TOLERANCE,
     Case,

@@ -37,14 +37,14 @@ from _harness import (
     start,
     write_result,
 )
-from _network_gpu import expected
-from _network_growth import (
+from _network_sections import (
     GROWN,
     MEMORY,
     MEMORY_NAMES,
     SERIES,
     SMOKE_MEMORY,
     SMOKE_SERIES,
+    expected,
     measure_growth,
     measure_memory,
 )

@@ -26,9 +26,7 @@ import argparse
 from typing import Any
 
 import torch
-from _fields import FIELD, SMOKE_FIELD, measure_fields, show_fields
 from _floors import floor_calls, floors
-from _growth import GROWN, SERIES, SMOKE_SERIES, measure_growth
 from _harness import (
     Call,
     Turns,
@@ -41,6 +39,16 @@ from _harness import (
     show_growth,
     start,
     write_result,
+)
+from _scan_sections import (
+    FIELD,
+    GROWN,
+    SERIES,
+    SMOKE_FIELD,
+    SMOKE_SERIES,
+    measure_fields,
+    measure_growth,
+    show_fields,
 )
 from _scans import (
     both_call,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _network_gpu
+import _network_sections
 import _networks
 import _peers
 import _solvers
@@ -168,12 +168,12 @@ def test_unavoidable_bytes_count_inputs_and_outputs_once():
 
 
 def test_expected_gpu_times_grow_with_work_and_never_beat_the_bytes():
-    few, many = (_network_gpu.expected(Case((256, 256), 32), count) for count in (5, 10))
+    few, many = (_network_sections.expected(Case((256, 256), 32), count) for count in (5, 10))
     assert many["launches"] == 2 * few["launches"]
     assert few["forward_ms"] < many["forward_ms"] <= 2 * few["forward_ms"]
-    small = _network_gpu.expected(Case((16, 16), 400), 5)
+    small = _network_sections.expected(Case((16, 16), 400), 5)
     assert (small["way"], small["launches"]) == ("a program a network", 1)
     for row in (few, many, small):
         assert row["bytes_ms"] <= row["forward_ms"] <= row["both_ms"] / 2
-    assert _network_gpu.levels((256, 256)) == [256**2, 128**2, 64**2, 32**2]
-    assert math.prod((5, 7, 9)) == _network_gpu.levels((5, 7, 9))[0]
+    assert _network_sections.levels((256, 256)) == [256**2, 128**2, 64**2, 32**2]
+    assert math.prod((5, 7, 9)) == _network_sections.levels((5, 7, 9))[0]
