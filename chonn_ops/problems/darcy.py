@@ -122,7 +122,7 @@ def draw_batch(seed: np.random.SeedSequence, resolution: int) -> np.ndarray:
 
 
 def generate(
-    output: "str | os.PathLike[str]",
+    output: "str | os.PathLike[str] | None" = None,
     n_samples: int = 1000,
     resolution: int = 128,
     beta: float = 1.0,
@@ -135,13 +135,13 @@ def generate(
     first: int = 0,
     coefficient: str = TWO_PHASE,
     contrast: float = CONTRAST,
-) -> None:
+) -> Path:
     """Generate a Darcy data set in PDEBench's layout.
 
     Parameters
     ----------
-    output : path
-        HDF5 file to write; it appears when it is complete.
+    output : path, optional
+        HDF5 file to write, by default `default_name`; it appears when it is complete.
     n_samples, resolution : int
         N and R.
     beta : float
@@ -186,6 +186,7 @@ def generate(
     if margin is not None and not 0 <= margin < float("inf"):
         raise ValueError(f"margin must be at least 0 and finite, got {margin}")
 
+    path = Path(output or default_name(beta, domain, coefficient, contrast))
     exists = None
     if domain != SQUARE:
         exists = domain_mask(domain, cell_centres(resolution))
@@ -194,7 +195,7 @@ def generate(
     source = f"chonn-ops {__version__} Darcy generator, seed {seed}"
     with (
         create_darcy_file(
-            Path(output), n_samples, cell_centres(resolution), beta, source, force
+            path, n_samples, cell_centres(resolution), beta, source, force
         ) as data,
         ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
         contextlib.closing(
@@ -232,6 +233,7 @@ def generate(
                 dataset(file, "tensor")[rows, 0] = u
             start += len(u)
             bar.update(len(u))
+    return path
 
 
 def fetch(

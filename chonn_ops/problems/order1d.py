@@ -131,7 +131,7 @@ def generate(
     resolution: int = RESOLUTION,
     force: bool = False,
     progress: bool = True,
-) -> None:
+) -> Path:
     """Generate the benchmark.
 
     Parameters
@@ -160,8 +160,9 @@ def generate(
         raise ValueError(f"sizes must be positive for {list(SIZES)}, got {dict(sizes)}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
+    path = Path(output)
     with (
-        create_hdf5(Path(output), force) as data,
+        create_hdf5(path, force) as data,
         ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
     ):
         with data.writing() as file:
@@ -190,6 +191,7 @@ def generate(
                 with data.writing() as file:
                     dataset(file, f"{split}/y")[rows] = y
                 bar.update(len(x[rows]))
+    return path
 
 
 def read(

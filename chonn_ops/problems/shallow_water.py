@@ -126,7 +126,7 @@ def generate(
     workers: int = 1,
     force: bool = False,
     progress: bool = True,
-) -> None:
+) -> Path:
     """Generate a data set in PDEBench's layout.
 
     Parameters
@@ -156,11 +156,12 @@ def generate(
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     _pyclaw()
+    path = Path(output)
     t = np.linspace(0, END_TIME, N_STEPS + 1)
     seeds = range(seed, seed + n_samples)
     radii = [draw_radius(sample_seed) for sample_seed in seeds]
     with (
-        create_hdf5(Path(output), force) as data,
+        create_hdf5(path, force) as data,
         ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
         contextlib.closing(
             ordered_map(
@@ -187,6 +188,7 @@ def generate(
                 for name, values in (("x", x), ("y", y), ("t", t)):
                     group[f"grid/{name}"] = values.astype("f4")
             bar.update()
+    return path
 
 
 def fetch(
