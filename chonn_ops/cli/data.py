@@ -93,14 +93,9 @@ class _Problem:
             help="processes; the data do not depend on it",
         )
 
-    def output(self, default: str) -> None:
-        self.add("--output", metavar="FILE", default=default, help="HDF5 file")
-
-    def named_output(self, name: str, kind: str = "HDF5 file") -> None:
-        """An output whose name, if none is given, is the problem's."""
-        self.add(
-            "--output", metavar="FILE", default=argparse.SUPPRESS, help=f"{kind} (default: {name})"
-        )
+    def output(self, text: str = "HDF5 file", default: str = argparse.SUPPRESS) -> None:
+        """By default the problem's own name of the file."""
+        self.add("--output", metavar="FILE", default=default, help=text)
 
     def folder(self) -> None:
         self.add(
@@ -116,7 +111,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     order1d.count("--validation", 2_000, "signals to validate")
     order1d.count("--test", 2_000, "signals to test")
     order1d.seed(42, "seed of the first split; the next two follow")
-    order1d.output("order1d.hdf5")
+    order1d.output(default="order1d.hdf5")
 
     darcy = _Problem(problems, "darcy", "Darcy flow in PDEBench's layout")
     darcy.samples(1000)
@@ -134,8 +129,9 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     )
     darcy.seed()
     darcy.workers()
-    darcy.named_output(
-        "2D_DarcyFlow_beta<BETA>_Train[_<DOMAIN>][_<COEFFICIENT>][_contrast<C>].hdf5"
+    darcy.output(
+        "HDF5 file (default: 2D_DarcyFlow_beta<BETA>_Train[_<DOMAIN>][_<COEFFICIENT>]"
+        "[_contrast<C>].hdf5)"
     )
 
     poisson = _Problem(problems, "poisson", "Poisson in CNO's layout", "n_in", "n_out")
@@ -151,7 +147,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     shallow_water.resolution(2, 128)
     shallow_water.seed(0, "seed of the first sample; with 0 the samples are PDEBench's")
     shallow_water.workers()
-    shallow_water.output("2D_rdb_NA_NA.h5")
+    shallow_water.output(default="2D_rdb_NA_NA.h5")
 
     navier_stokes = _Problem(problems, "navier_stokes", "vorticity, in FNO's layout")
     navier_stokes.samples(1200)
@@ -169,7 +165,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     navier_stokes.add(
         "--device", metavar="D", default=argparse.SUPPRESS, help="default: cuda if there is one"
     )
-    navier_stokes.named_output("ns_V1e-3_N<N>_T<FRAMES>.mat", "MATLAB 7.3 (HDF5) file")
+    navier_stokes.output("MATLAB 7.3 (HDF5) file (default: ns_V1e-3_N<N>_T<FRAMES>.mat)")
 
     fno_darcy = _Problem(
         problems,
@@ -192,7 +188,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     darcy3d.add("--beta", type=positive, default=1.0, help="forcing")
     darcy3d.seed()
     darcy3d.workers()
-    darcy3d.named_output("3D_DarcyFlow_<COEFFICIENT>_contrast<C>_r<R>.hdf5")
+    darcy3d.output("HDF5 file (default: 3D_DarcyFlow_<COEFFICIENT>_contrast<C>_r<R>.hdf5)")
 
     helmholtz = _Problem(
         problems, "helmholtz", "Helmholtz with two wave numbers, indefinite; resumes"
@@ -203,25 +199,11 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     helmholtz.add("--ratio", type=positive, default=1.5, help="of the higher to the lower")
     helmholtz.seed()
     helmholtz.workers()
-    helmholtz.named_output("2D_Helmholtz_k<K>_ratio<RATIO>_r<R>.hdf5")
+    helmholtz.output("HDF5 file (default: 2D_Helmholtz_k<K>_ratio<RATIO>_r<R>.hdf5)")
 
-    for name, summary, option, default, parameter, official in (
-        (
-            "advection",
-            "1-D advection, exact",
-            "--beta",
-            4.0,
-            "velocity",
-            "Advection_Sols_beta<BETA>",
-        ),
-        (
-            "burgers",
-            "1-D Burgers by Cole-Hopf",
-            "--nu",
-            1.0,
-            "pi times diffusivity",
-            "Burgers_Sols_Nu<NU>",
-        ),
+    for name, summary, option, default, parameter, named in (
+        ("advection", "1-D advection, exact", "--beta", 4.0, "velocity", "beta<BETA>"),
+        ("burgers", "1-D Burgers by Cole-Hopf", "--nu", 1.0, "pi times diffusivity", "Nu<NU>"),
     ):
         line = _Problem(problems, name, f"{summary}, in PDEBench's layout; resumes")
         line.samples(10_000)
@@ -237,7 +219,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
         )
         line.seed()
         line.workers()
-        line.named_output(f"1D_{official}.hdf5")
+        line.output(f"HDF5 file (default: 1D_{name.capitalize()}_Sols_{named}.hdf5)")
 
 
 def _add_fetch(parser: argparse.ArgumentParser) -> None:
