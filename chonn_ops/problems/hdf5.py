@@ -203,7 +203,7 @@ def attributes(path: "str | os.PathLike[str]") -> dict[str, Any]:
                 return dict(file.attrs)
         except Exception:
             if source.damage is not None:
-                raise source.damage from None
+                raise OSError(source.damage) from None
             raise
 
 
@@ -214,7 +214,8 @@ class _Source(io.FileIO):
     returns where one is 0. Its own message would say nothing of this, either: see `damage`.
     """
 
-    damage: "OSError | None" = None
+    # Not the error: its frames would keep the file open until the process ends.
+    damage: "str | None" = None
 
     def readinto(self, buffer: Any) -> int:
         start = self.tell()
@@ -246,9 +247,8 @@ class _Source(io.FileIO):
             # Index 0 is what is free, header included; data fill up eight bytes.
             step = length if index == 0 else _HEADER + length + -length % 8
             if not 0 < step <= len(heap) - at:
-                reason = f"object {index} of {length} bytes in the heap at {start}"
-                self.damage = OSError(reason)
-                raise self.damage
+                self.damage = f"object {index} of {length} bytes in the heap at {start}"
+                raise OSError(self.damage)
             at += step
 
 
