@@ -75,7 +75,7 @@ def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: fl
     return np.exp(0.25 * np.log(contrast) / deviation * field)
 
 
-def draw_batch(seed: np.random.SeedSequence, resolution: int) -> np.ndarray:
+def draw_batch(seed: "np.random.SeedSequence", resolution: int) -> np.ndarray:
     """Two-phase fields of PDEBench's Darcy flow, the batch of this seed with one threshold.
 
     Returns
