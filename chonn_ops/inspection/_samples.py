@@ -248,7 +248,7 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
     """CNO's Poisson data, normalised with the ranges of the training samples as for training."""
     import numpy as np
 
-    from chonn_ops.problems._poisson_data import read_ranges
+    from chonn_ops.problems._poisson_fields import read_ranges
     from chonn_ops.problems.hdf5 import dataset
 
     count = sum(name.startswith("Sample_") for name in file)

@@ -153,30 +153,3 @@ def solve_steady(
     u = np.zeros(nu.shape)
     u[exists] = factors.solve(forcing[exists])
     return u
-
-
-def solve_samples(
-    nu: np.ndarray,
-    beta: float,
-    exists: "np.ndarray | None" = None,
-    margin: "float | None" = None,
-) -> np.ndarray:
-    """Solve several samples: the work of one task.
-
-    Parameters
-    ----------
-    nu : ndarray
-        (M, R, R), positive where a cell exists.
-    beta : float
-        Constant forcing.
-    exists, margin
-        As in `darcy_matrix`.
-
-    Returns
-    -------
-    ndarray
-        (M, R, R), float32; 0 where no cell exists.
-    """
-    return np.stack([solve_steady(sample, beta, exists, margin) for sample in nu]).astype(
-        np.float32
-    )

@@ -5,19 +5,54 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
+from tqdm import tqdm
 
 from chonn_ops import _files
 from chonn_ops.problems import origin
-from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems._workers import ordered_map
 
 # By name, (M, ...) for M samples.
 Arrays = dict[str, Any]
 RECORD, PARTS, REMAINS = "settings.json", "*.npz", ".*.npz.*.tmp"
 SUFFIX = ".parts"
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class ProgressBar(tqdm):
+    """tqdm's bar, which disappears if the work fails: the reason is then all there is to read."""
+
+    def __exit__(
+        self,
+        kind: "type[BaseException] | None",
+        error: "BaseException | None",
+        traceback: "TracebackType | None",
+    ) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.leave = False
+        super().__exit__(kind, error, traceback)
+
+
+@contextlib.contextmanager
+def solving(
+    function: Callable[[Task], Result],
+    tasks: Iterator[Task],
+    workers: int,
+    n_samples: int,
+    progress: bool,
+    there: int = 0,
+) -> Iterator[tuple[Iterator[Result], ProgressBar]]:
+    """`ordered_map`, whose processes end with the block, and a bar of samples to be updated."""
+    with (
+        ProgressBar(total=n_samples, initial=there, unit="sample", disable=not progress) as bar,
+        contextlib.closing(ordered_map(function, tasks, workers)) as results,
+    ):
+        yield results, bar
 
 
 def parts_folder(path: Path) -> Path:
@@ -80,12 +115,8 @@ def solved_parts(
         files = {samples: folder / f"{samples.start}-{samples.stop}.npz" for samples in ranges}
         missing = [samples for samples in ranges if not files[samples].exists()]
         there = n_samples - sum(map(len, missing))
-        with (
-            ProgressBar(total=n_samples, initial=there, unit="sample", disable=not progress) as bar,
-            contextlib.closing(
-                ordered_map(solve, iter(missing), max(1, min(workers, len(missing))))
-            ) as solved,
-        ):
+        processes = max(1, min(workers, len(missing)))
+        with solving(solve, iter(missing), processes, n_samples, progress, there) as (solved, bar):
             for samples, arrays in zip(missing, solved, strict=True):
                 with (
                     _files.whole_file(files[samples], force=False) as staged,
@@ -124,12 +155,10 @@ def _clear_finished(path: Path, record: dict[str, Any]) -> None:
 def _is_of(path: Path, record: dict[str, Any], folder: Path) -> bool:
     """Whether a finished file was made of the parts that lie beside it."""
     try:
-        found = origin.read(path)
+        known = origin.read(path).recipe()
         parts = {_end(part): part.stat().st_mtime_ns for part in folder.glob(PARTS)}
     except (OSError, ValueError):
         return False
-    known = {"generator": found.generator, "generator_version": found.generator_version}
-    known |= {"seed": found.seed, **(found.settings or {})}
     n_samples = known.pop("n_samples", None)
     # Those of a longer call that was to replace the file are younger than it.
     return known == json.loads(json.dumps(record)) and (

@@ -1,10 +1,14 @@
-"""Gaussian random fields by cosine series, and the media made of them."""
+"""Random fields, by cosine series and of PDEBench's law, and the media made of them."""
 
 import numpy as np
+
+from chonn_ops.problems.domains import cell_centres
 
 TAU, ALPHA = 3.0, 2.0
 TWO_PHASE, LOG_NORMAL = COEFFICIENTS = ("two-phase", "log-normal")
 MOST_CONTRAST = 1e6
+# Of PDEBench's Darcy flow.
+BATCH, N_GAUSSIANS = 200, 5
 
 
 def check_medium(coefficient: str, contrast: float) -> None:
@@ -69,6 +73,26 @@ def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: fl
     # The field's variance, its mean over the box.
     deviation = np.sqrt((_deviations(noise.shape[0], noise.ndim) ** 2).sum())
     return np.exp(0.25 * np.log(contrast) / deviation * field)
+
+
+def draw_batch(seed: "np.random.SeedSequence", resolution: int) -> np.ndarray:
+    """Two-phase fields of PDEBench's Darcy flow, the batch of this seed with one threshold.
+
+    Returns
+    -------
+    ndarray
+        (200, R, R) bool, true where nu is high.
+    """
+    rng = np.random.default_rng(seed)
+    centre_x = rng.random((BATCH, N_GAUSSIANS, 1))
+    centre_y = rng.random((BATCH, N_GAUSSIANS, 1))
+    # 1 - random() lies in (0, 1]: a width of zero would divide by zero.
+    width = 0.5 * (1 - rng.random((BATCH, N_GAUSSIANS, 1)))
+    cells = cell_centres(resolution)
+    along_x = np.exp(-((cells - centre_x) ** 2) / width)
+    along_y = np.exp(-((cells - centre_y) ** 2) / width)
+    field = along_x.swapaxes(1, 2) @ along_y
+    return field > field.mean()
 
 
 def _deviations(n_modes: int, n_axes: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A function over many tasks in several processes, results in the order of the tasks."""
+"""A function over many tasks in several processes, and signals that come meanwhile."""
 
 import contextlib
 import itertools
@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import TypeVar
-
-from chonn_ops.problems._signals import deferred_signals
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -97,3 +95,26 @@ def _wait_for_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Raise what Ctrl-C and SIGTERM raise only after the block.
+
+    Blocking the signals is not enough: they reach Python through any other thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)

@@ -5,7 +5,7 @@ Equation   ``u_t + beta u_x = 0``; learn earlier frames of u -> later ones
 Domain     periodic unit interval, R cells, values at cell centres ``(i + 1/2) / R``; t from 0 to 2
 Boundary   periodic
 Input      a wave of PDEBench's law: a sum of two sines of 1 to 4 periods and a constant, one in
-           ten an absolute value, one in ten within a window, see `_line_data.draw_wave`.
+           ten an absolute value, one in ten within a window, see `draw_wave`.
            PDEBench's periods are ``1 - 1/R``, so that its waves have a kink or a step at the ends
            of the interval; ours are 1
 Parameters ``beta``; R = 1024, 201 frames 0.01 apart, the first at t = 0. PDEBench trains on every
@@ -29,26 +29,29 @@ References
    NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
+import dataclasses
+import math
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+import h5py
 import numpy as np
 
-from chonn_ops.problems._line_data import (
-    N_FRAMES,
-    N_SAMPLES,
-    RESOLUTION,
-    Wave,
-    check_parameter,
-    frame_times,
-    read,
-    write_line_data,
-)
+from chonn_ops.problems._common import Recipe, check_least, check_sizes
+from chonn_ops.problems._parts import Arrays
 from chonn_ops.problems.domains import cell_centres
+from chonn_ops.problems.hdf5 import check_range, dataset, open_hdf5
 
-__all__ = ["BETA", "OFFICIAL_HASHES", "file_name", "generate", "read", "solve"]
-
+N_SAMPLES, N_FRAMES, RESOLUTION = 10_000, 201, 1024
+END_TIME = 2.0
+SAMPLES_PER_PART = 16
+N_WAVENUMBERS = 4
+# Each with this probability, as in PDEBench.
+RARE = 0.1
+EDGE = 0.01
 # Of PDEBench's config_Adv.yaml.
 BETA = 4.0
 # MD5 of the published files.
@@ -66,6 +69,72 @@ OFFICIAL_HASHES = MappingProxyType(
 )
 # See `chonn_ops.problems.origin`.
 GENERATOR_VERSION = 1
+
+
+def frame_times(n_frames: int) -> np.ndarray:
+    """(n_frames,) from 0 to the end."""
+    return np.linspace(0, END_TIME, n_frames)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wave:
+    """A function of period 1: a sum of sines, perhaps its absolute value, perhaps windowed.
+
+    Parameters
+    ----------
+    wavenumbers, amplitudes, phases : ndarray
+        (K,): the sum of ``A sin(2 pi n x + phase)``; n = 0 is a constant.
+    absolute : bool
+        Take the absolute value of the sum.
+    sign : float
+        Factor of the result.
+    window : tuple of float, optional
+        Keep what is between these places of [0, 1), with edges ``tanh(distance / 0.01)``.
+    """
+
+    wavenumbers: np.ndarray
+    amplitudes: np.ndarray
+    phases: np.ndarray
+    absolute: bool = False
+    sign: float = 1.0
+    window: "tuple[float, float] | None" = None
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Values at any places, of the shape of `x`."""
+        angles = 2 * np.pi * np.multiply.outer(x, self.wavenumbers) + self.phases
+        u = np.sin(angles) @ self.amplitudes
+        u = self.sign * (np.abs(u) if self.absolute else u)
+        if self.window is not None:
+            low, high = self.window
+            place = x % 1.0
+            u = u * (np.tanh((place - low) / EDGE) - np.tanh((place - high) / EDGE)) / 2
+        return u
+
+
+def draw_wave(seed: int, sample: int) -> Wave:
+    """The wave of one sample, the same for every number of samples and on every grid.
+
+    The law is that of PDEBench's generator (``init_multi``), with period 1: of the wavenumbers
+    n = 1 to 4, two are drawn, which may be the same one and then is doubled; those not drawn become
+    constants ``A sin(phase)``. Amplitudes ~ U(0, 1), phases ~ U(0, 2 pi), either sign; one in ten
+    is an absolute value, one in ten has a window from U(0.1, 0.45) to U(0.55, 0.9).
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+    drawn = rng.integers(1, N_WAVENUMBERS + 1, 2)
+    n = np.arange(1, N_WAVENUMBERS + 1)
+    # All are drawn for every sample, so that none depends on whether another one is used.
+    amplitudes, phases = rng.random(N_WAVENUMBERS), 2 * np.pi * rng.random(N_WAVENUMBERS)
+    absolute, windowed = rng.random(2) < RARE
+    sign = rng.choice((-1.0, 1.0))
+    window = (rng.uniform(0.1, 0.45), rng.uniform(0.55, 0.9))
+    return Wave(
+        n * (n[:, None] == drawn).sum(axis=1),
+        amplitudes,
+        phases,
+        bool(absolute),
+        float(sign),
+        window if windowed else None,
+    )
 
 
 def file_name(beta: float = BETA) -> str:
@@ -101,41 +170,95 @@ def generate(
         Velocity, positive.
     n_frames : int
         Frames from t = 0 to 2, at least 2.
-    seed : int
-        The data depend on it and the parameters above, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
-    force : bool
-        Replace an existing file, and samples of an interrupted call with other settings.
-    progress : bool
-        Show a progress bar.
+    seed, workers, force, progress
+        As for `chonn_ops.problems.helmholtz.generate`, and so are results and errors.
+    """
+    check_parameter("beta", beta)
+    settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
+    recipe = Recipe("advection", GENERATOR_VERSION, seed, {**settings, "beta": float(beta)})
+    return write_lines(Path(output or file_name(beta)), recipe, solve, workers, force, progress)
+
+
+def write_lines(
+    path: Path,
+    recipe: Recipe,
+    solve: Callable[[Wave, float, int, int], np.ndarray],
+    workers: int,
+    force: bool,
+    progress: bool,
+) -> Path:
+    """`generate` for any equation of such waves.
+
+    Parameters
+    ----------
+    path : Path
+        HDF5 file.
+    recipe : Recipe
+        With the settings N, R, T and, named as PDEBench's attribute, the equation's parameter.
+    solve : callable
+        Values (T, R) of a wave with the parameter, R and T; importable by name.
+    workers, force, progress
+        As for `generate`.
+    """
+    n_samples, resolution, n_frames, value = recipe.settings.values()
+    check_sizes(n_samples, resolution, 16, recipe.seed, workers)
+    check_least(("n_frames", n_frames, 2))
+    times = frame_times(n_frames)
+
+    def create(file: h5py.File) -> None:
+        file.attrs[list(recipe.settings)[-1]] = value
+        file.create_dataset("tensor", (n_samples, n_frames, resolution), "f4")
+        file["x-coordinate"] = cell_centres(resolution).astype("f4")
+        # One more than there are frames, as in PDEBench's files.
+        file["t-coordinate"] = np.append(times, 2 * times[-1] - times[-2]).astype("f4")
+
+    work = partial(_solve_part, solve)
+    return recipe.write(path, work, create, SAMPLES_PER_PART, workers, force, progress)
+
+
+def _solve_part(
+    solve: Callable[[Wave, float, int, int], np.ndarray],
+    samples: range,
+    seed: int,
+    resolution: int,
+    n_frames: int,
+    **parameter: float,
+) -> Arrays:
+    (value,) = parameter.values()
+    fields = [solve(draw_wave(seed, i), value, resolution, n_frames) for i in samples]
+    return {"tensor": np.stack(fields).astype(np.float32)}
+
+
+def check_parameter(name: str, value: float, least: float = 0.0) -> None:
+    """ValueError unless finite and above 0, or at least `least`."""
+    if not (math.isfinite(value) and value > 0 and value >= least):
+        expected = f"at least {least:g}" if least else "positive"
+        raise ValueError(f"{name} must be {expected} and finite, got {value}")
+
+
+def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:
+    """Some samples of a generated or published file.
+
+    Parameters
+    ----------
+    path : path
+        HDF5 file.
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
 
     Returns
     -------
-    Path
-        The file.
+    ndarray
+        (N, T, R), float32.
 
     Raises
     ------
-    ValueError
-        If an argument is out of range.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, or lacks the samples.
     """
-    check_parameter("beta", beta)
-    return write_line_data(
-        Path(output or file_name(beta)),
-        "advection",
-        GENERATOR_VERSION,
-        ("beta", float(beta)),
-        solve,
-        n_samples,
-        resolution,
-        n_frames,
-        seed,
-        workers,
-        force,
-        progress,
-    )
+    with open_hdf5(path) as file:
+        tensor = dataset(file, "tensor")
+        if tensor.ndim != 3:
+            raise ValueError(f"{path}: expected a tensor (N, T, R), got shape {tensor.shape}")
+        check_range(path, len(tensor), start, stop)
+        return tensor[start:stop].astype(np.float32)

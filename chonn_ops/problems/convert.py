@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chonn_ops.problems._darcy_data import create_darcy_file
-from chonn_ops.problems.hdf5 import dataset
+from chonn_ops.problems.darcy import create
+from chonn_ops.problems.hdf5 import create_hdf5, dataset
 from chonn_ops.problems.origin import identify, stamp
 
 # See `chonn_ops.problems.origin`.
@@ -54,12 +54,9 @@ def convert(
     """
     x, y = _read(Path(source))
     n_samples, resolution, _ = x.shape
-    nodes = np.arange(resolution) / resolution
-    origin = f"converted from neuraloperator's {Path(source).name}"
-    with (
-        create_darcy_file(Path(output), n_samples, nodes, float("nan"), origin, force) as target,
-        target.writing() as file,
-    ):
+    with create_hdf5(Path(output), force) as target, target.writing() as file:
+        create(file, n_samples, np.arange(resolution) / resolution, float("nan"))
+        file.attrs["source"] = f"converted from neuraloperator's {Path(source).name}"
         stamp(
             file,
             "convert",

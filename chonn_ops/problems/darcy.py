@@ -46,25 +46,28 @@ References
    NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
-import contextlib
 import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 
-from chonn_ops import __version__
-from chonn_ops.problems._checks import check_least, check_sizes
-from chonn_ops.problems._darcy_data import create_darcy_file, read
-from chonn_ops.problems._darcy_solver import solve_samples
+from chonn_ops.problems._common import Recipe, check_forcing, check_least, check_sizes
+from chonn_ops.problems._darcy_solver import solve_steady
 from chonn_ops.problems._download import download
-from chonn_ops.problems._progress import ProgressBar
-from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
-from chonn_ops.problems._workers import ordered_map
+from chonn_ops.problems._parts import solving
+from chonn_ops.problems._random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
-from chonn_ops.problems.hdf5 import dataset, write_mask
-from chonn_ops.problems.origin import stamp
+from chonn_ops.problems.hdf5 import (
+    check_mask,
+    check_range,
+    create_hdf5,
+    dataset,
+    open_hdf5,
+    write_mask,
+)
 
 __all__ = ["cell_centres", "default_name", "draw_batch", "fetch", "generate", "read"]
 
@@ -74,8 +77,6 @@ OFFICIAL_HASH = "md5:81694ed31306ff2e5f6b76349b0b4389"
 # See `chonn_ops.problems.origin`.
 GENERATOR_VERSION = 1
 
-BATCH = 200
-N_GAUSSIANS = 5
 N_MODES = 64
 SAMPLES_PER_TASK = 8
 CONTRAST = 10.0
@@ -94,35 +95,8 @@ def default_name(
     return f"2D_DarcyFlow_beta{float(beta)}_Train{suffix(domain)}{kind}.hdf5"
 
 
-def draw_batch(seed: np.random.SeedSequence, resolution: int) -> np.ndarray:
-    """Two-phase fields of one batch, which share the threshold.
-
-    Parameters
-    ----------
-    seed : numpy.random.SeedSequence
-        Seed of the batch.
-    resolution : int
-        R.
-
-    Returns
-    -------
-    ndarray
-        (200, R, R) bool, true where nu is high.
-    """
-    rng = np.random.default_rng(seed)
-    centre_x = rng.random((BATCH, N_GAUSSIANS, 1))
-    centre_y = rng.random((BATCH, N_GAUSSIANS, 1))
-    # 1 - random() lies in (0, 1]: a width of zero would divide by zero.
-    width = 0.5 * (1 - rng.random((BATCH, N_GAUSSIANS, 1)))
-    cells = cell_centres(resolution)
-    along_x = np.exp(-((cells - centre_x) ** 2) / width)
-    along_y = np.exp(-((cells - centre_y) ** 2) / width)
-    field = along_x.swapaxes(1, 2) @ along_y
-    return field > field.mean()
-
-
 def generate(
-    output: "str | os.PathLike[str]",
+    output: "str | os.PathLike[str] | None" = None,
     n_samples: int = 1000,
     resolution: int = 128,
     beta: float = 1.0,
@@ -135,27 +109,22 @@ def generate(
     first: int = 0,
     coefficient: str = TWO_PHASE,
     contrast: float = CONTRAST,
-) -> None:
+) -> Path:
     """Generate a Darcy data set in PDEBench's layout.
 
     Parameters
     ----------
-    output : path
-        HDF5 file to write; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    output : path, optional
+        HDF5 file to write, by default `default_name`; it appears when it is complete.
+    n_samples, resolution, workers, progress
+        As for `chonn_ops.problems.helmholtz.generate`.
     beta : float
         Forcing, positive.
     seed : int
         The data depend on it, `resolution`, `beta`, `domain`, `margin`, `first`, `coefficient` and
         `contrast`, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
     force : bool
         Replace an existing file.
-    progress : bool
-        Show a progress bar.
     domain : {"square", "l-shape", "holes"}
         See `chonn_ops.problems.domains`. The media are those of the square.
     margin : float, optional
@@ -172,54 +141,41 @@ def generate(
 
     Raises
     ------
-    ValueError
-        If an argument is out of range, or the grid too coarse for the domain.
-    FileExistsError
-        If the file exists and `force` is not set.
+    ValueError, FileExistsError
+        If an argument is out of range, or the grid too coarse for the domain; if the file exists
+        and `force` is not set.
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     check_least(("first", first, 0))
     check_domain(domain, resolution)
     check_medium(coefficient, contrast)
-    if not 0 < beta < float("inf"):
-        raise ValueError(f"beta must be positive and finite, got {beta}")
+    check_forcing(beta)
     if margin is not None and not 0 <= margin < float("inf"):
         raise ValueError(f"margin must be at least 0 and finite, got {margin}")
 
-    exists = None
-    if domain != SQUARE:
-        exists = domain_mask(domain, cell_centres(resolution))
-    samples = range(first, first + n_samples)
+    path = Path(output or default_name(beta, domain, coefficient, contrast))
+    settings = {
+        "n_samples": n_samples,
+        "resolution": resolution,
+        "beta": beta,
+        "domain": domain,
+        "margin": margin,
+        "first": first,
+        "coefficient": coefficient,
+        "contrast": contrast,
+    }
+    recipe = Recipe("darcy", GENERATOR_VERSION, seed, settings, f"Darcy generator, seed {seed}")
+    exists = None if domain == SQUARE else domain_mask(domain, cell_centres(resolution))
     solve = partial(_solve_task, beta=beta, exists=exists, margin=margin)
-    source = f"chonn-ops {__version__} Darcy generator, seed {seed}"
+    tasks = _tasks(range(first, first + n_samples), resolution, seed, coefficient, contrast)
+    workers = min(workers, -(-n_samples // SAMPLES_PER_TASK))
     with (
-        create_darcy_file(
-            Path(output), n_samples, cell_centres(resolution), beta, source, force
-        ) as data,
-        ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
-        contextlib.closing(
-            ordered_map(
-                solve,
-                _tasks(samples, resolution, seed, coefficient, contrast),
-                min(workers, -(-n_samples // SAMPLES_PER_TASK)),
-            )
-        ) as solved,
+        create_hdf5(path, force) as data,
+        solving(solve, tasks, workers, n_samples, progress) as (solved, bar),
     ):
         with data.writing() as file:
-            stamp(
-                file,
-                "darcy",
-                GENERATOR_VERSION,
-                seed,
-                n_samples=n_samples,
-                resolution=resolution,
-                beta=beta,
-                domain=domain,
-                margin=margin,
-                first=first,
-                coefficient=coefficient,
-                contrast=contrast,
-            )
+            create(file, n_samples, cell_centres(resolution), beta)
+            recipe.stamp(file)
             if exists is not None:
                 write_mask(file, domain, exists)
             if margin is not None:
@@ -232,6 +188,57 @@ def generate(
                 dataset(file, "tensor")[rows, 0] = u
             start += len(u)
             bar.update(len(u))
+    return path
+
+
+def create(file: h5py.File, n_samples: int, coordinates: np.ndarray, beta: float) -> None:
+    """Give a new file the data sets ``nu`` and ``tensor`` of PDEBench's layout, to be filled."""
+    n = len(coordinates)
+    file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
+    file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
+    for axis in ("x", "y"):
+        file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
+    file.attrs["beta"] = float(beta)
+
+
+def read(
+    path: "str | os.PathLike[str]",
+    start: int = 0,
+    stop: "int | None" = None,
+    resolution: "int | None" = None,
+    domain: str = SQUARE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and solutions of some samples of a generated or published file.
+
+    Parameters
+    ----------
+    path : path
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
+    resolution, domain
+        R that the file must have, by default any; domain that it must have.
+
+    Returns
+    -------
+    nu, u : ndarray
+        (N, R, R), float32.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, of another resolution or domain, or lacks the samples.
+    """
+    with open_hdf5(path) as file:
+        nu, u = dataset(file, "nu"), dataset(file, "tensor")
+        n = nu.shape[-1] if resolution is None else resolution
+        if nu.shape[1:] != (n, n) or u.shape != (len(nu), 1, n, n):
+            raise ValueError(
+                f"{path}: expected nu (N, {n}, {n}) and tensor (N, 1, {n}, {n}), "
+                f"got {nu.shape} and {u.shape}"
+            )
+        check_range(path, len(nu), start, stop)
+        check_mask(file, domain, domain_mask(domain, cell_centres(n)))
+        return nu[start:stop].astype(np.float32), u[start:stop, 0].astype(np.float32)
 
 
 def fetch(
@@ -243,10 +250,8 @@ def fetch(
     ----------
     output : path
         File to write; it appears when it is complete and its checksum is right.
-    force : bool
-        Replace an existing file that has another checksum.
-    progress : bool
-        Show a progress bar.
+    force, progress : bool
+        Replace an existing file that has another checksum; show a progress bar.
 
     Returns
     -------
@@ -255,12 +260,9 @@ def fetch(
 
     Raises
     ------
-    FileExistsError
-        If another file has the name and `force` is not set.
-    ConnectionError
-        If the download fails; what has arrived is kept for the next call.
-    ValueError
-        If the checksum is wrong.
+    FileExistsError, ConnectionError, ValueError
+        Another file has the name and `force` is not set; the download failed, and what has arrived
+        is kept for the next call; the checksum is wrong.
     """
     return download(OFFICIAL_URL, OFFICIAL_HASH, Path(output), force, progress)
 
@@ -285,10 +287,8 @@ def _tasks(
 
 
 def _solve_task(
-    nu: np.ndarray,
-    beta: float,
-    exists: "np.ndarray | None",
-    margin: "float | None",
+    nu: np.ndarray, beta: float, exists: "np.ndarray | None", margin: "float | None"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(M, R, R) coefficients and solutions."""
-    return nu, solve_samples(nu, beta, exists, margin)
+    """(M, R, R) coefficients and solutions, these float32."""
+    u = [solve_steady(sample, beta, exists, margin) for sample in nu]
+    return nu, np.stack(u).astype(np.float32)

@@ -30,8 +30,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chonn_ops.problems._box_data import read_box_data, sample_noise, write_box_data
-from chonn_ops.problems._checks import check_sizes
+from chonn_ops.problems._common import (
+    Recipe,
+    check_forcing,
+    check_sizes,
+    read_box,
+    write_box,
+)
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix, factorise
 from chonn_ops.problems._random_fields import TWO_PHASE, check_medium, medium
 from chonn_ops.problems.domains import cell_centres
@@ -98,29 +103,18 @@ def generate(
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     check_medium(coefficient, contrast)
-    if not 0 < beta < float("inf"):
-        raise ValueError(f"beta must be positive and finite, got {beta}")
+    check_forcing(beta)
     path = Path(output or default_name(resolution, coefficient, contrast))
     settings = {
+        "n_samples": n_samples,
         "resolution": resolution,
         "coefficient": coefficient,
         "contrast": float(contrast),
         "beta": float(beta),
     }
-    return write_box_data(
-        path,
-        "darcy3d",
-        GENERATOR_VERSION,
-        seed,
-        settings,
-        _solve_part,
-        NAMES,
-        n_samples,
-        (resolution,) * 3,
-        workers,
-        force,
-        progress,
-        SAMPLES_PER_PART,
+    recipe = Recipe("darcy3d", GENERATOR_VERSION, seed, settings)
+    return write_box(
+        path, recipe, _solve_part, NAMES, 3, SAMPLES_PER_PART, workers, force, progress
     )
 
 
@@ -131,16 +125,16 @@ def read(
 
     Parameters and errors are those of `chonn_ops.problems.helmholtz.read`.
     """
-    return read_box_data(Path(path), NAMES, 3, start, stop)
+    return read_box(path, NAMES, 3, start, stop)
 
 
 def _solve_part(
     samples: range, seed: int, resolution: int, coefficient: str, contrast: float, beta: float
 ) -> dict[str, np.ndarray]:
     cells = cell_centres(resolution)
-    nu = [
-        medium(sample_noise(seed, sample, N_MODES, 3), cells, coefficient, contrast)
-        for sample in samples
-    ]
+    nu = []
+    for sample in samples:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+        nu.append(medium(rng.standard_normal((N_MODES,) * 3), cells, coefficient, contrast))
     u = [solve(sample, beta) for sample in nu]
     return {"nu": np.stack(nu).astype(np.float32), "tensor": np.stack(u).astype(np.float32)}

@@ -42,21 +42,23 @@ References
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import h5py
 import numpy as np
 import torch
 
-from chonn_ops import __version__
 from chonn_ops._files import refuse_existing
-from chonn_ops.problems._checks import check_least
+from chonn_ops.problems._common import (
+    MAT_BLOCK,
+    Recipe,
+    check_least,
+    create_array,
+    matlab_arrays,
+)
 from chonn_ops.problems._darcy_solver import conductance_matrix, factorise
-from chonn_ops.problems._matlab_data import create_array, matlab_arrays
-from chonn_ops.problems._parts import solved_parts
+from chonn_ops.problems._parts import Arrays
 from chonn_ops.problems._random_fields import cosine_series
-from chonn_ops.problems.hdf5 import MAT_BLOCK, check_range, create_hdf5, dataset, open_hdf5
-from chonn_ops.problems.origin import read as read_origin
-from chonn_ops.problems.origin import stamp
+from chonn_ops.problems.hdf5 import check_range, dataset
 
 RESOLUTION, SUBSAMPLED = 421, 85
 N_TRAIN, N_TEST = 1000, 200
@@ -134,15 +136,8 @@ def generate(
         already, from a call with the same arguments, only the other one is made.
     n_train, n_test, resolution : int
         Samples of the two files, and R.
-    seed : int
-        The data depend on it and `resolution`, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
-    force : bool
-        Replace existing files, and samples of an interrupted call with other settings.
-    progress : bool
-        Show a progress bar for each file.
+    seed, workers, force, progress
+        As for `chonn_ops.problems.helmholtz.generate`, for each file.
 
     Returns
     -------
@@ -166,29 +161,30 @@ def generate(
     )
     sizes: dict[str, int] = {"train": n_train, "test": n_test}
     paths = {split: Path(folder) / file_name(split, n, resolution) for split, n in sizes.items()}
-    missing = list(SPLITS)
-    if not force:
-        missing = [s for s in SPLITS if not is_written(paths[s], s, resolution, seed)]
+    recipes = {split: _recipe(split, n, resolution, seed) for split, n in sizes.items()}
+    missing = [split for split in SPLITS if force or not recipes[split].made(paths[split])]
     for split in missing or SPLITS:
         refuse_existing(paths[split], force)
     for split in missing:
-        _write(paths[split], split, sizes[split], resolution, seed, workers, force, progress)
+        create = partial(_create, n_samples=sizes[split], resolution=resolution)
+        recipes[split].write(
+            paths[split],
+            _solve_part,
+            create,
+            SAMPLES_PER_PART,
+            workers,
+            force,
+            progress,
+            _store,
+            MAT_BLOCK,
+        )
     return paths["train"], paths["test"]
 
 
-def is_written(path: "str | os.PathLike[str]", split: str, resolution: int, seed: int) -> bool:
-    """Whether this is the file that `generate` writes of these settings and as many samples."""
-    try:
-        found = read_origin(path)
-        with open_hdf5(path) as file:
-            n_samples = dataset(file, "sol").shape[-1]
-    except (FileNotFoundError, ValueError):
-        return False
-    return (
-        Path(path).name == file_name(split, n_samples, resolution)
-        and (found.generator, found.generator_version) == ("fno_darcy", GENERATOR_VERSION)
-        and (found.seed, found.settings) == (seed, _settings(split, n_samples, resolution))
-    )
+def _recipe(split: str, n_samples: int, resolution: int, seed: int) -> Recipe:
+    settings = {"split": split, "n_samples": n_samples, "resolution": resolution}
+    source = f"generator of FNO's Darcy flow, seed {seed}, {split}"
+    return Recipe("fno_darcy", GENERATOR_VERSION, seed, settings, source)
 
 
 def read(
@@ -220,87 +216,45 @@ def read(
         this resolution.
     """
     with matlab_arrays(path, "coeff", "sol") as fields:
-        return _subsampled(path, fields, resolution, start, stop)
-
-
-def _subsampled(
-    path: "str | os.PathLike[str]",
-    fields: list[Any],
-    resolution: int,
-    start: int,
-    stop: "int | None",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shape = fields[0].shape
-    if len(shape) != 3 or shape[1] != shape[2] or fields[1].shape != shape:
-        raise ValueError(
-            f"{path}: expected coeff and sol of one shape (N, R, R), got {shape} and "
-            f"{fields[1].shape}"
-        )
-    check_range(path, shape[0], start, stop)
-    every, rest = divmod(shape[1] - 1, max(resolution - 1, 1))
-    if resolution < 2 or rest or not every:
-        raise ValueError(
-            f"{path}: expected a resolution of 1 + a divisor of {shape[1] - 1}, got {resolution}"
-        )
-    samples = range(start, shape[0] if stop is None else stop)
-    a, u = torch.empty(2, len(samples), resolution, resolution)
-    for place, sample in enumerate(samples):
-        for target, field in zip((a, u), fields, strict=True):
-            coarse = field[sample][::every, ::every]
-            target[place] = torch.from_numpy(np.ascontiguousarray(coarse, dtype=np.float32))
+        shape = fields[0].shape
+        if len(shape) != 3 or shape[1] != shape[2] or fields[1].shape != shape:
+            raise ValueError(
+                f"{path}: expected coeff and sol of one shape (N, R, R), got {shape} and "
+                f"{fields[1].shape}"
+            )
+        check_range(path, shape[0], start, stop)
+        every, rest = divmod(shape[1] - 1, max(resolution - 1, 1))
+        if resolution < 2 or rest or not every:
+            raise ValueError(
+                f"{path}: expected a resolution of 1 + a divisor of {shape[1] - 1}, "
+                f"got {resolution}"
+            )
+        samples = range(start, shape[0] if stop is None else stop)
+        a, u = torch.empty(2, len(samples), resolution, resolution)
+        for place, sample in enumerate(samples):
+            for target, field in zip((a, u), fields, strict=True):
+                coarse = field[sample][::every, ::every]
+                target[place] = torch.from_numpy(np.ascontiguousarray(coarse, dtype=np.float32))
     return a, u
 
 
-def _settings(split: str, n_samples: int, resolution: int) -> dict[str, "str | int"]:
-    return {"split": split, "n_samples": n_samples, "resolution": resolution}
+def _create(file: h5py.File, n_samples: int, resolution: int) -> None:
+    for name, compression in (("coeff", "gzip"), ("sol", None)):
+        create_array(
+            file,
+            name,
+            (resolution, resolution, n_samples),
+            chunks=(resolution, resolution, 1),
+            compression=compression,
+        )
 
 
-def _write(
-    path: Path,
-    split: str,
-    n_samples: int,
-    resolution: int,
-    seed: int,
-    workers: int,
-    force: bool,
-    progress: bool,
-) -> None:
-    record = {
-        "generator": "fno_darcy",
-        "generator_version": GENERATOR_VERSION,
-        "seed": seed,
-        "split": split,
-        "resolution": resolution,
-    }
-    work = partial(_solve_part, seed=seed, split=split, resolution=resolution)
-    with (
-        solved_parts(
-            path, record, work, n_samples, SAMPLES_PER_PART, workers, force, progress
-        ) as solved,
-        create_hdf5(path, force, MAT_BLOCK) as output,
-    ):
-        with output.writing() as file:
-            file.attrs["source"] = (
-                f"chonn-ops {__version__} generator of FNO's Darcy flow, seed {seed}, {split}"
-            )
-            settings = _settings(split, n_samples, resolution)
-            stamp(file, "fno_darcy", GENERATOR_VERSION, seed, **settings)
-            for name, compression in (("coeff", "gzip"), ("sol", None)):
-                create_array(
-                    file,
-                    name,
-                    (resolution, resolution, n_samples),
-                    chunks=(resolution, resolution, 1),
-                    compression=compression,
-                )
-        for rows, part in solved:
-            a = np.where(part["is_high"], A_HIGH, A_LOW)
-            with output.writing() as file:
-                dataset(file, "coeff")[..., rows] = a.T
-                dataset(file, "sol")[..., rows] = part["u"].T
+def _store(file: h5py.File, rows: slice, part: Arrays) -> None:
+    dataset(file, "coeff")[..., rows] = np.where(part["is_high"], A_HIGH, A_LOW).T
+    dataset(file, "sol")[..., rows] = part["u"].T
 
 
-def _solve_part(samples: range, seed: int, split: str, resolution: int) -> dict[str, np.ndarray]:
+def _solve_part(samples: range, seed: int, split: str, resolution: int) -> Arrays:
     is_high = np.stack([draw(seed, split, sample, resolution) for sample in samples])
     u = [solve(np.where(high, A_HIGH, A_LOW)) for high in is_high]
     return {"is_high": is_high, "u": np.stack(u).astype(np.float32)}

@@ -12,13 +12,11 @@ import h5py
 import numpy as np
 
 from chonn_ops._files import whole_file
-from chonn_ops.problems._signals import deferred_signals
+from chonn_ops.problems._workers import deferred_signals
 from chonn_ops.problems.domains import SQUARE
 
 # The smallest that HDF5 allows before its own bytes.
 USER_BLOCK = 512
-# What makes it a MATLAB 7.3 file.
-MAT_BLOCK = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
 
 
 class HDF5Output:
@@ -27,8 +25,7 @@ class HDF5Output:
     def __init__(self, sink: "_Sink", user_block: bytes) -> None:
         self._sink = sink
         self._user_block = user_block
-        with deferred_signals():
-            self._file = h5py.File(sink, "w", userblock_size=USER_BLOCK if user_block else 0)
+        self._file = h5py.File(sink, "w", userblock_size=USER_BLOCK if user_block else 0)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[h5py.File]:
@@ -78,12 +75,15 @@ def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[HD
         If it cannot be written, such as on a full disk; then nothing is left of it.
     """
     with whole_file(path, force) as staged, _Sink(staged, "wb+") as sink:
-        output = HDF5Output(sink, user_block)
+        output = None
         try:
+            with deferred_signals():
+                output = HDF5Output(sink, user_block)
             yield output
         except BaseException:
-            with contextlib.suppress(OSError):
-                output.close()
+            if output is not None:
+                with contextlib.suppress(OSError):
+                    output.close()
             raise
         output.close()
 
@@ -139,11 +139,16 @@ def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
     ValueError
         If it is no HDF5 file, is truncated, or lacks what the block reads from it.
     """
+    with _clear_errors(path), h5py.File(path, "r") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _clear_errors(path: "str | os.PathLike[str]") -> Iterator[None]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        yield
     except MemoryError:
         raise
     except Exception as error:
@@ -192,19 +197,14 @@ def attributes(path: "str | os.PathLike[str]") -> dict[str, Any]:
     ValueError
         If it is no HDF5 file or damaged, such as where its texts are.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    with _Source(path) as source, deferred_signals():
+    with _clear_errors(path), _Source(path) as source, deferred_signals():
         try:
             with h5py.File(source, "r") as file:
                 return dict(file.attrs)
-        except MemoryError:
+        except Exception:
+            if source.damage is not None:
+                raise OSError(source.damage) from None
             raise
-        except Exception as error:  # of many kinds, as in `open_hdf5`
-            reason = source.damage or error
-            raise ValueError(
-                f"{path}: damaged, or not the expected HDF5 file ({reason})"
-            ) from error
 
 
 class _Source(io.FileIO):
@@ -214,6 +214,7 @@ class _Source(io.FileIO):
     returns where one is 0. Its own message would say nothing of this, either: see `damage`.
     """
 
+    # Not the error: its frames would keep the file open until the process ends.
     damage: "str | None" = None
 
     def readinto(self, buffer: Any) -> int:
@@ -285,12 +286,7 @@ def check_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
 
 
 def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
-    """Which nodes exist in a data file; None for the square, where all do.
-
-    Returns
-    -------
-    ndarray or None
-        (R, R) bool.
+    """Which nodes exist in a data file, (R, R) bool; None for the square, where all do.
 
     Raises
     ------

@@ -43,8 +43,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from chonn_ops.problems._box_data import read_box_data, write_box_data
-from chonn_ops.problems._checks import check_sizes
+from chonn_ops.problems._common import Recipe, check_sizes, read_box, write_box
 from chonn_ops.problems._darcy_solver import cell_faces, conductance_matrix
 from chonn_ops.problems._random_fields import cosine_series
 from chonn_ops.problems.domains import cell_centres
@@ -58,6 +57,7 @@ CELLS_PER_WAVELENGTH = 10
 # From 0 to the nearest eigenvalue.
 LEAST_DISTANCE = 5.0
 MOST_ATTEMPTS = 100
+SAMPLES_PER_PART = 8
 NAMES = ("k", "tensor")
 # See `chonn_ops.problems.origin`.
 GENERATOR_VERSION = 1
@@ -189,23 +189,14 @@ def generate(
         )
     path = Path(output or default_name(resolution, wavenumber, ratio))
     settings = {
+        "n_samples": n_samples,
         "resolution": resolution,
         "wavenumber": float(wavenumber),
         "ratio": float(ratio),
     }
-    return write_box_data(
-        path,
-        "helmholtz",
-        GENERATOR_VERSION,
-        seed,
-        settings,
-        _solve_part,
-        NAMES,
-        n_samples,
-        (resolution,) * 2,
-        workers,
-        force,
-        progress,
+    recipe = Recipe("helmholtz", GENERATOR_VERSION, seed, settings)
+    return write_box(
+        path, recipe, _solve_part, NAMES, 2, SAMPLES_PER_PART, workers, force, progress
     )
 
 
@@ -230,7 +221,7 @@ def read(
     FileNotFoundError, ValueError
         If the file is missing, damaged or of another problem, or lacks the samples.
     """
-    return read_box_data(Path(path), NAMES, 2, start, stop)
+    return read_box(path, NAMES, 2, start, stop)
 
 
 def _solve_part(

@@ -60,13 +60,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chonn_ops import __version__
-from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._matlab_data import create_array, matlab_arrays
-from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems._common import (
+    MAT_BLOCK,
+    Recipe,
+    check_least,
+    create_array,
+    matlab_arrays,
+)
+from chonn_ops.problems._parts import ProgressBar
 from chonn_ops.problems._vorticity_solver import NU, angular_wavenumbers, solve
-from chonn_ops.problems.hdf5 import MAT_BLOCK, check_range, create_hdf5, dataset
-from chonn_ops.problems.origin import stamp
+from chonn_ops.problems.hdf5 import check_range, create_hdf5, dataset
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
@@ -196,8 +199,19 @@ def generate(
         raise ValueError(f"field must be one of {list(COVARIANCES)}, got {field!r}")
     device = _usable_device(device)
     path = Path(output or default_name(n_samples, n_frames))
-    settings = f"seed {seed}, field {field}, solver {solver_resolution}, step {step:g}"
-    source = f"chonn-ops {__version__} Navier-Stokes generator, {settings}"
+    settings = {
+        "n_samples": n_samples,
+        "n_frames": n_frames,
+        "resolution": resolution,
+        "solver_resolution": solver_resolution,
+        "step": step,
+        "field": field,
+        "batch_size": batch_size,
+        "device": device.type,
+    }
+    source = f"seed {seed}, field {field}, solver {solver_resolution}, step {step:g}"
+    source = f"Navier-Stokes generator, {source}"
+    recipe = Recipe("navier_stokes", GENERATOR_VERSION, seed, settings, source)
     rng = np.random.default_rng(seed)
     f = forcing(solver_resolution, device)
     every = solver_resolution // resolution
@@ -209,21 +223,7 @@ def generate(
         ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
     ):
         with data.writing() as file:
-            file.attrs["source"] = source
-            stamp(
-                file,
-                "navier_stokes",
-                GENERATOR_VERSION,
-                seed,
-                n_samples=n_samples,
-                n_frames=n_frames,
-                resolution=resolution,
-                solver_resolution=solver_resolution,
-                step=step,
-                field=field,
-                batch_size=batch_size,
-                device=device.type,
-            )
+            recipe.stamp(file)
             shape = (resolution, resolution, n_samples)
             create_array(file, "a", shape)
             create_array(file, "u", (n_frames, *shape))

@@ -39,10 +39,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from chonn_ops import __version__
-from chonn_ops.problems._progress import ProgressBar
+from chonn_ops.problems._common import Recipe
+from chonn_ops.problems._parts import ProgressBar
 from chonn_ops.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_ops.problems.origin import stamp
 
 DEFAULT_NAME = "order1d.hdf5"
 # See `chonn_ops.problems.origin`.
@@ -131,7 +130,7 @@ def generate(
     resolution: int = RESOLUTION,
     force: bool = False,
     progress: bool = True,
-) -> None:
+) -> Path:
     """Generate the benchmark.
 
     Parameters
@@ -160,22 +159,16 @@ def generate(
         raise ValueError(f"sizes must be positive for {list(SIZES)}, got {dict(sizes)}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
+    path = Path(output)
+    settings = {"sizes": dict(sizes), "resolution": resolution, "tau": TAU}
+    recipe = Recipe("order1d", GENERATOR_VERSION, seed, settings, "order1d generator")
     with (
-        create_hdf5(Path(output), force) as data,
+        create_hdf5(path, force) as data,
         ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
     ):
         with data.writing() as file:
             file.attrs["tau"] = TAU
-            file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
-            stamp(
-                file,
-                "order1d",
-                GENERATOR_VERSION,
-                seed,
-                sizes=dict(sizes),
-                resolution=resolution,
-                tau=TAU,
-            )
+            recipe.stamp(file)
             file["s"] = (np.arange(resolution) / resolution).astype("f4")
         for offset, (split, n_signals) in enumerate(sizes.items()):
             x = draw_signals(n_signals, seed + offset, resolution)
@@ -190,6 +183,7 @@ def generate(
                 with data.writing() as file:
                     dataset(file, f"{split}/y")[rows] = y
                 bar.update(len(x[rows]))
+    return path
 
 
 def read(

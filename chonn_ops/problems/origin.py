@@ -73,6 +73,11 @@ class Origin:
         del known["name"]
         return {name: value for name, value in known.items() if value is not None}
 
+    def recipe(self) -> dict[str, Any]:
+        """Everything that the data of a generated file depend on, by name."""
+        made = {"generator": self.generator, "generator_version": self.generator_version}
+        return {**made, "seed": self.seed, **(self.settings or {})}
+
     def __str__(self) -> str:
         """A line a fact."""
         lines = [self.name, f"  official: {self._official()}"]

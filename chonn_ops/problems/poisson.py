@@ -45,31 +45,26 @@ from types import MappingProxyType
 
 import numpy as np
 
-from chonn_ops import __version__
 from chonn_ops._files import clear_remains, refuse_existing
-from chonn_ops.problems._archive import fetch_members
-from chonn_ops.problems._checks import check_least
-from chonn_ops.problems._poisson_data import (
+from chonn_ops.problems._common import Recipe, check_least
+from chonn_ops.problems._download import fetch_members
+from chonn_ops.problems._parts import ProgressBar
+from chonn_ops.problems._poisson_fields import (
     N_TRAIN,
     RANGES,
+    RESOLUTION,
     SPLITS,
+    DomainFields,
     Normalization,
+    fields,
     file_name,
+    nodes,
     read,
     read_normalization,
     read_samples,
 )
-from chonn_ops.problems._poisson_fields import RESOLUTION, DomainFields, fields, nodes
-from chonn_ops.problems._progress import ProgressBar
 from chonn_ops.problems.domains import SQUARE, check_domain
-from chonn_ops.problems.hdf5 import (
-    HDF5Output,
-    attributes,
-    create_hdf5,
-    open_hdf5,
-    write_mask,
-)
-from chonn_ops.problems.origin import stamp
+from chonn_ops.problems.hdf5 import HDF5Output, create_hdf5, write_mask
 
 __all__ = [
     "SPLITS",
@@ -139,37 +134,35 @@ def generate(
         ("resolution", resolution, 3),
         ("seed", seed, 0),
     )
-    source = _source(seed)
     check_domain(domain, resolution)
-    paths = (
-        Path(folder) / file_name("IN", resolution, domain),
-        Path(folder) / file_name("OUT", resolution, domain),
-    )
-    files = list(zip(paths, ("IN", "OUT"), (n_in, n_out), strict=True))
-    missing = files
-    if not force:
-        missing = [file for file in files if not _is_written(file[0], file[-1], source)] or files
-    for path, *_ in files:
+    recipes = {
+        Path(folder) / file_name(kind, resolution, domain): _recipe(
+            kind, range(n_samples), resolution, domain, seed
+        )
+        for kind, n_samples in (("IN", n_in), ("OUT", n_out))
+    }
+    missing = [path for path in recipes if force or not recipes[path].made(path)] or list(recipes)
+    for path in recipes:
         clear_remains(path)
-    for path, *_ in missing:
+    for path in missing:
         refuse_existing(path, force)
     compute = DomainFields(domain, resolution)
+    total = sum(recipes[path].settings["n_samples"] for path in missing)
     with (
-        ProgressBar(
-            total=sum(n_samples for *_, n_samples in missing), unit="sample", disable=not progress
-        ) as bar,
+        ProgressBar(total=total, unit="sample", disable=not progress) as bar,
         contextlib.ExitStack() as outputs,
     ):
-        for path, kind, n_samples in missing:
+        for path in missing:
             output = outputs.enter_context(create_hdf5(path, force))
-            ranges = _write(output, compute, kind, range(n_samples), seed, bar)
-            if kind == "IN":
+            ranges = _write(output, compute, recipes[path], bar)
+            if recipes[path].settings["kind"] == "IN":
                 with output.writing() as file:
                     for name, value in zip(RANGES, ranges, strict=True):
                         file[name] = value
             # Neither file appears if one of them cannot be written to its end.
             output.close()
-    return paths
+    inside, outside = recipes
+    return inside, outside
 
 
 def generate_samples(
@@ -212,7 +205,7 @@ def generate_samples(
         create_hdf5(Path(path), force) as output,
         ProgressBar(total=len(samples), unit="sample", disable=not progress) as bar,
     ):
-        _write(output, compute, kind, samples, seed, bar)
+        _write(output, compute, _recipe(kind, samples, resolution, domain, seed), bar)
 
 
 def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
@@ -233,10 +226,9 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
 
     Raises
     ------
-    ConnectionError
-        If the download fails; what has arrived is kept for the next call.
-    ValueError
-        If the archive is damaged or does not hold the files.
+    ConnectionError, ValueError
+        If the download fails, and what has arrived is kept for the next call; if the archive is
+        damaged or does not hold the files.
     """
     paths = [Path(folder) / file_name(kind) for kind in ("IN", "OUT")]
     if not force and all(path.is_file() for path in paths):
@@ -248,40 +240,32 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
 _CHILDREN = MappingProxyType({"IN": (0, K_IN), "OUT": (1, K_OUT)})
 
 
-def _source(seed: int) -> str:
-    return f"chonn-ops {__version__} Poisson generator, seed {seed}"
+def _recipe(kind: str, samples: range, resolution: int, domain: str, seed: int) -> Recipe:
+    settings = {
+        "kind": kind,
+        "n_samples": len(samples),
+        "first": samples.start,
+        "resolution": resolution,
+        "domain": domain,
+    }
+    return Recipe("poisson", GENERATOR_VERSION, seed, settings, f"Poisson generator, seed {seed}")
 
 
 def _write(
-    output: HDF5Output,
-    compute: DomainFields,
-    kind: str,
-    samples: range,
-    seed: int,
-    bar: ProgressBar,
+    output: HDF5Output, compute: DomainFields, recipe: Recipe, bar: ProgressBar
 ) -> tuple[float, float, float, float]:
     """Write source, mask and samples; the ranges of the training samples among them."""
     with output.writing() as file:
-        file.attrs["source"] = _source(seed)
-        stamp(
-            file,
-            "poisson",
-            GENERATOR_VERSION,
-            seed,
-            kind=kind,
-            n_samples=len(samples),
-            first=samples.start,
-            resolution=compute.resolution,
-            domain=compute.domain,
-        )
+        recipe.stamp(file)
         if compute.mask is not None:
             write_mask(file, compute.domain, compute.mask)
-    child, k = _CHILDREN[kind]
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[child])
+    child, k = _CHILDREN[recipe.settings["kind"]]
+    first, n_samples = recipe.settings["first"], recipe.settings["n_samples"]
+    rng = np.random.default_rng(np.random.SeedSequence(recipe.seed).spawn(2)[child])
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
-    for index in range(samples.stop):
+    for index in range(first + n_samples):
         a = rng.uniform(-1, 1, (k, k))
-        if index < samples.start:
+        if index < first:
             continue
         pair = compute(a)
         with output.writing() as file:
@@ -292,13 +276,3 @@ def _write(
             high = np.maximum(high, [field.max() for field in pair])
         bar.update()
     return low[0], high[0], low[1], high[1]
-
-
-def _is_written(path: Path, n_samples: int, source: str) -> bool:
-    """Whether this is the file of so many samples that `generate` writes from this source."""
-    try:
-        with open_hdf5(path) as file:
-            found = sum(str(name).startswith("Sample_") for name in file)
-        return attributes(path).get("source") == source and found == n_samples
-    except (FileNotFoundError, ValueError):
-        return False

@@ -45,13 +45,10 @@ from unittest import mock
 
 import numpy as np
 
-from chonn_ops import __version__
-from chonn_ops.problems._checks import check_sizes
+from chonn_ops.problems._common import Recipe, check_sizes
 from chonn_ops.problems._download import download
-from chonn_ops.problems._progress import ProgressBar
-from chonn_ops.problems._workers import ordered_map
+from chonn_ops.problems._parts import solving
 from chonn_ops.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
-from chonn_ops.problems.origin import stamp
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
@@ -126,24 +123,19 @@ def generate(
     workers: int = 1,
     force: bool = False,
     progress: bool = True,
-) -> None:
+) -> Path:
     """Generate a data set in PDEBench's layout.
 
     Parameters
     ----------
     output : path
         HDF5 file to write; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    n_samples, resolution, workers, progress
+        As for `chonn_ops.problems.helmholtz.generate`.
     seed : int
         Of the first sample; sample i has `seed` + i.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
     force : bool
         Replace an existing file.
-    progress : bool
-        Show a progress bar.
 
     Raises
     ------
@@ -156,29 +148,27 @@ def generate(
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     _pyclaw()
+    path = Path(output)
     t = np.linspace(0, END_TIME, N_STEPS + 1)
     seeds = range(seed, seed + n_samples)
     radii = [draw_radius(sample_seed) for sample_seed in seeds]
+    settings = {
+        "n_samples": n_samples,
+        "resolution": resolution,
+        "clawpack": _clawpack_version(),
+    }
+    source = f"shallow-water generator, seed {seed}"
+    recipe = Recipe("shallow_water", GENERATOR_VERSION, seed, settings, source)
+    solve = partial(simulate, resolution=resolution)
     with (
-        create_hdf5(Path(output), force) as data,
-        ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
-        contextlib.closing(
-            ordered_map(
-                partial(simulate, resolution=resolution), iter(radii), min(workers, n_samples)
-            )
-        ) as solutions,
+        create_hdf5(path, force) as data,
+        solving(solve, iter(radii), min(workers, n_samples), n_samples, progress) as (
+            solutions,
+            bar,
+        ),
     ):
         with data.writing() as file:
-            file.attrs["source"] = f"chonn-ops {__version__} shallow-water generator, seed {seed}"
-            stamp(
-                file,
-                "shallow_water",
-                GENERATOR_VERSION,
-                seed,
-                n_samples=n_samples,
-                resolution=resolution,
-                clawpack=_clawpack_version(),
-            )
+            recipe.stamp(file)
         for sample_seed, radius, (h, x, y) in zip(seeds, radii, solutions, strict=True):
             with data.writing() as file:
                 group = file.create_group(f"{sample_seed:04d}")
@@ -187,6 +177,7 @@ def generate(
                 for name, values in (("x", x), ("y", y), ("t", t)):
                     group[f"grid/{name}"] = values.astype("f4")
             bar.update()
+    return path
 
 
 def fetch(

@@ -152,9 +152,9 @@ def test_stopped_run_leaves_nothing(tmp_path, monkeypatch, stop):
         calls.append(len(nu))
         if len(calls) == 2:
             raise stop
-        return np.zeros(nu.shape, np.float32)
+        return np.zeros(nu.shape)
 
-    monkeypatch.setattr(darcy, "solve_samples", solve)
+    monkeypatch.setattr(darcy, "solve_steady", solve)
     with pytest.raises(stop):
         generate(tmp_path / "darcy.hdf5", n_samples=20)
     assert len(calls) == 2

@@ -130,6 +130,27 @@ def test_whichever_write_fails_first(tmp_path, monkeypatch, write):
         assert list(folder.iterdir()) == []
 
 
+def test_interrupt_while_the_file_is_made_closes_it(tmp_path, monkeypatch):
+    """Left open, it would be closed after its file: with a traceback at the end of the process."""
+    made, make = [], hdf5.h5py.File
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        made.append(make(*arguments, **options))
+        return made[0]
+
+    monkeypatch.setattr(hdf5.h5py, "File", interrupted)
+    # Programs in the background are started without it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), hdf5.create_hdf5(tmp_path / "out", force=False):
+            pytest.fail("the block must not begin")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not made[0], "an open file is true"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_interrupt_while_hdf5_writes_comes_after_it(tmp_path, monkeypatch):
     class Sink(hdf5._Sink):
         def write(self, data):

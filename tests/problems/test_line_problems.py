@@ -14,8 +14,8 @@ pytest.importorskip("tqdm")
 
 from scipy.special import ive
 
-from chonn_ops.problems import _cole_hopf, _line_data, advection, burgers, origin
-from chonn_ops.problems._line_data import Wave, draw_wave
+from chonn_ops.problems import advection, burgers, origin
+from chonn_ops.problems.advection import Wave, draw_wave
 
 GENERATORS = {"advection": (advection, "beta", 0.4), "burgers": (burgers, "nu", 0.1)}
 
@@ -165,7 +165,7 @@ def test_burgers_keeps_its_mean_its_range_and_the_frame_of_reference():
 @pytest.mark.parametrize("kind", ["plain", "absolute", "windowed"])
 def test_burgers_on_a_finer_grid_is_the_same(monkeypatch, kind):
     coarse = burgers.solve(wave_of(kind), 0.001, 16, 5)
-    monkeypatch.setattr(_cole_hopf, "LEAST_POINTS", 6144)
+    monkeypatch.setattr(burgers, "LEAST_POINTS", 6144)
     fine = burgers.solve(wave_of(kind), 0.001, 16, 5)
     np.testing.assert_allclose(coarse, fine, atol=1e-4)
 
@@ -196,7 +196,7 @@ def test_layout_is_pdebenchs(tmp_path, name):
 def test_a_sample_is_the_same_in_any_company_and_on_any_grid(tmp_path, monkeypatch, name):
     problem, _, value = GENERATORS[name]
     small = problem.generate(tmp_path / "a", 2, 16, value, 5, seed=1, progress=False)
-    monkeypatch.setattr(_line_data, "SAMPLES_PER_PART", 3)
+    monkeypatch.setattr(advection, "SAMPLES_PER_PART", 3)
     # Processes take seconds to start: for one of the two.
     workers = 2 if problem is burgers else 1
     large = tmp_path / "b"
@@ -209,7 +209,7 @@ def test_a_sample_is_the_same_in_any_company_and_on_any_grid(tmp_path, monkeypat
 @pytest.mark.parametrize("name", GENERATORS)
 def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
     problem, _, value = GENERATORS[name]
-    monkeypatch.setattr(_line_data, "SAMPLES_PER_PART", 2)
+    monkeypatch.setattr(advection, "SAMPLES_PER_PART", 2)
     solve, drawn = draw_wave, []
 
     def interrupted(seed, sample):
@@ -218,7 +218,7 @@ def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
         return solve(seed, sample)
 
-    monkeypatch.setattr(_line_data, "draw_wave", interrupted)
+    monkeypatch.setattr(advection, "draw_wave", interrupted)
     path = tmp_path / "out.hdf5"
     with pytest.raises(KeyboardInterrupt):
         problem.generate(path, 6, 16, value, 3, progress=False)
@@ -279,7 +279,7 @@ def test_amplitudes_do_not_depend_on_rare_features():
     """So that a law with other shares of them has the same sines."""
     one = draw_wave(0, 5)
     rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(5,)))
-    drawn = rng.integers(1, _line_data.N_WAVENUMBERS + 1, 2)
+    drawn = rng.integers(1, advection.N_WAVENUMBERS + 1, 2)
     counts = [int((drawn == n).sum()) for n in (1, 2, 3, 4)]
     np.testing.assert_array_equal(one.wavenumbers, np.array([1, 2, 3, 4]) * counts)
     np.testing.assert_array_equal(one.amplitudes, rng.random(4))

@@ -14,7 +14,7 @@ import scipy.sparse.linalg
 h5py = pytest.importorskip("h5py")
 pooch = pytest.importorskip("pooch")
 
-from chonn_ops.problems import _archive, poisson
+from chonn_ops.problems import _download, poisson
 
 
 def direct_solve(f):
@@ -205,7 +205,7 @@ def record(monkeypatch):
         output.write_bytes(buffer.getvalue())
 
     monkeypatch.setattr(pooch.Pooch, "load_registry_from_doi", load)
-    monkeypatch.setattr(_archive, "download", download)
+    monkeypatch.setattr(_download, "download", download)
     return asked
 
 
@@ -228,12 +228,12 @@ def test_fetch_interrupted_between_the_two_files(tmp_path, record, monkeypatch):
             raise KeyboardInterrupt
         earlier(archive, path, force)
 
-    earlier = _archive.extract
-    monkeypatch.setattr(_archive, "extract", extract)
+    earlier = _download.extract
+    monkeypatch.setattr(_download, "extract", extract)
     with pytest.raises(KeyboardInterrupt):
         poisson.fetch(tmp_path)
     assert len(list(tmp_path.glob("*_IN.h5"))) == len(list(tmp_path.glob("*.zip"))) == 1
-    monkeypatch.setattr(_archive, "extract", earlier)
+    monkeypatch.setattr(_download, "extract", earlier)
     path = tmp_path / poisson.file_name("IN")
     whole = path.read_text()
     path.write_text("mine")
@@ -248,28 +248,28 @@ def test_fetch_interrupted_between_the_two_files(tmp_path, record, monkeypatch):
 
 
 def test_full_disk_while_files_are_taken_out(tmp_path, record, monkeypatch):
-    def extract(_archive, path, _force):
+    def extract(_download, path, _force):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(_archive, "extract", extract)
+    monkeypatch.setattr(_download, "extract", extract)
     with pytest.raises(OSError, match=r"left on device; .*data\.zip is kept: the same .*IN\.h5"):
         poisson.fetch(tmp_path)
     assert record
 
 
-def test_archive_without_the_file_or_damaged(tmp_path, record):
+def test_download_without_the_file_or_damaged(tmp_path, record):
     poisson.fetch(tmp_path)
     assert record
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data/x.h5", bytes(range(256)) * 100)
     with pytest.raises(ValueError, match=r"expected one y\.h5 in it, found \[\]"):
-        _archive.extract(path, tmp_path / "y.h5", force=False)
+        _download.extract(path, tmp_path / "y.h5", force=False)
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + bytes(50) + whole[150:])
     with pytest.raises(ValueError, match="damaged archive"):
-        _archive.extract(path, tmp_path / "x.h5", force=False)
+        _download.extract(path, tmp_path / "x.h5", force=False)
     path.write_bytes(whole[:-30])
     with pytest.raises(ValueError, match="damaged archive"):
-        _archive.extract(path, tmp_path / "x.h5", force=False)
+        _download.extract(path, tmp_path / "x.h5", force=False)
     assert not (tmp_path / "x.h5").exists()

@@ -82,7 +82,7 @@ def test_file_of_somebody_else_is_refused(tmp_path, whole):
     folder = tmp_path / "whole"
     (folder / poisson.file_name("OUT", 8)).unlink()
     with h5py.File(folder / poisson.file_name("IN", 8), "r+") as file:
-        del file.attrs["source"]
+        del file.attrs["generator"]
     with pytest.raises(FileExistsError, match=r"output file exists: .*IN\.h5"):
         generate(folder)
     (folder / poisson.file_name("IN", 8)).write_text("mine")

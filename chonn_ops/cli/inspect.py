@@ -5,7 +5,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from chonn_ops._cli_arguments import add_force, integer
+from chonn_ops.cli.arguments import add_force, integer
 
 
 def add_inspect_command(commands: Any) -> None:

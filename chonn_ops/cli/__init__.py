@@ -19,9 +19,9 @@ from types import FrameType
 from typing import NoReturn
 
 from chonn_ops import __version__
-from chonn_ops._cli_data import add_data_commands
-from chonn_ops._cli_inspect import add_inspect_command
-from chonn_ops._cli_run import add_run_commands
+from chonn_ops.cli.data import add_data_commands
+from chonn_ops.cli.inspect import add_inspect_command
+from chonn_ops.cli.run import add_run_commands
 
 EXPERIMENTS_MODULES = (
     "filelock",
@@ -129,7 +129,3 @@ def _version_of(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chonn_ops._cli_arguments import integer
+from chonn_ops.cli.arguments import integer
 
 SCALES = ("smoke", "small", "paper")
 ACCELERATORS = ("auto", "cpu", "gpu")
