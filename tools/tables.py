@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sys
 
-from pages import results_figures, rollouts
+from pages import claims, results_figures, rollouts
 from pages.blocks import ROOT, Build, rewritten
-from pages.experiments import EXPERIMENTS_PAGE, claims_page, kept, studies
+from pages.experiments import EXPERIMENTS_PAGE, kept, studies
 from pages.hosts import HOSTS, NETWORK_MODELS, NEURALOPERATOR, VISION
 from pages.networks import NETWORKS
 from pages.performance import PERFORMANCE
@@ -28,7 +28,7 @@ CHECK = "--check"
 def main() -> None:
     pages: dict[str, dict[str, Build]] = {
         "README.md": {"equal wall-clock": lambda: equal_wall_clock(kept())},
-        "docs/experiments.md": EXPERIMENTS_PAGE,
+        "docs/experiments.md": {**EXPERIMENTS_PAGE, "verdicts": claims.verdicts},
         "docs/hosts.md": HOSTS,
         "docs/installation.md": INSTALLATION,
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
@@ -43,7 +43,7 @@ def main() -> None:
         text = (ROOT / name).read_text()
         update(name, text, rewritten(name, text, tables))
     found = studies()
-    whole = {"docs/results.md": results_page(found), "docs/claims.md": claims_page()}
+    whole = {"docs/results.md": results_page(found), "docs/claims.md": claims.claims_page()}
     for name, text in whole.items():
         path = ROOT / name
         update(name, path.read_text() if path.exists() else "", text)
