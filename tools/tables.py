@@ -12,12 +12,11 @@ import sys
 from pages import claims, results, rollouts
 from pages.blocks import ROOT, Build, rewritten
 from pages.experiments import EXPERIMENTS_PAGE, kept, studies
-from pages.hosts import HOSTS, NETWORK_MODELS, NEURALOPERATOR, VISION
+from pages.hosts import HOSTS, INSTALLATION, NETWORK_MODELS, NEURALOPERATOR, VISION
 from pages.networks import NETWORKS
 from pages.performance import PERFORMANCE
 from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
-from pages.versions import INSTALLATION
 
 from chonn_ops._files import write_whole
 
