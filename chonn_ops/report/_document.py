@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,20 +31,24 @@ class Heading(NamedTuple):
         return f"<h{self.level}{name}>{text}</h{self.level}>"
 
 
-class Contents(NamedTuple):
-    """Headings, with what is below each."""
+class Items(NamedTuple):
+    """Names, or headings to which they lead, and what there is to say of each."""
 
-    entries: Sequence[tuple[Heading, str]]
+    entries: Sequence[tuple[str | Heading, str]]
 
     def markdown(self) -> str:
-        return "\n".join(f"- {heading.text}: {text}" for heading, text in self.entries)
+        return "\n".join(f"- {getattr(name, 'text', name)}: {text}" for name, text in self.entries)
 
     def html(self) -> str:
-        items = "\n".join(
-            f"<li>{_link(heading.text, heading.anchor)}: {html.escape(text)}</li>"
-            for heading, text in self.entries
+        links = (
+            (
+                _link(name.text, name.anchor) if isinstance(name, Heading) else html.escape(name),
+                text,
+            )
+            for name, text in self.entries
         )
-        return f"<nav><ul>\n{items}\n</ul></nav>"
+        items = "\n".join(f"<li>{name}: {html.escape(text)}</li>" for name, text in links)
+        return f"<ul>\n{items}\n</ul>"
 
 
 class Paragraph(NamedTuple):
@@ -102,21 +106,6 @@ class Picture(NamedTuple):
         return picture(self.path, self.caption)
 
 
-class Facts(NamedTuple):
-    """Names with what they are."""
-
-    entries: Mapping[str, str]
-
-    def markdown(self) -> str:
-        return "\n".join(f"- {name}: {text}" for name, text in self.entries.items())
-
-    def html(self) -> str:
-        facts = "\n".join(
-            f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in self.entries.items()
-        )
-        return f"<dl>\n{facts}\n</dl>"
-
-
 class Finding(NamedTuple):
     """A statement with its verdict, and what is behind it."""
 
@@ -134,7 +123,7 @@ class Finding(NamedTuple):
         return f"<details><summary>{summary}</summary>{details}</details>"
 
 
-Block = Heading | Contents | Paragraph | Table | Picture | Facts | Finding
+Block = Heading | Items | Paragraph | Table | Picture | Finding
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:

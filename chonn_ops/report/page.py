@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from chonn_ops._files import own_file, refuse_foreign
 from chonn_ops.report import scoreboard
 from chonn_ops.report._document import (
     Block,
-    Contents,
-    Facts,
     Finding,
     Heading,
+    Items,
     Paragraph,
     Picture,
     Table,
@@ -61,14 +59,13 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
         for panel in panels(study.experiment)
     ]
     refuse_foreign([page, text, *pictures])
-    drawn = {
-        _heading(study).anchor: [
+    blocks = content(
+        studies,
+        lambda study: [
             Picture(output, path, panel.caption)
             for panel, path in draw_study(study, _folder(output, study))
-        ]
-        for study in studies
-    }
-    blocks = content(studies, drawn)
+        ],
+    )
     _write(text, as_markdown(blocks))
     return _write(page, as_html(HEADING, blocks))
 
@@ -85,15 +82,15 @@ def _write(path: Path, text: str) -> Path:
 
 
 def content(
-    studies: Sequence[Study], pictures: Mapping[str, Sequence[Picture]] = MappingProxyType({})
+    studies: Sequence[Study], pictures: Callable[[Study], Sequence[Picture]] = lambda _: ()
 ) -> list[Block]:
     """The page of somebody's own runs: what they gave, then the claims on these experiments.
 
     Parameters
     ----------
     studies : sequence of Study
-    pictures : mapping
-        Of a study, by the anchor of its heading.
+    pictures : callable
+        Those of a study.
     """
     found = scoreboard.entries(studies)
     tested = scoreboard.tested(found)
@@ -105,11 +102,11 @@ def content(
     board = Heading(2, "Scoreboard", "scoreboard")
     blocks: list[Block] = [
         Heading(1, HEADING),
-        Contents([*entries, *([(board, "the paper's claims")] if tested else [])]),
+        Items([*entries, *([(board, "the paper's claims")] if tested else [])]),
     ]
     for heading, study in zip(headings, studies, strict=True):
         own = [_finding(entry) for entry in found if entry.study is study]
-        blocks += [heading, *pictures.get(heading.anchor, ()), *_study(study, own)]
+        blocks += [heading, *pictures(study), *_study(study, own)]
     if tested:
         blocks += [board, *_scoreboard(studies, tested)]
     if seen := scoreboard.observations(studies):
@@ -139,7 +136,7 @@ def _study(study: Study, findings: Sequence[Finding]) -> Iterator[Block]:
         yield Heading(3, "Claims")
         yield from findings
     yield Heading(3, "How it was run")
-    yield Facts(settings(study))
+    yield Items([*settings(study).items()])
 
 
 def _finding(entry: Entry) -> Finding:
