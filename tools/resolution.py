@@ -188,13 +188,12 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
                 text = f"truth at {row['trained']}, interpolated"
                 style.line(places[row["problem"]], *zip(*errors, strict=True), look, text)
         ticks = sorted({int(grid) for run in record["results"] for grid in run["errors"]["test"]})
-        for problem, axis in places.items():
+        for axis in axes[0]:
             axis.set_xscale("log", base=2)
             axis.set_xticks(ticks, [str(n) for n in ticks])
             style.logarithmic(axis.yaxis)
-            axis.set(title=NAMES[problem], xlabel="points a side, asked")
-        axes[0, 0].set_ylabel("relative L1 error")
-        style.legend(figure, axes)
+        titles = [NAMES[problem] for problem in problems]
+        style.finish(figure, axes, titles, "points a side, asked", ["relative L1 error"])
         path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 

@@ -243,8 +243,6 @@ def draw(studies: Sequence[Study]) -> None:
                 )
             style.logarithmic(axis.xaxis)
             style.logarithmic(axis.yaxis)
-            axis.set_xlabel("seconds of training")
-            axis.set_ylabel("validation error")
-            style.legend(figure, axes)
+            style.finish(figure, axes, x="seconds of training", y=["validation error"])
             path = DOCS / "figures" / f"results-{study.experiment}.svg"
             style.save(figure, path)

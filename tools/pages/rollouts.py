@@ -133,9 +133,7 @@ def draw() -> None:
             look = style.look(group)._replace(colour=style.CYCLE[at], line="-")
             style.band(axis, range(1, len(errors) + 1), errors, look, group.label)
         style.logarithmic(axis.yaxis)
-        axis.set_xlabel("frames after the given ones")
-        axis.set_ylabel("relative L2")
-        style.legend(figure, axes)
+        style.finish(figure, axes, x="frames after the given ones", y=["relative L2"])
         style.save(figure, FIGURE)
 
 
