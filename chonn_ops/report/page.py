@@ -157,10 +157,8 @@ def _scoreboard(studies: Sequence[Study], tested: Sequence[Entry]) -> Iterator[B
         f"Of the paper's claims on these experiments, with its models{scoreboard.how(studies)}: "
         f"{scoreboard.summary(tested)}."
     )
-    yield Paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", soft=True)
+    yield Paragraph(f"{scoreboard.RULE} {scoreboard.DECIDED} {scoreboard.SIGNS}", soft=True)
     for board in scoreboard.boards(tested):
         link = _heading(board.study).anchor if board.study else ""
-        yield Heading(3, scoreboard.heading(board), leads_to=link)
-        columns = [scoreboard.column(board, setting) for setting in board.settings]
-        rows = [[claim.quote, claim.place, *(j or "" for j in js)] for claim, js in board.rows]
-        yield Table("", ["claim", "where", *columns], rows)
+        yield Heading(3, board.heading, leads_to=link)
+        yield Table("", scoreboard.HEADER, board.rows())

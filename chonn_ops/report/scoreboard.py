@@ -37,6 +37,11 @@ SIGNS = (
     f"{2 * LEVEL:.0%}; ≈ is between them, and what would have been detectable behind it. Each "
     "comparison is marked by itself: of many equal ones some are marked."
 )
+DECIDED = (
+    '"Decided by" says how many of the comparisons of a claim pass, and the one that speaks least '
+    "for it, the claimed side first."
+)
+HEADER = ("claim", "models", "verdict", "decided by")
 FULL = "paper"
 
 
@@ -49,12 +54,26 @@ class Entry(NamedTuple):
 
 
 class Board(NamedTuple):
-    """The verdicts of one study: a row a claim, a column a setting, the paper's first."""
+    """The verdicts on one study, or on an experiment that was not run."""
 
-    experiment: str
+    heading: str
     study: Study | None
-    settings: tuple[str, ...]
-    rows: tuple[tuple[Claim, tuple[Judgement | None, ...]], ...]
+    entries: tuple[Entry, ...]
+
+    def rows(self) -> list[tuple[str, str, Judgement, str]]:
+        """As `HEADER` says: by claim, a row a setting, the paper's first."""
+        claims: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            claims.setdefault(f'"{entry.claim.quote}" ({entry.claim.place})', []).append(entry)
+        small = self.study is not None and scaled_down(self.study)
+        papers = f"the paper's{', scaled down' if small else ''}"
+        rows = []
+        for text, group in claims.items():
+            for entry in group:
+                judged = entry.judgement
+                rows.append((text, entry.claim.setting or papers, judged, judged.number))
+                text = ""
+        return rows
 
 
 def entries(studies: Sequence[Study]) -> list[Entry]:
@@ -85,20 +104,11 @@ def boards(found: Sequence[Entry]) -> list[Board]:
         studies.setdefault((entry.claim.experiment, id(entry.study)), []).append(entry)
     made = []
     for (experiment, _), group in studies.items():
-        tested = {e.claim.setting for e in group if e.judgement.verdict != NOT_TESTED}
-        columns = [s for s in dict.fromkeys(e.claim.setting for e in group) if not s or s in tested]
-        rows: dict[tuple[str, str], dict[str, Entry]] = {}
-        for entry in group:
-            claim = entry.claim
-            rows.setdefault((claim.quote, claim.place), {})[claim.setting] = entry
-        lines = tuple(
-            (
-                next(iter(row.values())).claim,
-                tuple(row[c].judgement if c in row else None for c in columns),
-            )
-            for row in rows.values()
-        )
-        made.append(Board(experiment, group[0].study, tuple(columns), lines))
+        study = group[0].study
+        tested = {"", *(e.claim.setting for e in group if e.judgement.verdict != NOT_TESTED)}
+        kept = tuple(entry for entry in group if entry.claim.setting in tested)
+        heading = f"{title(experiment)}, {study.scale if study else 'not run'}"
+        made.append(Board(heading, study, kept))
     return sorted(made, key=lambda board: board.study is None)
 
 
@@ -108,24 +118,11 @@ def summary(found: Sequence[Entry]) -> str:
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
 
 
-def heading(board: Board) -> str:
-    name = title(board.experiment)
-    return f"{name}, {board.study.scale}" if board.study else f"{name}, not run"
-
-
 def scaled_down(study: Study) -> bool:
     """Whether models and training are smaller than those of their publications."""
     scale, _, changes = study.scale.partition("+")
     known = study.experiment in (*TITLES, *FURTHER)
     return known and (scale != FULL or "sizes=" in changes)
-
-
-def column(board: Board, setting: str) -> str:
-    """What the models of a column are."""
-    if setting:
-        return setting
-    small = board.study is not None and scaled_down(board.study)
-    return "the paper's models, scaled down" if small else "as in the paper"
 
 
 def costs(groups: Sequence[Group]) -> str:

@@ -10,9 +10,8 @@ from pages.blocks import markdown
 from pages.experiments import studies
 
 from chonn_ops.report import scoreboard
-from chonn_ops.report.claims import VERDICTS, Judgement
+from chonn_ops.report.claims import VERDICTS
 from chonn_ops.report.results import Study
-from chonn_ops.report.scoreboard import Entry
 from chonn_ops.report.tables import study_title
 
 INTRODUCTION = f"""# Claims
@@ -21,13 +20,12 @@ What the paper claims, and what its experiments give here; beside it, what else 
 
 {scoreboard.RULE}
 
-"Decided by" says how many of the comparisons of a claim pass, and the one that speaks least for it: means ± standard deviations over the seeds, the claimed side first, < or > where the test passes in that direction, ≈ where in neither.
+{scoreboard.DECIDED} {scoreboard.SIGNS}
 
 The scale `small` trains models that are scaled down from their publications', for minutes on two CPU cores: what it contradicts may still hold at the paper's scale, and what it supports may not.
 """  # noqa: E501
 # Where the file of a study is not <experiment>-<scale>.json.
 ELSEWHERE = {"digits": "../benchmarks/results/digits_ablation.json"}
-HEADER = ("verdict", "decided by")
 
 
 def claims_page() -> str:
@@ -48,37 +46,21 @@ def page(found: Sequence[Study]) -> str:
     ]
     for board in scoreboard.boards(entries):
         study = board.study
-        parts.append(f"## {scoreboard.heading(board)}\n")
+        parts.append(f"## {board.heading}\n")
         if study:
             parts.append(f"Every run: [{_file(study).name}]({_file(study)}).\n")
-        own = [e for e in entries if e.study is study and e.claim.experiment == board.experiment]
-        parts.append(markdown(["claim", "models", *HEADER], _claims(own), range(4)))
+        rows = [list(map(str, row)) for row in board.rows()]
+        parts.append(markdown(scoreboard.HEADER, rows, range(4)))
         lines = [
-            [f"{e.claim.quote} ({e.claim.test})", *_cells(e.judgement)]
+            [f"{e.claim.quote} ({e.claim.test})", str(e.judgement), e.judgement.number]
             for e in observations
             if e.study is study
         ]
         if lines:
             parts += ["Beyond the paper's claims, by the same rule:\n"]
-            parts.append(markdown(["statement of ours", *HEADER], lines, range(3)))
+            parts.append(markdown(["statement of ours", *scoreboard.HEADER[2:]], lines, range(3)))
     parts += ["## All runs\n", markdown(["study", "models", "runs", "file"], _files(found), (0, 3))]
     return "\n".join(parts)
-
-
-def _claims(entries: Sequence[Entry]) -> Iterator[list[str]]:
-    """By quote, a line a setting, the paper's first; settings that nobody ran are left out."""
-    rows: dict[str, list[Entry]] = {}
-    for entry in entries:
-        claim = entry.claim
-        rows.setdefault(f'"{claim.quote}" ({claim.place})', []).append(entry)
-    for text, group in rows.items():
-        for entry in group:
-            yield [text, entry.claim.setting or "the paper's", *_cells(entry.judgement)]
-            text = ""
-
-
-def _cells(judgement: Judgement) -> tuple[str, str]:
-    return str(judgement), judgement.deciding or judgement.evidence
 
 
 def _files(found: Sequence[Study]) -> Iterator[list[str]]:
@@ -97,6 +79,6 @@ def verdicts() -> str:
     lines = []
     asked = [study for study in studies() if "+" not in study.scale]
     for board in scoreboard.boards(scoreboard.entries(asked)):
-        counts = Counter(row[0].verdict for _, row in board.rows if row[0])
-        lines.append([scoreboard.heading(board), *(str(counts[verdict]) for verdict in VERDICTS)])
+        counts = Counter(e.judgement.verdict for e in board.entries if not e.claim.setting)
+        lines.append([board.heading, *(str(counts[verdict]) for verdict in VERDICTS)])
     return markdown(["claims on", *VERDICTS], lines)

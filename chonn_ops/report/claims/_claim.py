@@ -54,6 +54,11 @@ class Judgement:
     detectable: float | None = None
     deciding: str = ""
 
+    @property
+    def number(self) -> str:
+        """What decides."""
+        return self.deciding or self.evidence
+
     def __str__(self) -> str:
         """The verdict, with what could have been shown."""
         return self.verdict + (f" ({self.detectable:.0%})" if self.detectable is not None else "")
