@@ -41,6 +41,18 @@ LEAST_PART = 1 / 3
 Settings = dict[str, Any]
 
 
+@dataclasses.dataclass
+class Trial:
+    """Settings of a family, and the runs that they had."""
+
+    family: str
+    settings: Settings
+    runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def error(self) -> float:
+        return statistics.fmean(run["error"] for run in self.runs)
+
+
 @dataclasses.dataclass(frozen=True)
 class Search:
     """What is searched, and at which cost.
@@ -101,32 +113,25 @@ class Search:
 
     def run(self, workers: int) -> dict[str, Any]:
         """Run what has not run yet; the record. The same search goes on where it was stopped."""
-        drawn = {name: self.draw(name) for name in self.families}
+        trials = {
+            name: [Trial(name, settings) for settings in self.draw(name)] for name in self.families
+        }
         # All families advance together, so that a stopped search has cost them the same.
-        first = [(name, drawn[name][i]) for i in range(self.trials) for name in self.families]
-        scores = self._scores(first, SEEDS[0], workers)
-        finals = []
-        for name in self.families:
-            ranked = sorted(drawn[name], key=lambda settings: scores[_key(name, settings)]["error"])
-            finals += [(name, settings) for settings in ranked[: self.finalists]]
-        again = self._scores(finals, SEEDS[1], workers)
-        families = {}
-        for name in self.families:
-            trials = []
-            for settings in drawn[name]:
-                found = [
-                    s[_key(name, settings)] for s in (scores, again) if _key(name, settings) in s
-                ]
-                trials.append({"settings": settings, "runs": found})
-            whole = [trial for trial in trials if len(trial["runs"]) == len(SEEDS)]
-            best = min(whole, key=lambda trial: statistics.fmean(r["error"] for r in trial["runs"]))
-            spent = [run["seconds"] for trial in trials for run in trial["runs"]]
-            families[name] = {
-                "chosen": best["settings"],
-                "seconds": round(sum(spent), 1),
-                "trials": trials,
+        turns = zip(*trials.values(), strict=True)
+        self._train([trial for turn in turns for trial in turn], SEEDS[0], workers)
+        finals = {
+            name: sorted(found, key=Trial.error)[: self.finalists] for name, found in trials.items()
+        }
+        self._train([trial for found in finals.values() for trial in found], SEEDS[1], workers)
+        families = {
+            name: {
+                "chosen": min(finals[name], key=Trial.error).settings,
+                "seconds": round(sum(run["seconds"] for trial in found for run in trial.runs), 1),
+                "trials": [{"settings": t.settings, "runs": t.runs} for t in found],
             }
-        config = get(self.experiment).scales[self.scale]
+            for name, found in trials.items()
+        }
+        config = self._base()
         record = {
             "generator": MARK,
             "search": {
@@ -216,33 +221,31 @@ class Search:
         sizes = {name: value for name, value in settings.items() if name != "learning_rate"}
         path = self.output / f"{self.experiment}-{self.scale}-epochs.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        key = _key(family, sizes)
+        key = " ".join([family, *settings_texts(sizes)])
         if key not in known:
             variant, config = self._variant(family), self._config(family, sizes)
             known[key] = seconds_of_an_epoch(get(self.experiment), variant, config, self.data)
             write_json(path, known)
         return int(self.seconds / known[key])
 
-    def _scores(
-        self, trials: Sequence[tuple[str, Settings]], seed: int, workers: int
-    ) -> dict[str, dict[str, Any]]:
-        """Validation errors, seconds and sizes, by family and settings."""
-        jobs = {_key(name, settings): self._job(name, settings, seed) for name, settings in trials}
-        finished = schedule.run_all(list(jobs.values()), workers)
-        if finished.failures:
-            job, reason = next(iter(finished.failures.items()))
+    def _train(self, trials: Sequence[Trial], seed: int, workers: int) -> None:
+        """One run of each."""
+        jobs = [self._job(trial, seed) for trial in trials]
+        finished = schedule.run_all(jobs, workers)
+        for job, reason in finished.failures.items():
             raise RuntimeError(f"{job.title} of {job.scale}: {reason}")
         runs = {(run.variant, run.scale): run for run in finished.runs}
-        return {key: _score(runs[job.variant_name, job.scale], seed) for key, job in jobs.items()}
+        for trial, job in zip(trials, jobs, strict=True):
+            trial.runs.append(_score(runs[job.variant_name, job.scale], seed))
 
-    def _job(self, family: str, settings: Settings, seed: int) -> Job:
+    def _job(self, trial: Trial, seed: int) -> Job:
         (job,) = schedule.plan(
             self.experiment,
             self.scale,
             output=self.output,
             data=self.data,
-            variants=[family],
-            assignments=settings_texts({**settings, "seed": seed}),
+            variants=[trial.family],
+            assignments=settings_texts({**trial.settings, "seed": seed}),
             accelerator="cpu",
         )
         return job
@@ -295,7 +298,3 @@ def _score(run: Run, seed: int) -> dict[str, Any]:
         "parameters": run.parameters,
         "multiply_adds": run.multiply_adds,
     }
-
-
-def _key(family: str, settings: Settings) -> str:
-    return " ".join([family, *settings_texts(settings)])

@@ -65,38 +65,34 @@ class Order1d(order1d.Order1d):
         return CKBStack1d(config.width, ckb=block)
 
 
-def of_one_layer(experiment: Any) -> tuple[Variant[Any], ...]:
+class OneLayer:
     """The mixer of one layer, whose fixed orders are layer1 to layer4."""
 
-    def build(sparsity: float, config: Any) -> nn.Module:
-        order: Any = "adaptive"
-        model = steady.mixer(config, 1, order, sparsity=sparsity)
-        return Standardized(model, experiment.units_of(config))
-
-    rate = experiment.scales["small"].mixer_learning_rate
-    return tuple(
-        Variant(
-            f"layer-adaptive{suffix}",
-            f"CHONN mixer of one layer, adaptive, sparsity {sparsity:g}",
-            functools.partial(build, sparsity),
-            changes={"learning_rate": rate},
+    def variants(self: Any, config: Any) -> tuple[Variant[Any], ...]:  # noqa: ARG002
+        rate = self.scales["small"].mixer_learning_rate
+        return tuple(
+            Variant(
+                f"layer-adaptive{suffix}",
+                f"CHONN mixer of one layer, adaptive, sparsity {sparsity:g}",
+                functools.partial(self.model, sparsity),
+                changes={"learning_rate": rate},
+            )
+            for suffix, sparsity in SPARSITIES.items()
         )
-        for suffix, sparsity in SPARSITIES.items()
-    )
+
+    def model(self: Any, sparsity: float, config: Any) -> nn.Module:
+        order: Any = "adaptive"
+        return Standardized(
+            steady.mixer(config, 1, order, sparsity=sparsity), self.units_of(config)
+        )
 
 
-class Darcy(darcy.Darcy):
+class Darcy(OneLayer, darcy.Darcy):
     name = "adaptive-darcy"
 
-    def variants(self, config: Any) -> tuple[Variant[Any], ...]:  # noqa: ARG002
-        return of_one_layer(self)
 
-
-class Poisson(poisson.Poisson):
+class Poisson(OneLayer, poisson.Poisson):
     name = "adaptive-poisson"
-
-    def variants(self, config: Any) -> tuple[Variant[Any], ...]:  # noqa: ARG002
-        return of_one_layer(self)
 
 
 class Depth(darcy.Darcy):

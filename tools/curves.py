@@ -217,10 +217,9 @@ def draw(record: dict[str, Any], path: Path) -> None:
                 style.line(axis, places, errors, look, label)
             style.logarithmic(axis.xaxis)
             style.logarithmic(axis.yaxis)
-            axis.set_xlabel(AXES[record["over"]].label)
-            axis.set_title(split.replace("_", " "))
-        axes[0, 0].set_ylabel(metric_label(record["results"][0]["metric"]))
-        style.legend(figure, axes)
+        titles = [split.replace("_", " ") for split in splits]
+        metric = metric_label(record["results"][0]["metric"])
+        style.finish(figure, axes, titles, AXES[record["over"]].label, [metric])
         style.save(figure, path)
 
 

@@ -17,6 +17,7 @@ model. Finished runs are kept in the results file, so a stopped ablation goes on
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,16 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from digits_figure import draw
+from pages.blocks import by_model
 from pages.hosts import digits as digits_table
-from results_file import drawn_data, read_record
+from results_file import drawn_data, read_record, run_missing
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from chonn_ops._files import write_json
-from chonn_ops.experiments.provenance import code
 from chonn_ops.models.chonn import ROUTINGS
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.figures import _style as style
 
 SPLITS = {"train": 900, "validation": 300, "test": 597}
 SIZE = 32
@@ -52,18 +52,11 @@ def main() -> None:
     images = digits()
     data = drawn_data("digits", *(tensor for split in images.values() for tensor in split))
     record = read_record(args.output, "digits_ablation", config, packages, args.threads, data)
-    done = {(run["model"], run["seed"]) for run in record["results"]}
-    wanted = [(name, seed) for seed in args.seeds for name in args.models]
-    runs = [run for run in wanted if run not in done]
     if args.smoke:
         images = {split: (x[:60], y[:60]) for split, (x, y) in images.items()}
-    with tqdm(total=len(runs) * args.epochs, unit="epoch") as progress:
-        for name, seed in runs:
-            progress.set_description(f"{name}, seed {seed}")
-            record["results"].append(train(name, seed, images, args, progress))
-            write_json(args.output, record)
+    wanted = [(name, seed) for seed in args.seeds for name in args.models]
+    run_missing(args.output, record, wanted, functools.partial(train, args, images))
     print(digits_table(record["results"]))
-    args.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(record["results"], args.figure)
 
 
@@ -120,9 +113,7 @@ def matched_mlp_ratio(name: str) -> float:
     return min(ratios, key=lambda r: abs(parameters(build(name, mlp_ratio=r)) - full))
 
 
-def train(
-    name: str, seed: int, images: Split, args: argparse.Namespace, progress: tqdm
-) -> dict[str, Any]:
+def train(args: argparse.Namespace, images: Split, name: str, seed: int) -> dict[str, Any]:
     """One run: train, follow the validation images, score the test images once."""
     begin = time.perf_counter()
     ratio = matched_mlp_ratio(name)
@@ -150,10 +141,7 @@ def train(
             total += loss.item()
         validation = score(model, *images["validation"])
         curve.append({"epoch": epoch, "train_loss": total / steps, "validation": validation})
-        progress.update()
     return {
-        "model": name,
-        "seed": seed,
         "options": {**VARIANTS[name], "mlp_ratio": ratio},
         "parameters": parameters(model),
         "metrics": {
@@ -162,7 +150,6 @@ def train(
         },
         "seconds": time.perf_counter() - begin,
         "curve": curve,
-        **code(),
     }
 
 
@@ -186,6 +173,35 @@ def score(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, float]:
         "accuracy": (logits.argmax(1) == y).double().mean().item(),
         "cross_entropy": F.cross_entropy(logits, y).item(),
     }
+
+
+def draw(results: list[dict[str, Any]], path: Path) -> None:
+    """Test errors of all seeds, and how they were reached; an SVG or PNG file."""
+    runs = by_model(results)
+    with style.styled():
+        figure, axes = style.grid(1, 2, 2.9)
+        left, right = axes[0]
+        for place, (name, colour) in enumerate(zip(runs, style.CYCLE, strict=False)):
+            look = style.Look(colour, "_", "")
+            errors = [100 * (1 - run["metrics"]["test"]["accuracy"]) for run in runs[name]]
+            left.plot([place + 0.15] * len(errors), errors, "o", color=colour, alpha=0.6)
+            style.line(left, [place - 0.15], [Statistic.of(errors)], look, name, markersize=14)
+            curves = (
+                [100 * (1 - point["validation"]["accuracy"]) for point in run["curve"]]
+                for run in runs[name]
+            )
+            means = [Statistic.of(epoch) for epoch in zip(*curves, strict=True)]
+            style.band(right, range(1, len(means) + 1), means, look._replace(line="-"), name)
+        left.set(
+            ylabel="test error (%)", ylim=(0, None), title="dots: seeds; bars: mean, deviation"
+        )
+        left.set_xticks(range(len(runs)), [name.replace("+", "\n+ ") for name in runs])
+        style.logarithmic(right.yaxis)
+        right.set(
+            xlabel="epoch", ylabel="validation error (%)", title="mean, deviation over the seeds"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        style.save(figure, path)
 
 
 if __name__ == "__main__":

@@ -18,20 +18,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pages.blocks import RESULTS, ROOT
 from pages.reading import conductivity
 
 from chonn_ops._files import write_json
 from chonn_ops.experiments.provenance import commit
 from chonn_ops.inspection._pictures import learned_picture
 
-DOCS = Path(__file__).parents[1] / "docs"
 KEPT = ("title", "data", "samples", "options", "reference", "learned_conductivity", "generator")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+", help="of chonn inspect")
-    parser.add_argument("--output", type=Path, default=DOCS, help="with results/ and figures/")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the numbers")
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     args = parser.parse_args()
     record: dict[str, Any] = {"generator": "tools/learned_conductivity.py", "commit": commit()[0]}
     for folder in args.folders:
@@ -39,11 +40,11 @@ def main() -> None:
         found = {key: numbers[key] for key in KEPT}
         record[folder.name] = {**found, "data": Path(numbers["data"]).name}
         picture = learned_picture(numbers["learned_conductivity"], numbers["reference"])
-        path = args.output / "figures" / f"learned_conductivity_{folder.name}.png"
+        path = args.figures / f"learned_conductivity_{folder.name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture)
         print(f"{folder.name}, {numbers['title']}\n\n{conductivity(numbers)}")
-    write_json(args.output / "results" / "learned_conductivity.json", record)
+    write_json(args.results / "learned_conductivity.json", record)
 
 
 if __name__ == "__main__":

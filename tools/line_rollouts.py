@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results_file import read_record
+from results_file import read_record, run_missing
 from torch import Tensor, nn
 
 from chonn_ops import CHONNFNO1d, CHONNRollout1d, CKBOptions
-from chonn_ops._files import write_json
 from chonn_ops.problems import advection, burgers, origin
 
 OUTPUT = Path(__file__).parent.parent / "docs" / "results" / "lines" / "line_rollouts.json"
@@ -84,18 +83,14 @@ def main() -> None:
     torch.set_num_threads(1)
     config = {name: getattr(args, name) for name in ("seconds", "train", "test")}
     record = read_record(args.output, "line_rollouts", config, ("torch", "numpy"), 1, {})
-    done = {(row["problem"], row["model"], row["seed"]) for row in record["results"]}
-    for problem in PROBLEMS:
-        frames, known = data(problem, args)
-        for seed in args.seeds:
-            for name in args.models:
-                if (problem, name, seed) in done:
-                    continue
-                result = run(name, seed, frames, args)
-                row = {"problem": problem, "model": name, "seed": seed, "data": known, **result}
-                record["results"].append(row)
-                write_json(args.output, record)
-                print(problem, name, seed, result["one_step"], result["rollout"], flush=True)
+    read = {problem: data(problem, args) for problem in PROBLEMS}
+
+    def trained(problem: str, model: str, seed: int) -> dict[str, Any]:
+        frames, known = read[problem]
+        return {"data": known, **run(model, seed, frames, args)}
+
+    wanted = [(p, model, seed) for p in PROBLEMS for seed in args.seeds for model in args.models]
+    run_missing(args.output, record, wanted, trained, ("problem", "model", "seed"))
 
 
 def data(problem: str, args: argparse.Namespace) -> tuple[Tensor, dict[str, Any]]:

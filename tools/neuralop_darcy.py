@@ -13,6 +13,7 @@ it was.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import statistics
 import time
@@ -28,15 +29,13 @@ from neuralop.losses import LpLoss
 from neuralop.models import FNO
 from neuralop.training import AdamW, Trainer
 from pages.hosts import darcy_grids, darcy_mixers
-from results_file import read_record
+from results_file import read_record, run_missing
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 import chonn_ops
-from chonn_ops._files import write_json
 from chonn_ops.experiments.base import relative_l2
-from chonn_ops.experiments.provenance import code, files
+from chonn_ops.experiments.provenance import files
 
 MODES = ("replace", "alongside")
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
@@ -92,11 +91,8 @@ def main() -> None:
     names = ("train_16", *(f"test_{points}" for points in RESOLUTIONS))
     data = files(args.data / f"darcy_{name}.pt" for name in names)
     record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, data)
-    done = {(run["model"], run["seed"]) for run in record["results"]}
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
-    for model, seed in tqdm([run for run in wanted if run not in done], desc="runs"):
-        record["results"].append(train(model, seed, args))
-        write_json(args.output, record)
+    run_missing(args.output, record, wanted, functools.partial(train, args))
     print(darcy_mixers(record["results"]), darcy_grids(record["results"]), sep="\n")
 
 
@@ -117,7 +113,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+def train(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     """Train one model by neuraloperator's Trainer and score it on both test sets."""
     torch.manual_seed(seed)
     data = DarcyDataset(
@@ -163,12 +159,9 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         with asking(model, RESOLUTIONS[1] / RESOLUTIONS[0]):
             errors[f"32 {way}"] = error_of(model, data.data_processor, data.test_dbs[32])
     return {
-        "model": name,
-        "seed": seed,
         "parameters": sum(p.numel() * (1 + p.is_complex()) for p in model.parameters()),
         "relative_l2": errors,
         "seconds": seconds,
-        **code(),
     }
 
 

@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from results_file import data_files, read_record
+from results_file import read_record, run_missing
 
-from chonn_ops._files import write_json
-from chonn_ops.experiments.provenance import code
+from chonn_ops.experiments.provenance import files
 from chonn_ops.problems import advection, burgers
 
 # Burgers' equation at its usual viscosity; waves that get 0.04 and 0.4 of the domain a frame.
@@ -60,25 +59,14 @@ def main() -> None:
     args = parser.parse_args()
     paths = {name: generated(name, args.data.resolve()) for name in PROBLEMS}
     config = {"epochs": args.epochs, **JOB}
-    record = read_record(
-        args.output,
-        "pdebench_series",
-        config,
-        ("torch", "pdebench"),
-        1,
-        data_files(*paths.values()),
-    )
-    done = {(row["problem"], row["model"], row["seed"]) for row in record["results"]}
-    for seed in args.seeds:
-        for problem, path in paths.items():
-            for model in args.models:
-                if (problem, model, seed) in done:
-                    continue
-                found = run(model, seed, path, args.epochs)
-                row = {"problem": problem, "model": model, "seed": seed, **found, **code()}
-                record["results"].append(row)
-                write_json(args.output, record)
-                print(problem, model, seed, found["metrics"]["nrmse"], flush=True)
+    packages, data = ("torch", "pdebench"), files(paths.values())
+    record = read_record(args.output, "pdebench_series", config, packages, 1, data)
+
+    def trained(problem: str, model: str, seed: int) -> dict[str, Any]:
+        return run(model, seed, paths[problem], args.epochs)
+
+    wanted = [(p, model, seed) for seed in args.seeds for p in paths for model in args.models]
+    run_missing(args.output, record, wanted, trained, ("problem", "model", "seed"))
 
 
 def generated(problem: str, folder: Path) -> Path:

@@ -18,20 +18,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from pages.resolution import domains, grids
-from resolution_figures import draw_curves, draw_domains
+from pages.resolution import NAMES, domains, grids, groups
 
 from chonn_ops._files import write_json
 from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments._steady import relative_l1
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.records import Run
+from chonn_ops.problems import darcy, poisson
+from chonn_ops.problems.domains import domain_mask
+from chonn_ops.report.comparison import Statistic
+from chonn_ops.report.figures import _style as style
 
 PROBLEMS = ("darcy", "poisson")
 MODELS = ("network", "fno", "unet")
 SHARED = ("versions", "hardware", "commit")
+MARKS = {"network": "o", "fno": "^", "unet": "s"}
+COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
+LINES = ("-", "--", ":", "-.")
+NODES = {"darcy": darcy.cell_centres, "poisson": poisson.nodes}
 
 
 def main() -> None:
@@ -154,6 +162,87 @@ def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 )
                 errors[str(n)] = float(relative_l1(guess, tests[f"at_{n}"].tensors[1]).mean())
             yield {"problem": problem, "trained": resolution, "errors": errors}
+
+
+def draw_curves(record: dict[str, Any], path: Path) -> None:
+    """Relative L1 error by the grid that is asked; a line a model and grid of the training."""
+    found = groups(record, "square")
+    if not found:
+        return
+    problems = list(dict.fromkeys(problem for problem, _, _ in found))
+    trainings = sorted({trained for _, trained, _ in found}, reverse=True)
+    lines = dict(zip(trainings, LINES, strict=False))
+    with style.styled():
+        figure, axes = style.grid(1, len(problems), 3.1)
+        places = dict(zip(problems, axes[0], strict=True))
+        for (problem, trained, label), runs in found.items():
+            name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
+            values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
+            look = style.Look(COLOURS[name], MARKS[name], lines[trained])
+            text = f"{label}, trained at {trained}"
+            style.line(places[problem], [*map(int, grids)], values, look, text, markersize=3)
+        for row in record.get("interpolated", []):
+            if row["problem"] in places and row["errors"]:
+                look = style.Look(style.GREY, "", lines[row["trained"]])
+                errors = sorted((int(n), Statistic((value,))) for n, value in row["errors"].items())
+                text = f"truth at {row['trained']}, interpolated"
+                style.line(places[row["problem"]], *zip(*errors, strict=True), look, text)
+        ticks = sorted({int(grid) for run in record["results"] for grid in run["errors"]["test"]})
+        for axis in axes[0]:
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(ticks, [str(n) for n in ticks])
+            style.logarithmic(axis.yaxis)
+        titles = [NAMES[problem] for problem in problems]
+        style.finish(figure, axes, titles, "points a side, asked", ["relative L1 error"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        style.save(figure, path)
+
+
+def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
+    """The first test sample on each domain but the square: truth, predictions, errors.
+
+    Of the first seed; `output` holds the fields beside the results of the runs.
+    """
+    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in record["results"]:
+        if run["domain"] != "square" and not run["diverged"]:
+            rows.setdefault((run["problem"], run["domain"]), {}).setdefault(run["label"], run)
+    if not rows:
+        return
+    labels = list(dict.fromkeys(label for runs in rows.values() for label in runs))
+    columns = 2 + 2 * len(labels)
+    with style.styled():
+        figure, axes = style.grid(len(rows), columns, 1.25 * len(rows))
+        for axis in axes.flat:
+            axis.axis("off")
+        titles = ["input", "truth", *(title for label in labels for title in (label, "error"))]
+        for axis, title in zip(axes[0], titles, strict=True):
+            axis.set_title(title, fontsize=7)
+        for ((problem, domain), runs), line in zip(rows.items(), axes, strict=True):
+            fields = {label: _fields(output, run) for label, run in runs.items()}
+            first = next(iter(fields.values()))
+            missing = ~domain_mask(domain, NODES[problem](len(first["input"])))
+            inside = first["target"][~missing]
+            scale = {"vmin": float(inside.min()), "vmax": float(inside.max())}
+            errors = {name: np.abs(f["prediction"] - f["target"]) for name, f in fields.items()}
+            worst = max(error.max() for error in errors.values())
+            pictures = {0: (first["input"], {}), 1: (first["target"], {})}
+            for label, error in errors.items():
+                place = 2 + 2 * labels.index(label)
+                pictures[place] = fields[label]["prediction"], scale
+                pictures[place + 1] = error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}
+            for column, (field, options) in pictures.items():
+                line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
+            where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
+            line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        style.save(figure, path)
+
+
+def _fields(output: Path, run: dict[str, Any]) -> dict[str, np.ndarray]:
+    name = f"{run['model']}-seed{run['seed']}.npz"
+    with np.load(output / run["problem"] / run["folder"] / name) as archive:
+        return {key: archive[key][0] for key in archive}
 
 
 if __name__ == "__main__":

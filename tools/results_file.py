@@ -6,16 +6,19 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from tqdm import tqdm
 
+from chonn_ops._files import write_json
 from chonn_ops.experiments.provenance import code, commit
 
 Data = dict[str, dict[str, Any]]
+Record = dict[str, Any]
 
 
 def drawn_data(name: str, *tensors: Tensor) -> Data:
@@ -48,7 +51,7 @@ def read_record(
     packages: Sequence[str],
     threads: int,
     data: Data,
-) -> dict[str, Any]:
+) -> Record:
     """The results file to go on with, or a fresh record; other settings, data or code are not
     mixed in."""
     if path.exists():
@@ -71,6 +74,32 @@ def read_record(
         "commit": commit()[0],
         "results": [],
     }
+
+
+def run_missing(
+    path: Path,
+    record: Record,
+    wanted: Iterable[tuple[Any, ...]],
+    run: Callable[..., dict[str, Any]],
+    names: Sequence[str] = ("model", "seed"),
+) -> None:
+    """Run what the record does not have yet and keep each result in the file as it ends.
+
+    Parameters
+    ----------
+    path, record
+        As `read_record` has them.
+    wanted : iterable of tuple
+        Arguments of `run`, `names` of its results.
+    run : callable
+        What was measured. The commit and code that it is of are added.
+    names : sequence of str
+    """
+    done = {tuple(result[name] for name in names) for result in record["results"]}
+    for given in tqdm([given for given in wanted if given not in done], unit="run"):
+        found = run(*given)
+        record["results"].append({**dict(zip(names, given, strict=True)), **found, **code()})
+        write_json(path, record)
 
 
 def _checksums(data: Data) -> dict[str, Any]:

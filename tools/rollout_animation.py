@@ -96,8 +96,7 @@ def draw(panels: dict[str, torch.Tensor], path: Path) -> None:
         image = field[0].T.numpy()
         shown = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "origin": "lower"}
         images.append(place.imshow(image, interpolation="bicubic", **shown))
-        place.set_xticks([])
-        place.set_yticks([])
+        place.set(xticks=[], yticks=[])
         place.set_title(textwrap.fill(name, 38), fontsize=7)
     figure.tight_layout()
     figure.subplots_adjust(bottom=0.12, top=0.82)

@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 import sys
 
-from pages import results_figures, rollouts
+from pages import claims, results, rollouts
 from pages.blocks import ROOT, Build, rewritten
-from pages.experiments import EXPERIMENTS_PAGE, claims_page, kept, studies
-from pages.hosts import HOSTS, NETWORK_MODELS, NEURALOPERATOR, VISION
+from pages.experiments import EXPERIMENTS_PAGE, kept, studies
+from pages.hosts import HOSTS, INSTALLATION, NETWORK_MODELS, NEURALOPERATOR, VISION
 from pages.networks import NETWORKS
 from pages.performance import PERFORMANCE
 from pages.reading import READING
 from pages.resolution import EQUAL_TIME, RESOLUTION
-from pages.results import equal_wall_clock, results_page
-from pages.versions import INSTALLATION
 
 from chonn_ops._files import write_whole
 
@@ -27,8 +25,8 @@ CHECK = "--check"
 
 def main() -> None:
     pages: dict[str, dict[str, Build]] = {
-        "README.md": {"equal wall-clock": lambda: equal_wall_clock(kept())},
-        "docs/experiments.md": EXPERIMENTS_PAGE,
+        "README.md": {"equal wall-clock": lambda: results.equal_wall_clock(kept())},
+        "docs/experiments.md": {**EXPERIMENTS_PAGE, "verdicts": claims.verdicts},
         "docs/hosts.md": HOSTS,
         "docs/installation.md": INSTALLATION,
         "docs/networks.md": {**NETWORK_MODELS, **EQUAL_TIME},
@@ -43,12 +41,12 @@ def main() -> None:
         text = (ROOT / name).read_text()
         update(name, text, rewritten(name, text, tables))
     found = studies()
-    whole = {"docs/results.md": results_page(found), "docs/claims.md": claims_page()}
+    whole = {"docs/results.md": results.results_page(found), "docs/claims.md": claims.claims_page()}
     for name, text in whole.items():
         path = ROOT / name
         update(name, path.read_text() if path.exists() else "", text)
     if CHECK not in sys.argv[1:]:
-        results_figures.draw(found)
+        results.draw(found)
         rollouts.draw()
     for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", whole["docs/results.md"]):
         if not (ROOT / "docs" / picture).is_file():

@@ -33,7 +33,7 @@ h2 {
 h3 { font-size: 1.05rem; margin: 2rem 0 0.5rem; }
 a { color: var(--link); }
 p.soft, caption, figcaption, dl { color: var(--soft); font-size: 0.9rem; }
-nav ul { padding-left: 1.2rem; margin: 0.5rem 0; }
+ul { padding-left: 1.2rem; margin: 0.5rem 0; overflow-wrap: anywhere; }
 .table { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding-bottom: 0.4rem; }

@@ -115,6 +115,11 @@ class Estimate(NamedTuple):
         return Estimate(-self.mean, self.error, self.freedom).above(tests)
 
     @property
+    def distance(self) -> float:
+        """From zero, in standard errors."""
+        return self.mean / self.error if self.error else math.copysign(math.inf, self.mean)
+
+    @property
     def detectable(self) -> float:
         """Smallest true value that `above` would find with a probability of 80%."""
         quantiles = _quantile(1 - LEVEL, self.freedom) + _quantile(POWER, self.freedom)

@@ -1,20 +1,28 @@
-"""All results as one HTML page with its pictures inside, beside the figures and tables as files."""
+"""All results as a page, in HTML with its pictures inside and in Markdown, beside the figures."""
 
 from __future__ import annotations
 
-import html
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from chonn_ops._files import own_file, refuse_foreign
 from chonn_ops.report import scoreboard
-from chonn_ops.report._html import frame, paragraph, picture
-from chonn_ops.report.claims import Judgement
+from chonn_ops.report._document import (
+    Block,
+    Finding,
+    Heading,
+    Items,
+    Paragraph,
+    Picture,
+    Table,
+    as_html,
+    as_markdown,
+)
 from chonn_ops.report.figures import draw_study, panels
 from chonn_ops.report.results import Study, read_studies
-from chonn_ops.report.scoreboard import Board, Entry
-from chonn_ops.report.tables import markup, notes, settings, study_title, tables, title
+from chonn_ops.report.scoreboard import Entry
+from chonn_ops.report.tables import notes, settings, study_title, tables, title
 
 HEADING = "Results"
 
@@ -51,11 +59,15 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
         for panel in panels(study.experiment)
     ]
     refuse_foreign([page, text, *pictures])
-    entries = scoreboard.entries(studies)
-    sections = [_study(study, entries, _folder(output, study)) for study in studies]
-    body = "\n".join([_head(studies), *sections, *_scoreboard(studies, entries)])
-    _write(text, scoreboard.results(studies))
-    return _write(page, frame(HEADING, body))
+    blocks = content(
+        studies,
+        lambda study: [
+            Picture(output, path, panel.caption)
+            for panel, path in draw_study(study, _folder(output, study))
+        ],
+    )
+    _write(text, as_markdown(blocks))
+    return _write(page, as_html(HEADING, blocks))
 
 
 def _folder(output: Path, study: Study) -> Path:
@@ -69,104 +81,84 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _anchor(study: Study) -> str:
-    kept = (c if c.isalnum() else "-" for c in f"{study.experiment}-{study.scale}")
-    return "".join(kept)
+def content(
+    studies: Sequence[Study], pictures: Callable[[Study], Sequence[Picture]] = lambda _: ()
+) -> list[Block]:
+    """The page of somebody's own runs: what they gave, then the claims on these experiments.
 
-
-def _name(study: Study) -> str:
-    return f"{study_title(study)}, {study.scale}"
-
-
-def _head(studies: Sequence[Study]) -> str:
-    links = "\n".join(
-        f'<li><a href="#{_anchor(study)}">{html.escape(_name(study))}</a>: '
-        f"{len(study.groups)} models, {len(study.runs)} runs</li>"
-        for study in studies
-    )
-    if scoreboard.tested(scoreboard.entries(studies)):
-        links += '\n<li><a href="#scoreboard">Scoreboard</a>: the paper\'s claims</li>'
-    return f"<header><h1>{HEADING}</h1></header>\n<nav><ul>\n{links}\n</ul></nav>"
-
-
-def _scoreboard(studies: Sequence[Study], entries: Sequence[Entry]) -> Iterator[str]:
-    """The claims on what was run, and last what was not."""
-    if tested := scoreboard.tested(entries):
-        yield '<h2 id="scoreboard">Scoreboard</h2>'
-        yield paragraph(
-            f"Of the paper's claims on these experiments, with its models{scoreboard.how(studies)}:"
-            f" {scoreboard.summary(tested)}."
-        )
-        yield paragraph(f"{scoreboard.RULE} {scoreboard.SIGNS}", "soft")
-        yield from map(_board, scoreboard.boards(tested))
+    Parameters
+    ----------
+    studies : sequence of Study
+    pictures : callable
+        Those of a study.
+    """
+    found = scoreboard.entries(studies)
+    tested = scoreboard.tested(found)
+    headings = [_heading(study) for study in studies]
+    entries = [
+        (heading, f"{len(study.groups)} models, {len(study.runs)} runs")
+        for heading, study in zip(headings, studies, strict=True)
+    ]
+    board = Heading(2, "Scoreboard", "scoreboard")
+    blocks: list[Block] = [
+        Heading(1, HEADING),
+        Items([*entries, *([(board, "the paper's claims")] if tested else [])]),
+    ]
+    for heading, study in zip(headings, studies, strict=True):
+        own = [_finding(entry) for entry in found if entry.study is study]
+        blocks += [heading, *pictures(study), *_study(study, own)]
+    if tested:
+        blocks += [board, *_scoreboard(studies, tested)]
     if seen := scoreboard.observations(studies):
-        yield "<h2>Beyond the claims</h2>"
-        yield paragraph("Statements of ours, judged by the same rule.", "soft")
-        yield from _observations(seen)
-    if tested and (missing := scoreboard.not_run(entries)):
-        yield paragraph(f"Not run, with the number of claims on them: {missing}.", "soft")
+        blocks.append(Heading(2, "Beyond the claims"))
+        blocks.append(Paragraph("Statements of ours, judged by the same rule.", soft=True))
+        for experiment, group in itertools.groupby(seen, lambda entry: entry.claim.experiment):
+            blocks += [Heading(3, title(experiment)), *map(_finding, group)]
+    if tested and (missing := scoreboard.not_run(found)):
+        text = f"Not run, with the number of claims on them: {missing}."
+        blocks.append(Paragraph(text, soft=True))
+    return blocks
 
 
-def _observations(entries: Sequence[Entry]) -> Iterator[str]:
-    for experiment, group in itertools.groupby(entries, lambda entry: entry.claim.experiment):
-        yield f"<h3>{html.escape(title(experiment))}</h3>"
-        yield from map(_claim, group)
+def _heading(study: Study) -> Heading:
+    name = f"{study.experiment}-{study.scale}"
+    anchor = "".join(c if c.isalnum() else "-" for c in name)
+    return Heading(2, f"{study_title(study)}, {study.scale}", anchor)
 
 
-def _verdict(judgement: Judgement | None) -> str:
-    if judgement is None:
-        return ""
-    return f'<span class="{judgement.verdict.replace(" ", "-")}">{judgement}</span>'
+def _study(study: Study, findings: Sequence[Finding]) -> Iterator[Block]:
+    if scoreboard.scaled_down(study):
+        yield Paragraph("Models are scaled down from their publications.", soft=True)
+    yield Heading(3, "Numbers")
+    yield from tables(study)
+    yield from (Paragraph(text, soft=True) for text in notes(study))
+    if findings:
+        yield Heading(3, "Claims")
+        yield from findings
+    yield Heading(3, "How it was run")
+    yield Items([*settings(study).items()])
 
 
-def _board(board: Board) -> str:
-    rows = []
-    for claim, judged in board.rows:
-        cells = [html.escape(claim.quote), html.escape(claim.place), *map(_verdict, judged)]
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    columns = ["claim", "where", *(scoreboard.column(board, name) for name in board.settings)]
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    name = html.escape(scoreboard.heading(board))
-    if board.study:
-        name = f'<a href="#{_anchor(board.study)}">{name}</a>'
-    return (
-        f'<h3>{name}</h3>\n<div class="table"><table class="claims">'
-        f"<thead><tr>{head}</tr></thead>\n"
-        "<tbody>\n" + "\n".join(rows) + "\n</tbody></table></div>"
-    )
-
-
-def _study(study: Study, entries: Iterable[Entry], figures: Path) -> str:
-    claims = [_claim(entry) for entry in entries if entry.study is study]
-    facts = "\n".join(
-        f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in settings(study).items()
-    )
-    return "\n".join(
-        [
-            f'<section id="{_anchor(study)}">',
-            f"<h2>{html.escape(_name(study))}</h2>",
-            *(picture(path, panel.caption) for panel, path in draw_study(study, figures)),
-            "<h3>Numbers</h3>",
-            *(markup(table) for table in tables(study)),
-            *(paragraph(text, "soft") for text in notes(study)),
-            *(["<h3>Claims</h3>", *claims] if claims else []),
-            "<h3>How it was run</h3>",
-            f"<dl>\n{facts}\n</dl>",
-            "</section>",
-        ]
-    )
-
-
-def _claim(entry: Entry) -> str:
+def _finding(entry: Entry) -> Finding:
     claim, judgement = entry.claim, entry.judgement
-    setting = f" ({claim.setting})" if claim.setting else ""
-    parts = [
-        paragraph(f"{claim.place}. Test: {claim.test}."),
-        paragraph(f"Evidence: {judgement.evidence}."),
+    details = [
+        Paragraph(f"{claim.place}. Test: {claim.test}."),
+        Paragraph(f"Evidence: {judgement.evidence}."),
     ]
     if judgement.compared:
-        parts.append(paragraph(f"Cost: {scoreboard.costs(judgement.compared)}.", "soft"))
-    return (
-        f"<details><summary>{_verdict(judgement)}: {html.escape(claim.quote + setting)}"
-        f"</summary>{''.join(parts)}</details>"
+        details.append(Paragraph(f"Cost: {scoreboard.costs(judgement.compared)}.", soft=True))
+    setting = f" ({claim.setting})" if claim.setting else ""
+    return Finding(judgement, claim.quote + setting, details)
+
+
+def _scoreboard(studies: Sequence[Study], tested: Sequence[Entry]) -> Iterator[Block]:
+    """The verdicts, a table a study."""
+    yield Paragraph(
+        f"Of the paper's claims on these experiments, with its models{scoreboard.how(studies)}: "
+        f"{scoreboard.summary(tested)}."
     )
+    yield Paragraph(f"{scoreboard.RULE} {scoreboard.DECIDED} {scoreboard.SIGNS}", soft=True)
+    for board in scoreboard.boards(tested):
+        link = _heading(board.study).anchor if board.study else ""
+        yield Heading(3, board.heading, leads_to=link)
+        yield Table("", scoreboard.HEADER, board.rows())

@@ -1,13 +1,13 @@
-"""Tables of a study, for Markdown and HTML alike."""
+"""Tables of a study."""
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from chonn_ops.experiments import provenance
+from chonn_ops.report._document import Table
 from chonn_ops.report.comparison import Statistic, number
 from chonn_ops.report.results import Group, Run, Study
 
@@ -45,14 +45,6 @@ TITLES = {
 
 # Behind a model's name: see `notes`.
 MARK = " †"
-
-
-class Table(NamedTuple):
-    """The first column is text, the others are numbers."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def title(experiment: str) -> str:
@@ -224,25 +216,6 @@ def _distinct(records: Any) -> dict[str, list[str]]:
 
 def _or(found: Mapping[str, list[str]], name: str) -> str:
     return " / ".join(found.get(name, [])) or "-"
-
-
-def markdown(table: Table) -> str:
-    """With the caption as a line above."""
-    lines = [table.header, ["---", *["---:"] * (len(table.header) - 1)], *table.rows]
-    return f"{table.caption}:\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def markup(table: Table) -> str:
-    """HTML; wide tables scroll inside their box."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "\n".join(row(cells, "td") for cells in table.rows)
-    return (
-        f'<div class="table"><table><caption>{html.escape(table.caption)}</caption>\n'
-        f"<thead>{row(table.header, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>"
-    )
 
 
 def run_table(runs: Sequence[Run], mixed: bool = False) -> str:

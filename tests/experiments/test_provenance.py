@@ -20,8 +20,8 @@ from keep_results import collect
 from chonn_ops import cli
 from chonn_ops.experiments import fingerprint, get, provenance, runs, schedule
 from chonn_ops.problems import darcy
-from chonn_ops.report import scoreboard
-from chonn_ops.report.page import write_report
+from chonn_ops.report._document import as_markdown
+from chonn_ops.report.page import content, write_report
 from chonn_ops.report.results import read_study
 from chonn_ops.report.tables import run_table
 
@@ -305,10 +305,10 @@ def test_mixed_report_says_so(tmp_path):
 
 def test_result_of_another_commit_is_flagged(tmp_path):
     folder = study(tmp_path, nested("commit", value="f" * 40))
-    text = scoreboard.results([read_study(folder)])
+    text = as_markdown(content([read_study(folder)]))
     assert "- commit: 0123456789ab (8 runs) / ffffffffffff (1 runs)" in text
     dirty = study(tmp_path / "dirty", nested("dirty", value=True))
-    text = scoreboard.results([read_study(dirty)])
+    text = as_markdown(content([read_study(dirty)]))
     assert "- commit: 0123456789ab (8 runs) / 0123456789ab-dirty (1 runs)" in text
 
 
@@ -321,7 +321,7 @@ def test_old_results_are_marked(tmp_path):
     folder = study(tmp_path, forget)
     old = next(run for run in read_study(folder).runs if not run.model)
     assert (old.commit, old.dirty) == ("0123456789abcdef", True)
-    text = scoreboard.results([read_study(folder)])
+    text = as_markdown(content([read_study(folder)]))
     assert "| unet † |" in text
     assert "| fno |" in text
     assert "† no record of data and model code: unet\n" in text

@@ -70,6 +70,8 @@ def test_page_holds_every_figure_and_study(written):
     assert len(page.images) == len(drawn) == 23
     studies = ("order1d", "darcy", "poisson", "shallow-water", "navier-stokes")
     assert page.ids == {"scoreboard", *(f"{name}-small" for name in studies)}
+    shown = re.findall(r"^!\[.+\]\((\S+)\)$", (path.parent / "results.md").read_text(), flags=re.M)
+    assert {path.parent / name for name in shown} == set(drawn)
 
 
 def test_page_says_what_ran_where_and_how_well(written):
@@ -123,7 +125,7 @@ def test_own_experiment_has_its_title_and_no_claims(tmp_path):
     path = write_report(tmp_path / "runs", tmp_path / "report")
     page, text = Page(path.read_text()), path.with_name("results.md").read_text()
     assert "My <own> problem, small" in page.text
-    assert "## My <own> problem, scale `small`" in text
+    assert "## My <own> problem, small" in text
     for content in (path.read_text().partition("<body>")[2], text):
         for word in ("tested", "Scoreboard", "Not run", "Navier"):
             assert word not in content

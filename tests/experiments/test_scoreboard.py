@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 import result_files
-from pages.experiments import page as page_of
+from pages.claims import page as page_of
 
 from chonn_ops.experiments import EXPERIMENTS, PAPERS, get
 from chonn_ops.report import scoreboard
+from chonn_ops.report._document import as_markdown
 from chonn_ops.report.claims import (
     CLAIMS,
     CONTRADICTED,
@@ -32,6 +33,7 @@ from chonn_ops.report.comparison import (
     share,
     sign,
 )
+from chonn_ops.report.page import content
 from chonn_ops.report.results import Run, Study
 
 LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
@@ -119,6 +121,8 @@ def test_four_verdicts():
     # Relative to the other number, 1.
     assert found.detectable == pytest.approx(0.0816497 * (2.13185 + 0.94096), rel=1e-4)
     assert str(found) == "inconclusive (25%)"
+    # What speaks least for the claim decides.
+    assert found.deciding.startswith("1 of 3; n 1.05")
     assert all_lower([Pair("n", Statistic((0.5,)), LOW)], ()).verdict == NOT_TESTED
     assert all_lower([], ()).verdict == NOT_TESTED
     assert all_lower([Pair("n", Statistic((), 3), LOW)], ()).verdict == CONTRADICTED
@@ -304,22 +308,23 @@ def test_missing_models_leave_claims_untested(experiment):
 def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
     studies = [study(source()) for source in SOURCES.values()]
     entries = scoreboard.entries(studies)
-    page = page_of(studies)
+    page, report = page_of(studies), as_markdown(content(studies))
     for claim, studied, judgement in entries:
         assert judgement.verdict in VERDICTS
         assert claim.quote in page
+        assert f"| {judgement} | {judgement.number} |" in page
         if studied is not None:
-            assert judgement.evidence in page
+            assert judgement.evidence in report
     counts = scoreboard.summary(entries)
     assert counts in page
     total = sum(int(part.split()[0]) for part in counts.split(", "))
     assert total == len([claim for claim in CLAIMS if not claim.setting])
 
 
-def test_settings_that_no_model_has_get_no_column():
+def test_settings_that_no_model_has_are_left_out():
     runs = [r for r in result_files.order1d() if r["tags"]["termination"] == "matched"]
     (board, *_) = scoreboard.boards(scoreboard.entries([study(runs)]))
-    assert board.settings == ("", "equal parameters")
+    assert {entry.claim.setting for entry in board.entries} == {"", "equal parameters"}
 
 
 def of_all_models(name, error):
@@ -364,9 +369,10 @@ def test_observations_are_of_models_that_there_are(name):
 
 def test_every_observation_is_on_the_page_with_its_evidence():
     studied = [of_all_models(name, lambda _: 1.0) for name in EXPERIMENTS]
-    page = page_of(studied)
+    page, report = page_of(studied), as_markdown(content(studied))
     found = scoreboard.observations(studied)
     assert len(found) == len(OBSERVATIONS)
     for claim, _, judgement in found:
         assert claim.quote in page
-        assert judgement.evidence in page
+        assert f"| {judgement} | {judgement.number} |" in page
+        assert judgement.evidence in report

@@ -13,8 +13,9 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "experiments")]
 
 import result_files
 from pages import results as results_page
-from pages import results_figures
 from pages.blocks import rewritten, without_origin
+from pages.chosen import ROWS
+from pages.controls import PROOFS
 from results_file import has_origin, read_record
 
 from chonn_ops.report.results import Run, Study
@@ -91,7 +92,7 @@ def test_each_control_has_a_row_and_what_it_proves(ratio, follows):
     shown = section(page, "Controls: what is the solver's, what the cells'")
     assert shown.count("\n| ") == 2 + len(CONTROLS) + 1
     for name in CONTROLS:
-        texts = results_page.PROOFS[name]
+        texts = PROOFS[name]
         assert texts[0] in shown
         found = [at for at in (1, 2, 3) if texts[at][1:] in shown]
         assert found == [follows], name
@@ -122,7 +123,7 @@ def test_all_kinds_of_problems():
     page = results_page.results_page([study(make()) for make in makers.values()])
     for block in re.findall(r"(?:^\|.*\n)+", page, flags=re.M):
         lines = block.splitlines()
-        assert len(lines) <= 2 + results_page.ROWS
+        assert len(lines) <= 2 + ROWS
         assert len({line.count(" | ") for line in lines}) == 1
     assert page.count("](figures/results-") == len(makers)
 
@@ -153,7 +154,7 @@ def test_order_of_the_baselines_beside_the_published_one(errors, verdict):
 def test_figures_are_drawn(tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
     monkeypatch.setattr(results_page, "DOCS", tmp_path)
-    results_figures.draw([study(equal_time())])
+    results_page.draw([study(equal_time())])
     text = (tmp_path / "figures" / "results-darcy.svg").read_text()
     assert text.count("base") == 7
     assert "network" in text
@@ -211,7 +212,7 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
 
 def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
     import keep_results
-    from pages import experiments
+    from pages import claims, experiments
 
     kept = tmp_path / "kept"
     scales = ("small", "small+sizes=seconds", "small+epochs=2", "smoke", "paper+epochs=9")
@@ -226,5 +227,5 @@ def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
     studies = experiments.studies()
     assert results_page.chosen(studies, "darcy").scale == "small+sizes=seconds"
     # Claims are judged on the models that they are about.
-    assert experiments.claims_page().count("### Darcy flow") == 1
+    assert claims.claims_page().count("## Darcy flow") == 1
     assert "size, learning rate, batch and epochs" in results_page.results_page(studies)

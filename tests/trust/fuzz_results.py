@@ -17,7 +17,9 @@ from keep_results import collect
 from chonn_ops.experiments import runs
 from chonn_ops.experiments.records import Run
 from chonn_ops.report import scoreboard
+from chonn_ops.report._document import as_markdown
 from chonn_ops.report.figures import _fields
+from chonn_ops.report.page import content
 from chonn_ops.report.results import read_studies
 from chonn_ops.report.tables import notes, settings, tables
 
@@ -82,7 +84,7 @@ def _use(place: Path, drawn: bool) -> None:
     """Everything that reads results, but for most of the drawing."""
     studies = read_studies(place, mixed=True)
     entries = scoreboard.entries(studies)
-    scoreboard.results(studies)
+    as_markdown(content(studies))
     for study in studies:
         tables(study)
         notes(study)

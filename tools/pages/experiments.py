@@ -1,4 +1,4 @@
-"""docs/claims.md and the blocks of docs/experiments.md, from ``docs/results/`` and the settings.
+"""The studies in ``docs/results/``, and the blocks of docs/experiments.md.
 
 The routing ablation on digits, whose results are those of ``digits_ablation.py``, joins the
 scoreboard here.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from pages.blocks import MISSING, ROOT, Build, Row, block, load, markdown
 
 from chonn_ops.experiments import FURTHER, PAPERS, get
-from chonn_ops.report import scoreboard
-from chonn_ops.report.claims import VERDICTS
+from chonn_ops.experiments.base import Experiment
 from chonn_ops.report.comparison import number
 from chonn_ops.report.results import Run, Study, read_studies
 
 RESULTS = ROOT / "docs" / "results"
+HEADER = ("settings, `paper` / `small`", "source")
 
 
 def kept() -> list[Study]:
@@ -30,49 +30,6 @@ def kept() -> list[Study]:
 def studies() -> list[Study]:
     """The same, and the ablation on digits."""
     return [*kept(), digits()]
-
-
-def claims_page() -> str:
-    return page(studies())
-
-
-def page(studies: Sequence[Study]) -> str:
-    """The appendix of the docs: overview, then evidence, numbers and settings of every study.
-
-    Claims are judged on the models that they are about, not on those of a search.
-    """
-    found = scoreboard.entries([study for study in studies if "+" not in study.scale])
-    parts = [
-        "# Claims, probes and all numbers",
-        "The appendix of [the results](results.md): what the paper claims and what its experiments "
-        "give here. This page is generated from the JSON files in `docs/results/`, which hold "
-        "every run ([how to run them](experiments.md)); nobody types a number.",
-        f"{scoreboard.RULE} {scoreboard.SIGNS}",
-        "The scale `small` trains models that are scaled down from their publications', for "
-        "minutes on two CPU cores: what it contradicts may still hold at the paper's scale, and "
-        "what it supports may not.",
-        "## Scoreboard",
-        f"Of the claims, with the paper's models{scoreboard.how(studies)}: "
-        f"{scoreboard.summary(found)}.",
-        scoreboard.overview(found),
-        *scoreboard.beyond(studies),
-    ]
-    for study in studies:
-        parts.append(scoreboard.study_heading(study))
-        parts += [scoreboard.claim_text(entry) for entry in found if entry.study is study]
-        parts += scoreboard.numbers(study)
-    return scoreboard.joined(parts)
-
-
-def verdicts() -> str:
-    """How many claims, with the paper's models, have which verdict."""
-    lines = []
-    judged = [study for study in studies() if "+" not in study.scale]
-    for board in scoreboard.boards(scoreboard.entries(judged)):
-        counts = Counter(row[0].verdict for _, row in board.rows if row[0])
-        numbers = [str(counts[verdict]) for verdict in VERDICTS]
-        lines.append([scoreboard.heading(board), *numbers])
-    return markdown(["claims on", *VERDICTS], lines)
 
 
 def digits() -> Study:
@@ -106,31 +63,40 @@ def digits() -> Study:
 
 
 def hyperparameters(name: str) -> str:
-    """Every field of a config: its value at each scale, and where the paper's comes from."""
+    """Every field of a config."""
     experiment = get(name)
-    paper, small = experiment.scales["paper"], experiment.scales["small"]
-    lines = []
-    for field in dataclasses.fields(paper):
-        values = [getattr(config, field.name) for config in (paper, small)]
-        source = experiment.sources.get(field.name, MISSING.strip())
-        lines.append([f"`{field.name}`", *(f"{value}" for value in values), source])
-    return markdown(["setting", "`paper`", "`small`", "source"], lines, (0, -1))
+    fields = dataclasses.fields(experiment.scales["paper"])
+    return markdown(HEADER, by_source(experiment, [field.name for field in fields]), (0, 1))
 
 
 def differing() -> str:
     """Of the further problems, the fields of a config that differ from Darcy flow's."""
-    darcy, lines = get("darcy").scales, []
+    darcy, lines = get("darcy"), []
     for name in FURTHER:
         experiment = get(name)
-        for field in dataclasses.fields(experiment.scales["paper"]):
-            values = [
-                [getattr(s[scale], field.name, MISSING) for scale in ("paper", "small")]
-                for s in (experiment.scales, darcy)
-            ]
-            if values[0] != values[1] and field.name != "standardize":
-                source = experiment.sources[field.name]
-                lines.append([name, f"`{field.name}`", *(f"{v}" for v in values[0]), source])
-    return markdown(["problem", "setting", "`paper`", "`small`", "source"], lines, (0, -1))
+        names = [
+            field.name
+            for field in dataclasses.fields(experiment.scales["paper"])
+            if field.name != "standardize"
+            and values(experiment, field.name) != values(darcy, field.name)
+        ]
+        lines += [[name, *line] for line in by_source(experiment, names)]
+    return markdown(["problem", *HEADER], lines, (0, 1, 2))
+
+
+def by_source(experiment: Experiment[Any], names: Sequence[str]) -> list[list[str]]:
+    """A line a source: the settings whose value at `paper` comes from it."""
+    lines: dict[str, list[str]] = {}
+    for name in names:
+        text = " / ".join(dict.fromkeys(values(experiment, name)))
+        source = experiment.sources.get(name, MISSING.strip())
+        lines.setdefault(source, []).append(f"`{name}` {text}")
+    return [[", ".join(texts), source] for source, texts in lines.items()]
+
+
+def values(experiment: Experiment[Any], name: str) -> list[str]:
+    """Of a setting, at the scales `paper` and `small`."""
+    return [str(getattr(experiment.scales[s], name, MISSING)) for s in ("paper", "small")]
 
 
 def growth(record: Row) -> str:
@@ -149,7 +115,6 @@ def growth(record: Row) -> str:
 
 EXPERIMENTS_PAGE: dict[str, Build] = {
     "growth": block("navier_stokes_growth", "", growth),
-    "verdicts": verdicts,
     "further": differing,
     **{name: lambda name=name: hyperparameters(name) for name in PAPERS},
 }

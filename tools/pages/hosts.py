@@ -1,4 +1,4 @@
-"""Tables of Darcy flow in the hosts, of vision backbones and of digits."""
+"""Tables of Darcy flow in the hosts, of vision backbones, digits, and tested environments."""
 
 from __future__ import annotations
 
@@ -138,6 +138,27 @@ def digits(results: Iterable[Row]) -> str:
     return markdown(header, lines)
 
 
+def versions(rows: list[Row]) -> str:
+    def package(name: str):
+        return lambda row: row["versions"][name]
+
+    def commit(row: Row) -> str:
+        return f"`{row['commit'][:8]}`{', changed' if row['dirty'] else ''}"
+
+    return tabulate(
+        rows,
+        ("Python", "python"),
+        *((name, package(name)) for name in ("torch", "numpy", "neuraloperator", "timm")),
+        ("tests", "tests"),
+        ("passed", "passed", "{:,}"),
+        ("failed", "failed"),
+        ("skipped", "skipped"),
+        ("on", lambda row: row["system"]),
+        ("commit, day", lambda row: f"{commit(row)}, {row['date']}"),
+        texts=(0, 1, 2, 3, 4, 5, 9, 10),
+    )
+
+
 HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
     "series": block("pdebench_series", "results", series),
@@ -157,3 +178,4 @@ VISION: dict[str, Build] = {
         load("digits_ablation")["results"] + load("digits_network").get("results", [])
     ),
 }
+INSTALLATION: dict[str, Build] = {"versions": block("versions", "results", versions)}

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pages.blocks import RESULTS, ROOT, load, markdown
+from pages.chosen import (
+    HOURS,
+    OURS,
+    SECONDS,
+    chosen,
+    error,
+    headline,
+    label,
+    leader,
+    mean,
+    rows,
+)
+from pages.controls import controls
 
 from chonn_ops.experiments import EXPERIMENTS, get
 from chonn_ops.experiments._steady_models import searches
-from chonn_ops.report import roles
-from chonn_ops.report.comparison import LEVEL, Statistic, gap, number, sign
+from chonn_ops.report.comparison import LEVEL, gap, number, sign
+from chonn_ops.report.figures import _style as style
 from chonn_ops.report.results import Group, Study
-from chonn_ops.report.scoreboard import scaled_down
 from chonn_ops.report.tables import MARK, full_label, metric_label, study_title
 
 DOCS = ROOT / "docs"
-ROWS = 8
-# Settings in the names of studies at equal wall-clock: of a search, or by measured steps.
-SECONDS, HOURS = "sizes=seconds", "hours="
 # Wall-clock times that differ by less are called about equal.
 ABOUT = 1.5
-# Of forecasts, the score that is quoted for the problem; else a study's first one.
-HEADLINE = {"shallow_water": "nrmse"}
-OURS = ("chonn", "stack")
 # Names of the published table, by variant.
 PUBLISHED = {
     "fno-neuralop": "FNO",
@@ -33,7 +38,6 @@ PUBLISHED = {
     "galerkin": "Galerkin Transformer",
     "uno": "U-NO",
 }
-ASIDE = ("control", "probe", "layer", "mixer", "ablation")
 INTRODUCTION = f"""# Results
 
 Two minutes; the evidence is in [claims.md](claims.md), how to run it in [experiments.md](experiments.md). Generated from `docs/results/` and `benchmarks/results/`; nobody types a number.
@@ -83,52 +87,6 @@ def equal_wall_clock(studies: Sequence[Study]) -> str:
     return markdown([*head, "solve that knows the equation"], lines)
 
 
-def chosen(studies: Sequence[Study], experiment: str) -> Study | None:
-    """Of a problem's studies, the one at equal wall-clock, else the largest scale."""
-    found = [study for study in studies if study.experiment == experiment]
-    ranks = {"paper": 1, "small": 2}
-    return min(
-        found,
-        key=lambda s: (SECONDS not in s.scale, ranks.get(s.scale.partition("+")[0], 3), s.scale),
-        default=None,
-    )
-
-
-def headline(study: Study) -> str:
-    return HEADLINE.get(study.experiment) or study.metrics()[0]
-
-
-def error(group: Group, study: Study, split: str = "test") -> Statistic:
-    return group.metric(headline(study), split)
-
-
-def rows(study: Study) -> list[Group]:
-    """Ours, the paper's CHONN and the baselines with the lowest errors, the lowest first."""
-    tags = [group.tags for group in study.groups]
-    hardest = {
-        name: max(getattr(tag, name) for tag in tags)
-        for name in ("target", "history")
-        if all(getattr(tag, name) for tag in tags)
-    }
-    found = [
-        group
-        for group in study.find(**hardest)
-        if group.tags.role not in ASIDE and not group.tags.equal_parameters
-    ]
-    if not hardest:
-        found += [group for group in [roles.papers(study)] if group and group not in found]
-    found = sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
-    kept = [group for group in found if group.family in OURS]
-    others = [group for group in found if group not in kept]
-    # At least half of the rows are for the others.
-    kept = kept[: max(ROWS - len(others), ROWS // 2)]
-    return sorted([*kept, *others[: ROWS - len(kept)]], key=lambda g: mean(g, study))
-
-
-def mean(group: Group, study: Study) -> float:
-    return error(group, study).mean
-
-
 def problem(study: Study) -> Iterator[str]:
     yield f"## {study_title(study)}\n"
     found = rows(study)
@@ -149,19 +107,6 @@ def problem(study: Study) -> Iterator[str]:
         yield published(study)
     figure = Path("figures") / f"results-{study.experiment}.svg"
     yield f"![Validation error over seconds of training]({figure})\n"
-
-
-def leader(found: Sequence[Group]) -> Group | None:
-    """Ours: the network where there is one, else the CHONN with the lowest error."""
-    ours = [group for group in found if group.family in OURS]
-    return next((g for g in ours if g.tags.role == "network"), next(iter(ours), None))
-
-
-def label(study: Study, group: Group) -> str:
-    """With what has to be said of the model and its results."""
-    smaller = scaled_down(study) and group.tags.role not in ("network", "best", "control")
-    mark = "" if all(run.provenance.known for run in group.runs) else MARK
-    return f"{full_label(group)}{', scaled down' if smaller else ''}{mark}"
 
 
 def finding(study: Study, found: Sequence[Group]) -> str:
@@ -251,102 +196,6 @@ def ranking(study: Study, values: Sequence[tuple[str, float]]) -> str:
     )
 
 
-def controls(studies: Sequence[Study]) -> Iterator[str]:
-    """A row and a sentence each, of every study that has them beside a network."""
-    yield "## Controls: what is the solver's, what the cells'\n"
-    found = with_controls(studies)
-    if not found:
-        yield (
-            "No study has them yet: `chonn run darcy --variants network,network-no-cell,"
-            "network-constant,direct,direct-fitted,solve-cnn --seeds 5`, likewise Poisson.\n"
-        )
-    for study in found:
-        (network,) = study.find(role="network")
-        groups = [network, *study.find(role="control")]
-        metric = metric_label(headline(study))
-        lines = [
-            [
-                label(study, group),
-                f"{group.parameters:,}",
-                str(error(group, study)),
-                f"{mean(group, study) / mean(network, study):.2g}x",
-                str(len(group.runs)),
-            ]
-            for group in sorted(groups, key=lambda g: mean(g, study))
-        ]
-        yield f"### {study_title(study)}\n"
-        yield markdown(["model", "parameters", metric, "/ network", "seeds"], lines)
-        by_name = {group.variant: group for group in groups}
-        proofs = [proof(study, network, by_name[name]) for name in PROOFS if name in by_name]
-        yield "\n".join(filter(None, proofs)) + "\n"
-
-
-def with_controls(studies: Sequence[Study]) -> list[Study]:
-    """Of each problem the study with most of them beside a network."""
-    found: dict[str, Study] = {}
-    for study in sorted(studies, key=lambda s: (len(s.find(role="control")), SECONDS in s.scale)):
-        networks = study.find(role="network")
-        if study.find(role="control") and any(error(group, study).values for group in networks):
-            found[study.experiment] = study
-    return [found[name] for name in EXPERIMENTS if name in found]
-
-
-# By control: what it is, and what follows if its error is above the network's, below it, or not
-# told from it.
-PROOFS = {
-    "direct": (
-        "the textbook's solve on the input's own grid, told the equation",
-        "the network does more than that scheme: it has learned what the textbook does not know of "
-        "these data, such as walls and faces",
-        "who knows the equation needs no network here: the network's gain is over other networks "
-        "alone",
-        "the network is as good as a solver that was told the equation",
-    ),
-    "direct-fitted": (
-        "the same with walls and faces fitted, which can become the data's own scheme",
-        "the network is below what this scheme can be fitted to",
-        "this is the floor: what a network could learn at most if it found the scheme",
-        "the network has reached what the fitted scheme gives",
-    ),
-    "solve-cnn": (
-        "the textbook's solve, corrected by convolutions",
-        "one solve and a small network behind it are not what the networks do",
-        "a solve that was told the equation and a few convolutions do better than learned networks",
-        "a solve that was told the equation and a few convolutions do as well",
-    ),
-    "network-no-cell": (
-        "the network without its solves, as large",
-        "the error comes down by the solves, not by what is around them",
-        "the solves do harm",
-        "what is around the solves does all of it",
-    ),
-    "network-constant": (
-        "networks of conductances that do not depend on the input, as large",
-        "it matters that the conductances follow the input",
-        "conductances that follow the input do harm",
-        "that the conductances follow the input shows no gain",
-    ),
-}
-
-
-def proof(study: Study, network: Group, control: Group) -> str:
-    if not error(control, study).values:
-        return ""
-    what, above, below, alike = PROOFS[control.variant]
-    ours, other = error(network, study), error(control, study)
-    ratio = other.mean / ours.mean
-    detectable = gap(ours, other).detectable
-    shown = f", and {number(detectable)} would have been" if math.isfinite(detectable) else ""
-    follows = {
-        "<": above,
-        ">": below,
-        "≈": f"{alike} (not told apart{shown})",
-        "?": "a single seed decides nothing",
-    }[sign(ours, other)]
-    text = f"- {full_label(control)}, {what}: {ratio:.2g} times the network's error."
-    return f"{text} {follows[0].upper()}{follows[1:]}."
-
-
 # By axis: what the other settings do along it.
 ALONG = {
     "samples": (
@@ -371,3 +220,29 @@ def curves() -> Iterator[str]:
         yield f"![{title}](figures/{name}.svg)\n"
         spread = f"{min(epochs)} to {max(epochs)} epochs"
         yield f"*{title}, {spread}.* {ALONG.get(record['over'], '')}".rstrip() + "\n"
+
+
+def draw(studies: Sequence[Study]) -> None:
+    """Of each problem: validation error over seconds of training, a line a row."""
+    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+        with style.styled():
+            figure, axes = style.grid(1, 1, 3.2)
+            axis = axes[0, 0]
+            for at, group in enumerate(rows(study)):
+                epochs = next((run.curve["epoch"] for run in group.runs if run.curve), [])
+                if not epochs:
+                    continue
+                each = group.seconds.mean / max(filter(None, epochs))
+                look = style.look(group)._replace(colour=style.CYCLE[at])
+                style.band(
+                    axis,
+                    [each * epoch for epoch in epochs if epoch],
+                    group.curve("validation_error"),
+                    look,
+                    full_label(group),
+                )
+            style.logarithmic(axis.xaxis)
+            style.logarithmic(axis.yaxis)
+            style.finish(figure, axes, x="seconds of training", y=["validation error"])
+            path = DOCS / "figures" / f"results-{study.experiment}.svg"
+            style.save(figure, path)

@@ -9,7 +9,15 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from chonn_ops.report.comparison import Estimate, Statistic, against, average, difference, gap
+from chonn_ops.report.comparison import (
+    Estimate,
+    Statistic,
+    against,
+    average,
+    difference,
+    gap,
+    sign,
+)
 from chonn_ops.report.results import Group, Study
 
 SUPPORTED = "supported"
@@ -17,6 +25,7 @@ CONTRADICTED = "contradicted"
 INCONCLUSIVE = "inconclusive"
 NOT_TESTED = "not tested"
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
+SINGLE = "one seed has no spread"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +43,21 @@ class Judgement:
     detectable : float, optional
         If inconclusive: the smallest relative difference that the seeds would have shown, in every
         comparison that is open, with a probability of `chonn_ops.report.comparison.POWER`.
+    deciding : str
+        Of the evidence what decides, such as the comparison that speaks least for the claim; empty
+        where it is all of it.
     """
 
     verdict: str
     evidence: str
     compared: tuple[Group, ...] = ()
     detectable: float | None = None
+    deciding: str = ""
+
+    @property
+    def number(self) -> str:
+        """What decides."""
+        return self.deciding or self.evidence
 
     def __str__(self) -> str:
         """The verdict, with what could have been shown."""
@@ -120,6 +138,11 @@ class Pair(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {against(self.ours, self.other)}"
 
+    @property
+    def plain(self) -> str:
+        """Both numbers and the sign between them."""
+        return f"{self.ours} {sign(self.ours, self.other)} {self.other}"
+
 
 def flat(pairs: Iterable[Iterable[Group]]) -> tuple[Group, ...]:
     """Each variant once."""
@@ -144,10 +167,14 @@ def all_lower(pairs: Iterable[Pair], compared: tuple[Group, ...]) -> Judgement:
     if not listed:
         return Judgement(NOT_TESTED, "no results for it")
     evidence = "; ".join(map(str, listed))
+    deciding = listed[0].plain
     if len(listed) > 1:
-        evidence = f"{sum(bool(pair.gap.above()) for pair in listed)} of {len(listed)}: {evidence}"
+        count = f"{sum(bool(pair.gap.above()) for pair in listed)} of {len(listed)}"
+        evidence = f"{count}: {evidence}"
+        weakest = min(listed, key=lambda pair: pair.gap.distance)
+        deciding = f"{count}; {weakest.name} {weakest.plain}"
     details = [pair.detectable for pair in listed]
-    return judged([pair.gap for pair in listed], evidence, compared, details)
+    return judged([pair.gap for pair in listed], evidence, compared, details, deciding)
 
 
 def judged(
@@ -155,6 +182,7 @@ def judged(
     evidence: str,
     compared: tuple[Group, ...] = (),
     detectable: Sequence[float] | None = None,
+    deciding: str = "",
 ) -> Judgement:
     """Whether all of some numbers are above zero.
 
@@ -168,22 +196,24 @@ def judged(
         Of the judgement.
     detectable : sequence of float, optional
         What each could have shown, relative to something; by default those of the numbers.
+    deciding
+        Of the judgement.
     """
     if any(math.isnan(one.error) for one in gaps):
-        return Judgement(NOT_TESTED, f"one seed has no spread: {evidence}", compared)
+        return Judgement(NOT_TESTED, f"{SINGLE}: {evidence}", compared, deciding=SINGLE)
     if all(one.above() for one in gaps):
-        return Judgement(SUPPORTED, evidence, compared)
+        return Judgement(SUPPORTED, evidence, compared, deciding=deciding)
     if any(one.below(len(gaps)) for one in gaps):
-        return Judgement(CONTRADICTED, evidence, compared)
+        return Judgement(CONTRADICTED, evidence, compared, deciding=deciding)
     sizes = detectable or [one.detectable for one in gaps]
     still_open = [
         size for one, size in zip(gaps, sizes, strict=True) if not one.above() and size < math.inf
     ]
-    return Judgement(INCONCLUSIVE, evidence, compared, max(still_open, default=None))
+    return Judgement(INCONCLUSIVE, evidence, compared, max(still_open, default=None), deciding)
 
 
 def mostly(
-    parts: Sequence[Sequence[Pair]], evidence: str, compared: tuple[Group, ...]
+    parts: Sequence[Sequence[Pair]], evidence: str, compared: tuple[Group, ...], deciding: str = ""
 ) -> Judgement:
     """Whether in every part more than half of the first numbers are lower.
 
@@ -191,16 +221,15 @@ def mostly(
     """
     gaps = [[pair.gap for pair in part] for part in parts]
     if any(math.isnan(one.error) for part in gaps for one in part):
-        return Judgement(NOT_TESTED, f"one seed has no spread: {evidence}", compared)
+        return Judgement(NOT_TESTED, f"{SINGLE}: {evidence}", compared, deciding=SINGLE)
     if all(sum(bool(one.above()) for one in part) > len(part) / 2 for part in gaps):
-        return Judgement(SUPPORTED, evidence, compared)
+        return Judgement(SUPPORTED, evidence, compared, deciding=deciding)
     if any(sum(bool(one.below()) for one in part) > len(part) / 2 for part in gaps):
-        return Judgement(CONTRADICTED, evidence, compared)
+        return Judgement(CONTRADICTED, evidence, compared, deciding=deciding)
     # What is found in half of a part's comparisons.
     sizes = [statistics.median(pair.detectable for pair in part) for part in parts]
-    return Judgement(
-        INCONCLUSIVE, evidence, compared, max(filter(math.isfinite, sizes), default=None)
-    )
+    found = max(filter(math.isfinite, sizes), default=None)
+    return Judgement(INCONCLUSIVE, evidence, compared, found, deciding)
 
 
 def most_in(
@@ -217,8 +246,10 @@ def most_in(
     rest = [gain for name, gain in gains.items() if name not in special]
     if not chosen or not rest:
         raise Untested
-    gap = difference(average(chosen), average(rest))
-    return judged([gap, average(chosen)], f"{evidence} {gap}", compared)
+    gain = average(chosen)
+    gap = difference(gain, average(rest))
+    deciding = f"mean gain {gain}, less that of the others {gap}"
+    return judged([gap, gain], f"{evidence} {gap}", compared, deciding=deciding)
 
 
 def diverged(compared: tuple[Group, ...]) -> Judgement:

@@ -97,7 +97,7 @@ def gap_grows(study: Study, end: str, equal: bool) -> Judgement:
     growth = difference(gains[4], gains[2])
     evidence = ", ".join(f"T{n} {gain}" for n, gain in gains.items())
     evidence = f"derivative error below depth stacking's: {evidence}; T4 less T2 {growth}"
-    return judged([growth], evidence, flat(pairs))
+    return judged([growth], evidence, flat(pairs), deciding=f"gain on T4 less that on T2 {growth}")
 
 
 def most_in_derivative(study: Study, end: str, equal: bool) -> Judgement:
@@ -130,9 +130,9 @@ def depth_degrades(study: Study, end: str) -> Judgement:
         compared.append((groups[best], groups[deepest]))
     if not pairs:
         raise Untested("needs at least three depths")
-    lower_ones = sum(bool(pair.gap.above()) for pair in pairs)
-    evidence = f"{lower_ones} of {len(pairs)} targets: {'; '.join(map(str, pairs))}"
-    return mostly([pairs], evidence, flat(compared))
+    count = f"{sum(bool(pair.gap.above()) for pair in pairs)} of {len(pairs)} targets"
+    evidence = f"{count}: {'; '.join(map(str, pairs))}"
+    return mostly([pairs], evidence, flat(compared), count)
 
 
 def _stacks(study: Study, end: str, blocks: int, depth: int) -> list[tuple[Group, Group]]:

@@ -96,9 +96,7 @@ def gains(study: Study) -> Figure | None:
     axis.set_yticks(range(len(names)), [metric_label(name) for name in names])
     axis.tick_params("y", length=0)
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel("error / error of the stronger of U-Net and FNO")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, x="error / error of the stronger of U-Net and FNO")
 
 
 def orders(study: Study) -> Figure | None:
@@ -135,7 +133,4 @@ def orders(study: Study) -> Figure | None:
     sizes.set_title("parameters (thousands)")
     for axis in axes[0]:
         axis.set_xticks(sorted({order for found in ladders.values() for order in found}))
-        axis.set_xlabel("order (0: no block)")
-    panels[0].set_ylabel("error")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, x="order (0: no block)", y=["error"])

@@ -71,18 +71,14 @@ def _columns(columns: Mapping[str, Iterable[tuple[Group, str]]]) -> Figure | Non
     if not columns:
         return None
     figure, axes = style.grid(2, len(columns), 4.2, sharey="row")
-    for column, (title, groups) in zip(axes.T, columns.items(), strict=True):
+    for column, groups in zip(axes.T, columns.values(), strict=True):
         for group, label in groups:
             _validation(group, style.look(group), label, *column)
-        column[0].set_title(title)
-        for axis, label in zip(column, ("epoch", "training time (s)"), strict=True):
+        for axis in column:
             style.logarithmic(axis.yaxis)
-            axis.set_xlabel(label)
+        column[0].set_xlabel("epoch")
         style.whole_numbers(column[0].xaxis)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("validation error")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, columns, "training time (s)", ["validation error"] * 2)
 
 
 def _epochs(group: Group) -> list[int]:
@@ -153,11 +149,6 @@ def steps(study: Study) -> Figure | None:
                 curve = group.curve(name)
                 style.band(axis, range(1, len(curve) + 1), curve, style.look(group), group.label)
             style.logarithmic(axis.yaxis)
-        row[0].set_ylabel(CURVES[name])
-    for axis, title in zip(axes[0], columns, strict=True):
-        axis.set_title(title)
     for axis in axes[-1]:
-        axis.set_xlabel("predicted step")
         style.whole_numbers(axis.xaxis)
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, columns, "predicted step", [CURVES[name] for name in curves])

@@ -51,8 +51,7 @@ def maps(study: Study) -> Figure | None:
         axes[1, column].imshow(error.T, origin="lower", vmin=0, vmax=top, cmap="magma")
         axes[1, column].set_title(f"mean {error.mean():.2g}")
     for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
+        axis.set(xticks=[], yticks=[])
         axis.grid(visible=False)
         axis.spines[:].set_visible(False)
     figure.colorbar(shown, ax=axes[0, :], label="field", shrink=0.9)
@@ -81,13 +80,9 @@ def _lines(found: list[tuple[str, Mapping[str, Any]]], labels: list[str]) -> Fig
         prediction = picture(fields["prediction"])
         left.plot(s, prediction, color=colour, linewidth=1, label=label)
         right.plot(s, np.abs(prediction - target), color=colour, linewidth=1, label=label)
-    left.set_ylabel("y")
     right.set_ylabel("absolute error")
     style.logarithmic(right.yaxis)
-    for axis in axes[0]:
-        axis.set_xlabel("s")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, x="s", y=["y"])
 
 
 def _chosen(study: Study) -> tuple[Group, ...]:

@@ -51,13 +51,8 @@ def by_order(study: Study) -> Figure | None:
                         style.line(axis, list(groups), values, drawn, f"{kind}, {ENDS[end]}")
             style.logarithmic(axis.yaxis)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        row[0].set_ylabel(metric_label(name))
-    for axis, target in zip(axes[0], orders, strict=True):
-        axis.set_title(f"target T{target}")
-    for axis in axes[-1]:
-        axis.set_xlabel("n")
-    style.legend(figure, axes)
-    return figure
+    titles = [f"target T{target}" for target in orders]
+    return style.finish(figure, axes, titles, "n", map(metric_label, names))
 
 
 def derivative_reduction(study: Study) -> Figure | None:
@@ -78,9 +73,7 @@ def derivative_reduction(study: Study) -> Figure | None:
             axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
             axis.set_title(f"{text}, {ENDS[end]}")
             axis.grid(visible=False, axis="x")
-        row[0].set_ylabel("reduction of the\nderivative error")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, y=["reduction of the\nderivative error"] * len(rows))
 
 
 def _bars(axis: Axes, place: int, pairs: Mapping[int, tuple[Group, Group]]) -> None:
@@ -113,11 +106,7 @@ def parameters(study: Study) -> Figure | None:
                     _path(axis, name, groups, f"{label}, {ENDS[end]}")
             style.logarithmic(axis.yaxis)
             axis.set_title(f"T{target}, {metric_label(name)}")
-        row[0].set_ylabel("error")
-    for axis in axes[-1]:
-        axis.set_xlabel("parameters (thousands)")
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, x="parameters (thousands)", y=["error"] * len(orders))
 
 
 def _path(axis: Axes, name: str, groups: Sequence[Group], label: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,6 +160,20 @@ def band(axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, la
         shape = {"marker": drawn.marker if len(kept) == 1 else None, "linestyle": drawn.line}
         axis.plot(places, means, color=drawn.colour, label=label, **shape)
         axis.fill_between(places, low, high, color=drawn.colour, alpha=0.18, linewidth=0)
+
+
+def finish(
+    figure: Figure, axes: Any, titles: Iterable[str] = (), x: str = "", y: Iterable[str] = ()
+) -> Figure:
+    """Titles of the columns, what is along the lowest and the first axes, and the legend."""
+    for axis, title in zip(axes[0], titles, strict=False):
+        axis.set_title(title)
+    for axis in axes[-1]:
+        axis.set_xlabel(x)
+    for axis, label in zip(axes[:, 0], y, strict=False):
+        axis.set_ylabel(label)
+    legend(figure, axes)
+    return figure
 
 
 def legend(figure: Figure, axes: Any) -> None:
