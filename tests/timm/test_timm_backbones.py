@@ -62,14 +62,6 @@ def test_evaluation_resizes_to_256_and_crops_to_224():
     assert config["interpolation"] == "bicubic"
 
 
-def test_block_is_two_residual_branches():
-    block = blocks(create().eval())[0]
-    x = torch.randn(2, 5, 6, 16)
-    middle = x + block.mixer.branch(x)
-    expected = middle + block.mlp(block.norm(middle))
-    torch.testing.assert_close(block(x), expected)
-
-
 def test_drop_path_drops_whole_branches_of_samples():
     block = blocks(create(drop_path_rate=0.5).train())[-1]
     x = torch.randn(400, 1, 1, 64)
