@@ -1,4 +1,4 @@
-"""One thread a process of `pytest -n`; a compiler, Triton's interpreter, an end of processes."""
+"""One thread a process of `pytest -n`; helpers of many tests."""
 
 from __future__ import annotations
 
@@ -51,3 +51,16 @@ def wait_for_end():
         pytest.fail("a worker goes on")
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def assert_learns():
+    """Asserts that every parameter of a model has a gradient that is finite and not 0."""
+
+    def check(model):
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.any(), name
+
+    return check
