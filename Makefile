@@ -32,13 +32,15 @@ setup-ngspice:
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
-# The inner loop, 75 seconds on two cores: lint beside the quick tests. Either fails it, once both are through.
+# The inner loop, a minute on two cores: lint beside the quick tests. Either fails it, once both are through.
 check: setup
 	$(MAKE) --no-print-directory --jobs=2 lint test-quick
 
-# Every operator, cell, block and model at the settings that tell most; `make test` has the thorough ones, too.
+# Every operator, cell, block and model at the settings that tell most; `make test` has the thorough ones, too:
+# every backend at every size, opcheck, what compiles and exports, and the models inside of other packages.
+# Plugins that other packages bring to pytest cost every process their imports.
 test-quick: setup
-	$(PYTEST) -q -m "not slow and not thorough" -k "not triton" tests/circuit tests/network tests/nn tests/scan tests/models
+	$(PYTEST) -p no:hydra_pytest -p no:anyio -p no:hypothesispytest -q -m "not slow and not thorough" -k "not triton" tests/circuit tests/network tests/nn tests/scan tests/models
 
 test: setup
 	$(PYTEST) -m "not slow"

@@ -1,8 +1,14 @@
-"""One thread for each of several processes that test at the same time (`pytest -n`)."""
+"""One thread a process of `pytest -n`; helpers of many tests."""
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import os
+import signal
+import time
+from concurrent.futures import ProcessPoolExecutor
+from unittest import mock
 
 import pytest
 
@@ -18,3 +24,43 @@ def quick_compiler(tmp_path_factory):
     wrapper.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     wrapper.chmod(0o755)
     return str(wrapper)
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Runs a function in a process whose Triton interprets."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
+            pool.submit(math.sqrt, 1.0).result()  # starts it
+        yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
+
+
+@pytest.fixture
+def wait_for_end():
+    """Waits for all processes of a group, the resource tracker of multiprocessing included."""
+
+    def wait(group, seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
+        pytest.fail("a worker goes on")
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def assert_learns():
+    """Asserts that every parameter of a model has a gradient that is finite and not 0."""
+
+    def check(model):
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.any(), name
+
+    return check

@@ -173,12 +173,14 @@ def test_messages_are_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "chonn: error: first second\n"
 
 
-def test_help_needs_no_extra():
+@pytest.mark.parametrize("command", [["data", "generate", "darcy"], ["run"]], ids=" ".join)
+def test_help_needs_no_extra(command):
     probe = (
         "import sys; from chonn_ops import cli\n"
-        "try: cli.main(['data', 'generate', 'darcy', '--help'])\n"
+        f"try: cli.main({[*command, '--help']})\n"
         "except SystemExit: pass\n"
-        "print({'h5py', 'scipy', 'pooch'} & {m.split('.')[0] for m in sys.modules})"
+        "extras = {'h5py', 'scipy', 'pooch', 'tensorboard', 'matplotlib'}\n"
+        "print(extras & {m.split('.')[0] for m in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 Task = TypeVar("Task")
@@ -70,6 +71,9 @@ def worker_environment() -> Iterator[None]:
     has_masks = hasattr(signal, "pthread_sigmask")  # Not on Windows.
     # An exception half-way through the start of a process would leave a broken one behind.
     with deferred_signals():
+        if has_masks:
+            # Started with the first process, it would unblock SIGINT (python/cpython#127586).
+            resource_tracker.ensure_running()
         # A new program inherits the mask of the thread that starts it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_masks else set()
         os.environ.update(dict.fromkeys(names, "1"))

@@ -39,6 +39,7 @@ def test_function_and_test_exist(row):
     assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("index", range(3))
 def test_code_runs(index):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

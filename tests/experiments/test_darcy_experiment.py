@@ -28,13 +28,6 @@ from chonn_ops.problems import darcy
 SMOKE = EXPERIMENT.scales["smoke"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("darcy")
-    EXPERIMENT.prepare(SMOKE, folder, progress=False)
-    return folder
-
-
 @pytest.mark.slow
 def test_every_smoke_run_writes_its_scores(tmp_path):
     run = check_smoke(EXPERIMENT, tmp_path)

@@ -17,6 +17,13 @@ def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+def without_data(folder):
+    """One job whose data are not there."""
+    places = {"output": folder / "runs", "data": folder / "data"}
+    (work,) = schedule.plan("tiny:EXPERIMENT", "smoke", variants=["order1"], **places)
+    return work
+
+
 @pytest.fixture
 def read_only(monkeypatch):
     """Every lock fails as it does in a folder that nobody may write to."""
@@ -51,13 +58,7 @@ def test_data_of_an_own_experiment_in_a_read_only_folder(tmp_path, request):
 
 
 def test_no_lock_stays(tmp_path):
-    (work,) = schedule.plan(
-        "tiny:EXPERIMENT",
-        "smoke",
-        output=tmp_path / "runs",
-        data=tmp_path / "data",
-        variants=["order1"],
-    )
+    work = without_data(tmp_path)
     work.prepare()
     assert names(tmp_path) == ["data", "data/tiny", "data/tiny/tiny32.hdf5"]
 
@@ -79,13 +80,7 @@ def test_what_a_killed_process_left_goes_with_the_next_call(tmp_path):
 def test_failure_leaves_the_folders_as_they_were(tmp_path, monkeypatch, there):
     for name in there:
         (tmp_path / name).mkdir()
-    (work,) = schedule.plan(
-        "tiny:EXPERIMENT",
-        "smoke",
-        output=tmp_path / "runs",
-        data=tmp_path / "data",
-        variants=["order1"],
-    )
+    work = without_data(tmp_path)
 
     def fail(*_, **__):
         assert "data/tiny/.lock" in names(tmp_path)

@@ -15,13 +15,6 @@ from chonn_ops.problems import navier_stokes
 SMOKE = EXPERIMENT.scales["smoke"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data")
-    EXPERIMENT.prepare(SMOKE, path, progress=False)
-    return path
-
-
 def test_every_setting_has_a_source():
     check_sources(EXPERIMENT)
 

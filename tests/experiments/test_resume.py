@@ -88,23 +88,10 @@ def _wait_for(folder, pattern, process):
         time.sleep(0.02)
 
 
-def _wait_for_end(group):
-    """Of all processes of a group, the resource tracker of multiprocessing included."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    os.killpg(group, signal.SIGKILL)
-    pytest.fail("a worker goes on")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted(tmp_path, jobs, sent, code):
+def test_interrupted(tmp_path, wait_for_end, jobs, sent, code):
     options = ("--scale", "small", "--set", "epochs=3000", "--jobs", jobs, "--variants", "order1")
     process = start(tmp_path, *options, "--seeds", jobs)
     run = job(tmp_path, "epochs=3000", variant="order1", scale="small")
@@ -119,17 +106,17 @@ def test_interrupted(tmp_path, jobs, sent, code):
     assert "Traceback" not in errors
     assert not run.result.exists()
     assert (run.folder / "last.ckpt").exists()
-    _wait_for_end(process.pid)
+    wait_for_end(process.pid, 20)
 
 
 @pytest.mark.slow
-def test_killed_command_leaves_no_worker_behind(tmp_path):
+def test_killed_command_leaves_no_worker_behind(tmp_path, wait_for_end):
     options = ("--scale", "small", "--set", "epochs=3000", "--jobs", 2, "--variants", "order1")
     process = start(tmp_path, *options)
     _wait_for(tmp_path, "runs/tiny/*/order1-seed0/.lock", process)
     process.kill()
     process.communicate(timeout=60)
-    _wait_for_end(process.pid)
+    wait_for_end(process.pid, 20)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from chonn_ops.models.mixer import CHONNMixer2d
 from chonn_ops.models.stack import CKBStack1d
 from chonn_ops.models.transolver import Transolver
 
-GRIDS = {1: (16,), 2: (16, 16), 3: (16, 16, 16)}
+GRIDS = {1: (16,), 2: (16, 16), 3: (8, 8, 8)}
 
 
 def _fields(axes, channels=1):
@@ -61,7 +61,7 @@ MODELS = {
     **{
         f"CHONNUNet{axes}d": (
             partial(getattr(chonn_ops, f"CHONNUNet{axes}d"), init_features=2),
-            ((2, 3, *GRIDS[axes]),),
+            ((2, 3, *[16] * axes),),
         )
         for axes in (1, 2, 3)
     },

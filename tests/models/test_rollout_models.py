@@ -3,34 +3,42 @@
 import pytest
 import torch
 
-from chonn_ops.models import CHONNRollout1d, CHONNRollout2d
+from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves1d, CHONNWaves2d
 
 MODELS = {1: CHONNRollout1d, 2: CHONNRollout2d}
+WAVES = {1: CHONNWaves1d, 2: CHONNWaves2d}
 
 
-def build(axes=2, **options):
+def build(axes=2, models=MODELS, **options):
     torch.manual_seed(0)
-    return MODELS[axes](**{"history": 3, "width": 8, "networks": 4, "heads": 2, **options})
+    return models[axes](**{"history": 3, "width": 8, "networks": 4, "heads": 2, **options})
 
 
 def frames(axes=2, n=12, batch=2, channels=3):
     return torch.randn(batch, channels, *(n,) * axes, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("axes", MODELS)
 @pytest.mark.parametrize("ends", ["ring", "wall"])
-def test_shapes_and_gradients(axes, ends):
-    model = build(axes, ends=ends, channels=2, conservative=True)
-    x = frames(axes, channels=6).requires_grad_()
+@pytest.mark.parametrize(
+    ("models", "options"),
+    [
+        (MODELS, {"conservative": True}),
+        (WAVES, {"implicit": False, "depth": 1}),
+        (WAVES, {"implicit": True, "depth": 1}),
+    ],
+    ids=["rollout", "waves", "implicit waves"],
+)
+@pytest.mark.parametrize("axes", MODELS)
+def test_shapes_and_gradients(axes, models, options, ends, assert_learns):
+    model = build(axes, models, ends=ends, channels=2, **options)
+    grid = (12, 9)[:axes]
+    x = torch.randn(2, 6, *grid, requires_grad=True)
     y = model(x)
-    assert y.shape == (2, 2, *(12,) * axes)
+    assert y.shape == (2, 2, *grid)
     y.square().sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
+    assert_learns(model)
 
 
 @pytest.mark.parametrize("axes", MODELS)

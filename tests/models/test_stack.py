@@ -43,16 +43,10 @@ def test_ring_commutes_with_shifts_and_rest_does_not():
 
 
 @pytest.mark.parametrize(
-    "order", [1, 2, *(pytest.param(order, marks=pytest.mark.thorough) for order in (3, 4))]
+    "order", [2, *(pytest.param(order, marks=pytest.mark.thorough) for order in (1, 3, 4))]
 )
 @pytest.mark.parametrize(
-    "width",
-    [
-        1,
-        pytest.param(2, marks=pytest.mark.thorough),
-        3,
-        pytest.param(4, marks=pytest.mark.thorough),
-    ],
+    "width", [3, *(pytest.param(width, marks=pytest.mark.thorough) for width in (1, 2, 4))]
 )
 def test_narrow_stack_has_the_parameters_of_the_block(width, order):
     block = CKBStack1d(width, ckb=CKBOptions(order=order, d_state=8, expand=16), device="meta")

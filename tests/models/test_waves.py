@@ -1,4 +1,6 @@
-"""Models of waves: the LC network that they step, its ends, what is kept, gradients."""
+"""Models of waves: the LC network that they step, its ends, what is kept, gradients.
+
+Shapes, and that all parameters learn, are in test_rollout_models.py."""
 
 import math
 
@@ -42,23 +44,6 @@ def roll_out(model, frames, steps):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("axes", MODELS)
-@pytest.mark.parametrize("ends", ["ring", "wall"])
-@pytest.mark.parametrize("implicit", [False, True])
-def test_shapes_and_gradients(axes, ends, implicit):
-    model = build(axes, ends=ends, channels=2, history=3, implicit=implicit)
-    x = torch.randn(2, 6, *(9, 7)[:axes], requires_grad=True)
-    y = model(x)
-    assert y.shape == (2, 2, *(9, 7)[:axes])
-    y.square().sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
-
-
 @pytest.mark.parametrize("implicit", [False, True])
 def test_gradients_against_finite_differences(implicit, monkeypatch):
     model = build(implicit=implicit, dtype=torch.float64, ends=("ring", "wall"))
@@ -70,13 +55,13 @@ def test_gradients_against_finite_differences(implicit, monkeypatch):
         return kirchhoff_network(*args, **{**options, "tol": 1e-12})
 
     monkeypatch.setattr(waves, "kirchhoff_network", exact)
-    x = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, 2, 4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(model, (x,), eps=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("k", "travel"), [((2, 3), 1 / 64), ((5, 0), 1 / 32)])
 def test_plane_waves_travel_as_leapfrog_has_it(k, travel):
-    """For 200 steps: cos(omega) = 1 - lambda / 2, with lambda the eigenvalue of the step."""
+    """For 50 steps: cos(omega) = 1 - lambda / 2, with lambda the eigenvalue of the step."""
     n = 16
     model = plain(build(ends="ring"), travel)
     eigenvalue = sum(4 * (n * travel) ** 2 * math.sin(math.pi * each / n) ** 2 for each in k)
@@ -87,9 +72,9 @@ def test_plane_waves_travel_as_leapfrog_has_it(k, travel):
     def wave(t):
         return torch.cos(phase - omega * t)
 
-    found = roll_out(model, torch.stack((wave(-1), wave(0)))[None], 200)
-    expected = torch.stack([wave(t) for t in range(1, 201)])
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+    found = roll_out(model, torch.stack((wave(-1), wave(0)))[None], 50)
+    expected = torch.stack([wave(t) for t in range(1, 51)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-4)
 
 
 def test_a_step_is_kirchhoffs_current_law_at_every_node():

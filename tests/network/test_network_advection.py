@@ -21,7 +21,9 @@ def _pulse(n, at):
 
 
 @EACH_FORM
-@pytest.mark.parametrize("courant", [0.05, 0.7, 1.0, 6.0])
+@pytest.mark.parametrize(
+    "courant", [0.05, 6.0, *(pytest.param(x, marks=pytest.mark.thorough) for x in (0.7, 1.0))]
+)
 @pytest.mark.parametrize("speed", [-1.5, 1.5])
 def test_constant_advection_is_exact_but_for_its_numerical_diffusion(speed, courant, conservative):
     """Mean and variance of a pulse: a t, and 2 D t with D = |a| h / 2 (1 + |a| dt / h)."""
@@ -42,9 +44,9 @@ def test_constant_advection_is_exact_but_for_its_numerical_diffusion(speed, cour
 @EACH_FORM
 @pytest.mark.parametrize("split", [False, True])
 def test_each_axis_of_a_plane_carries_with_its_own_velocity(conservative, split):
-    n, h, dt, velocity = (96, 128), (0.1, 0.05), 0.06, (0.8, -1.1)
+    n, h, dt, velocity = (48, 96), (0.1, 0.05), 0.06, (0.8, -1.1)
     v = torch.zeros(1, *n, 1, dtype=DOUBLE)
-    v[0, 48, 64] = 1
+    v[0, 24, 48] = 1
     a = [torch.full_like(v, speed) for speed in velocity]
     for _ in range(4):
         v = advection_step(
@@ -133,7 +135,7 @@ def test_gradients_through_time(split):
 
     def roll(v, a0, a1, k):
         options = {"ends": ("ring", "open"), "split": split, "tol": 1e-14}
-        for _ in range(3):
+        for _ in range(2):
             v = advection_step(v, (a0, a1), 0.5, source=v**2, diffusivity=k, **options)
         return v
 

@@ -107,7 +107,7 @@ def test_charge_bounds_and_signs(grid, ends):
 @pytest.mark.parametrize(
     ("grid", "ends"),
     [
-        ((4,), "ring"),
+        ((3,), "ring"),
         ((3,), "short"),
         pytest.param((2, 2), ("ring", "short"), marks=pytest.mark.thorough),
     ],

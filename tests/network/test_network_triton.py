@@ -8,10 +8,8 @@ made smaller than usual for there to be levels. `test_on_cuda` runs compiled, wh
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from unittest import mock
@@ -33,15 +31,6 @@ from chonn_ops.network import reference
 from chonn_ops.network import torch as on_torch
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-
-
-@pytest.fixture(scope="module")
-def interpreted():
-    """Runs a function in a process whose Triton interprets."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
-            pool.submit(math.sqrt, 1.0).result()  # starts it
-        yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
 
 
 @contextmanager

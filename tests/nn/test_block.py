@@ -50,7 +50,9 @@ def test_block_is_the_papers_equations(topology, stage_input):
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
 @pytest.mark.parametrize("directions", ["raster", "bidirectional", "cross", "axial"])
 @pytest.mark.parametrize("termination", TERMINATIONS)
-def test_shape_in_is_shape_out_and_every_parameter_learns(spatial_dims, directions, termination):
+def test_shape_in_is_shape_out_and_every_parameter_learns(
+    spatial_dims, directions, termination, assert_learns
+):
     if directions == "raster" and termination in ("open", "short"):
         pytest.skip("one way")
     block = build(spatial_dims, directions=directions, termination=termination, expand=2)
@@ -59,10 +61,7 @@ def test_shape_in_is_shape_out_and_every_parameter_learns(spatial_dims, directio
     assert y.shape == x.shape
     y.square().sum().backward()
     assert x.grad.isfinite().all()
-    for name, parameter in block.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().sum() > 0, name
+    assert_learns(block)
 
 
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
@@ -146,7 +145,7 @@ def test_device_and_dtype_reach_every_tensor():
     ("spatial_dims", "order", "backend"),
     [
         pytest.param(None, 2, "aot_eager", marks=pytest.mark.thorough),
-        (2, 2, "eager"),
+        pytest.param(2, 2, "eager", marks=pytest.mark.thorough),
         pytest.param(2, 1, "inductor", marks=pytest.mark.slow),
     ],
     ids=str,
@@ -215,7 +214,7 @@ def test_bfloat16_autocast_trains_200_steps_on_large_inputs(termination, norm):
 
 def test_float16_autocast_trains_on_large_inputs():
     block = build(2, order=3)
-    _train(block, 1e3 * torch.randn(SHAPES[2]), 20, torch.float16)
+    _train(block, 1e3 * torch.randn(SHAPES[2]), 8, torch.float16)
 
 
 def test_pure_bfloat16_stays_close():

@@ -88,13 +88,7 @@ def test_a_block_with_open_gates_is_the_block_of_fixed_order():
     assert torch.equal(block(x), fixed(x))
 
 
-@pytest.mark.thorough
-def test_training_closes_what_is_not_needed():
-    """The target is the block's own first stage: later ones only disturb it."""
-    torch.manual_seed(0)
-    block = CKB(4, 1, order="adaptive", max_order=3, sparsity=0.05)
-    teacher = copy.deepcopy(closed(block, [0.0, 0.0])).eval()
-    closed(block, [0.3, 0.3])
+def learn_gates(block, teacher):
     optimizer = torch.optim.Adam([block.gates.gate_param], 2e-2)
     for _ in range(60):
         x = torch.randn(4, 4, 12)
@@ -102,6 +96,16 @@ def test_training_closes_what_is_not_needed():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+@pytest.mark.thorough
+def test_training_closes_what_is_not_needed():
+    """The target is the block's own first stage: later ones only disturb it."""
+    torch.manual_seed(0)
+    block = CKB(4, 1, order="adaptive", max_order=3, sparsity=0.05)
+    teacher = copy.deepcopy(closed(block, [0.0, 0.0])).eval()
+    closed(block, [0.3, 0.3])
+    learn_gates(block, teacher)
     assert len(prune(block).cells) == 1
 
 
@@ -110,13 +114,7 @@ def test_without_prior_a_needed_stage_opens():
     block = CKB(4, 1, order="adaptive", max_order=2, sparsity=0.01)
     teacher = copy.deepcopy(block).eval()
     closed(block, [0.2])
-    optimizer = torch.optim.Adam([block.gates.gate_param], 2e-2)
-    for _ in range(60):
-        x = torch.randn(4, 4, 12)
-        loss = (block(x) - teacher(x)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    learn_gates(block, teacher)
     assert block.gates.values()[1].item() > 0.6
 
 

@@ -13,25 +13,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from pdebench_settings import BASE, SMALL
 
 from chonn_plugins.pdebench.job import Job, resolve
 
 REPO = Path(__file__).parents[2]
 SAMPLES = 20
 POINTS = 16
-# Every setting that makes a job small; PDEBench's configs supply the rest.
-SMALL = {
-    # 18 samples to train on and 2 to validate with: two steps an epoch.
-    "batch_size": 16,
-    "epochs": 1,
-    "num_workers": 0,
-    "reduced_resolution": 1,
-    "reduced_resolution_t": 1,
-    "modes": 4,
-    "width": 6,
-    "unroll_step": 1,
-    "training_type": "autoregressive",
-}
 # Config, file, and what differs from it: one problem for each layout.
 PROBLEMS = {
     "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 3}),
@@ -46,19 +34,6 @@ PROBLEMS = {
         "2D_rdb_NA_NA",
         {"initial_step": 2, "t_train": 3, "single_file": False, "if_training": True},
     ),
-}
-
-
-# What PDEBench's configs say of a job, for tests that make one without them.
-BASE = {
-    "single_file": True,
-    "if_training": True,
-    "continue_training": False,
-    "initial_step": 1,
-    "t_train": 2,
-    "reduced_batch": 1,
-    "ar_mode": False,
-    "pushforward": False,
 }
 
 

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL
+from pdebench_settings import SMALL
 
 import chonn_ops
 from chonn_ops import CKBOptions, inspection

@@ -1,13 +1,10 @@
 """Generators that were interrupted or killed, and what they leave for the next call."""
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
-import contextlib
 import hashlib
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -137,22 +134,11 @@ def test_remains_of_all_files_in_a_folder(tmp_path, ended):
     assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
-def _workers_end(group):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-    pytest.fail("a worker goes on")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
-def test_killed_command_leaves_no_worker_and_its_file_is_cleared(tmp_path, monkeypatch):
+def test_killed_command_leaves_no_worker_and_its_file_is_cleared(
+    tmp_path, monkeypatch, wait_for_end
+):
     monkeypatch.chdir(tmp_path)
     command = ["data", "generate", "darcy", "--resolution", "4", "--output", "out", "--workers"]
     process = subprocess.Popen(
@@ -171,7 +157,7 @@ def test_killed_command_leaves_no_worker_and_its_file_is_cleared(tmp_path, monke
     process.kill()
     process.wait()
     process.stderr.close()
-    _workers_end(process.pid)
+    wait_for_end(process.pid, 60)
     assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
     assert cli.main([*command, "1", "--n", "1"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
-from scan_cases import EACH_MODE_THOROUGHLY, make_case, make_field
+from scan_cases import MODES, make_case, make_field
 
 from chonn_ops import CKB
 from chonn_ops.nn import KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan, scan_field
+
+EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
 
 
 def _line(**options):
@@ -25,7 +27,7 @@ def _line(**options):
 
 
 @pytest.mark.thorough
-@EACH_MODE_THOROUGHLY
+@EACH_MODE
 def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]
 
@@ -76,7 +78,7 @@ def test_long_lines_have_the_tangent_of_differences():
 
 
 @pytest.mark.parametrize(
-    "make", ["scan", "cell", pytest.param("block", marks=pytest.mark.thorough)]
+    "make", ["scan", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("cell", "block"))]
 )
 def test_transforms_agree_with_each_other_and_with_differences(make):
     torch.manual_seed(0)
@@ -120,6 +122,7 @@ def test_transforms_agree_with_each_other_and_with_differences(make):
         torch.testing.assert_close(actual, curved, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_tangents_pass_through_scripted_and_exported_blocks():
     block = CKB(2, order=1, d_state=2, dtype=torch.float64)
     x, tangent = torch.randn(2, 1, 5, 2, dtype=torch.float64)

@@ -48,13 +48,10 @@ def test_gradcheck(backend, reverse, termination):
     assert torch.autograd.gradcheck(scan, tuple(leaves.values()))
 
 
-@EACH_BACKEND_THOROUGHLY
-@pytest.mark.parametrize(
-    "reverse", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["forth", "back"]
-)
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)], ids=str
-)
+@pytest.mark.thorough
+@EACH_BACKEND
+@DIRECTIONS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_opcheck(backend, reverse, dtype):
     case = make_case(2, 40, 3, 2, dtype=dtype)
     leaves = [tensor.requires_grad_() for tensor in case.values()]
@@ -100,7 +97,8 @@ def test_gradients_need_no_kept_checkpoints(backend, steps, states):
         torch.testing.assert_close(without, kept)
 
 
-@EACH_BACKEND_THOROUGHLY
+@pytest.mark.thorough
+@EACH_BACKEND
 @TERMINATIONS
 def test_compile_without_graph_breaks(backend, termination):
     leaves = _leaves(2, 6, 3, 2, termination=termination)
@@ -124,6 +122,7 @@ class _Ring(torch.nn.Module):
         return kirchhoff_scan(u, delta, decay, b, c, termination="ring", return_state=True)
 
 
+@pytest.mark.thorough
 def test_export_with_a_dynamic_length():
     case = make_case(2, 6, 3, 2)
     inputs = tuple(case[name] for name in ("u", "delta", "decay", "b", "c"))

@@ -6,12 +6,9 @@ the checks run in a process of their own. `test_on_cuda` runs them compiled, whe
 
 from __future__ import annotations
 
-import math
-import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
@@ -31,15 +28,6 @@ from scan_cases import (
 )
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-
-
-@pytest.fixture(scope="module")
-def interpreted():
-    """Runs a function in a process whose Triton interprets."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
-            pool.submit(math.sqrt, 1.0).result()  # starts it
-        yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
 
 
 def _programs(wanted: int):

@@ -13,7 +13,7 @@ def create(**options):
     return timm.create_model("test_chonn", num_classes=5, drop_path_rate=0.0, **options)
 
 
-def test_every_parameter_learns_at_any_image_size():
+def test_every_parameter_learns_at_any_image_size(assert_learns):
     model = create(cell="network", networks=4, termination="ring", in_chans=1)
     cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
     assert [(cell.networks, tuple(cell.ends)) for cell in cells] == [(4, ("ring", "ring"))] * 5
@@ -21,12 +21,7 @@ def test_every_parameter_learns_at_any_image_size():
     logits = model(torch.randn(2, 3, 64, 96))
     assert logits.shape == (2, 5)
     logits.square().sum().backward()
-    useless = [
-        name
-        for name, value in model.named_parameters()
-        if value.grad is None or not value.grad.isfinite().all() or not value.grad.any()
-    ]
-    assert useless == []
+    assert_learns(model)
     assert {"wall_param"} <= {name.rpartition(".")[2] for name in model.no_weight_decay()}
 
 

@@ -154,7 +154,8 @@ def main(kind: str, seed: str, count: str, folder: str) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+    for helpers in ("experiments", "pdebench"):
+        sys.path.insert(0, str(Path(__file__).parents[1] / helpers))
     sys.path.append(str(Path(__file__).parents[2] / "tools"))
     # One module of this name, whoever imports it.
     sys.modules["fuzz"] = sys.modules["__main__"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 from fuzz import Finding, clear, damaged, watched
+from pdebench_settings import BASE, SMALL
 
 from chonn_ops.experiments import get
 from chonn_ops.problems import (
@@ -46,31 +47,9 @@ def _darcy(path):
 
 
 def _pdebench(path):
-    job = resolve(
-        {
-            "single_file": True,
-            "if_training": True,
-            "continue_training": False,
-            "initial_step": 1,
-            "t_train": 2,
-            "reduced_batch": 1,
-            "ar_mode": False,
-            "pushforward": False,
-            "data_path": str(path.parent),
-            "filename": path.name,
-            "batch_size": 2,
-            "epochs": 1,
-            "num_workers": 0,
-            "reduced_resolution": 1,
-            "reduced_resolution_t": 1,
-            "modes": 4,
-            "width": 6,
-            "unroll_step": 1,
-            "training_type": "autoregressive",
-            "model_name": "FNO",
-            "num_channels": 1,
-        }
-    )
+    channels = {"model_name": "FNO", "num_channels": 1}
+    place = {"data_path": str(path.parent), "filename": path.name}
+    job = resolve({**BASE, **SMALL, "batch_size": 2, **channels, **place})
     preflight.check(job, reads_grouped_single=False)
     return []
 

@@ -62,14 +62,6 @@ def test_evaluation_resizes_to_256_and_crops_to_224():
     assert config["interpolation"] == "bicubic"
 
 
-def test_block_is_two_residual_branches():
-    block = blocks(create().eval())[0]
-    x = torch.randn(2, 5, 6, 16)
-    middle = x + block.mixer.branch(x)
-    expected = middle + block.mlp(block.norm(middle))
-    torch.testing.assert_close(block(x), expected)
-
-
 def test_drop_path_drops_whole_branches_of_samples():
     block = blocks(create(drop_path_rate=0.5).train())[-1]
     x = torch.randn(400, 1, 1, 64)
@@ -105,7 +97,7 @@ def test_memory_layout_of_the_images_does_not_matter(layout):
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_routings_of_the_ablation_train(routing):
+def test_routings_of_the_ablation_train(routing, assert_learns):
     model = create(drop_path_rate=0.0, **ROUTINGS[routing])
     mixer = blocks(model)[0].mixer
     expected = {
@@ -116,10 +108,7 @@ def test_routings_of_the_ablation_train(routing):
     }[routing]
     assert (len(mixer.cells), mixer.options.topology, mixer.cells[0].constrained) == expected
     model(images()).square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().sum() > 0, name
+    assert_learns(model)
 
 
 def test_output_and_gradients_are_those_of_the_reference(monkeypatch):
@@ -162,13 +151,10 @@ def test_bad_options(options, error, message):
 
 
 @pytest.mark.thorough
-def test_every_parameter_of_tiny_learns():
+def test_every_parameter_of_tiny_learns(assert_learns):
     model = create("chonn_tiny", drop_path_rate=0.0)
     model(images()).square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().sum() > 0, name
+    assert_learns(model)
 
 
 @pytest.mark.thorough
