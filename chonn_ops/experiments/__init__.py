@@ -1,8 +1,8 @@
 """The paper's experiments and further ones: what they compare, how a run becomes a file of results.
 
-`get` finds an experiment. A run goes this way: `base` says what an experiment is, `settings` reads
-what is set of it, `schedule` plans `jobs` and shares them out, `runs` carries one out (`training`,
-`checkpoints`), `records` is its file with its `provenance` (`fingerprint`: of the model's code).
+`get` finds an experiment. A run goes this way: `base` says what an experiment is, `schedule` plans
+`jobs` of what is set and shares them out, `runs` carries one out (`training`), `records` are its
+files with its `provenance` (`fingerprint`: of the model's code).
 What the files show is for `chonn_ops.report`.
 """
 

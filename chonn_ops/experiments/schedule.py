@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from chonn_ops._files import refuse_foreign
 from chonn_ops.experiments import get, provenance
-from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.jobs import Job, folder_name, parse_settings
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import execute, explain, say
-from chonn_ops.experiments.settings import folder_name, parse_settings
 from chonn_ops.problems._workers import end_with_parent, usable_cores, worker_environment
 
 # Spawned, not forked: torch's threads are running in the parent.
@@ -134,7 +134,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Finished:
     waiting: list[Job] = []
     for job in jobs:
         if (run := job.finished()) is None:
-            job.refuse_foreign()
+            refuse_foreign([job.checkpoint, job.fields])
             waiting.append(job)
         else:
             made = run.provenance
