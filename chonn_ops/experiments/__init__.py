@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 PAPERS = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
 # In `chonn_ops.experiments.elliptic`.
-ELLIPTIC = ("darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d")
-FURTHER = ("fno_darcy", *ELLIPTIC)
+FURTHER = ("fno_darcy", "darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d")
 EXPERIMENTS = PAPERS + FURTHER
 
 
@@ -36,8 +35,8 @@ def get(name: str) -> Experiment[Any]:
         raise ValueError(f"experiment: expected one of {known}, or module:attribute, got {name!r}")
     module, _, attribute = name.partition(":")
     if not attribute:
-        if name in ELLIPTIC:
-            return importlib.import_module(f"{__name__}.elliptic").PROBLEMS[name]
+        if name in FURTHER:
+            return importlib.import_module(f"{__name__}.elliptic").EXPERIMENTS[name]
         module, attribute = f"{__name__}.{name}", "EXPERIMENT"
     experiment = getattr(importlib.import_module(module), attribute, None)
     if not isinstance(experiment, Experiment):

@@ -15,7 +15,15 @@ from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady_controls import Physics
 from chonn_ops.experiments._steady_models import BUDGETS, BY_HAND
 from chonn_ops.experiments._steady_variants import MULTIPLE, ORDERS, RATES, variants
-from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.experiments.base import (
+    Config,
+    Data,
+    Evaluation,
+    Experiment,
+    Variant,
+    batches,
+    pictures,
+)
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.problems._workers import usable_cores
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
@@ -176,7 +184,7 @@ class SteadyConfig(Config):
             )
 
 
-ConfigT = TypeVar("ConfigT", bound=SteadyConfig)
+SteadyConfigT = TypeVar("SteadyConfigT", bound=SteadyConfig)
 
 
 def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
@@ -206,7 +214,7 @@ def workers(config: SteadyConfig) -> int:
     return usable_cores() if config.n_samples > FEW_SAMPLES else 1
 
 
-class SteadyExperiment(Experiment[ConfigT]):
+class SteadyExperiment(Experiment[SteadyConfigT]):
     """Models, losses and scores of a steady problem; the problem itself is the subclass's.
 
     Attributes
@@ -239,46 +247,40 @@ class SteadyExperiment(Experiment[ConfigT]):
     ladders: ClassVar[bool] = True
     searched: ClassVar[tuple[str, ...]] = ()
 
-    def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
+    def variants(self, config: SteadyConfigT) -> tuple[Variant[SteadyConfigT], ...]:
         return variants(self, config)
 
-    def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return self.errors(config, model, batch).mean()
-
-    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def errors(self, config: SteadyConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
         return self.error(*self._existing(config, model(source), target))
 
-    def units_of(self, config: ConfigT) -> Units:
+    def units_of(self, config: SteadyConfigT) -> Units:
         """Of the fields of a config's domain."""
         return self.units_of_domains.get(config.domain, self.units)
 
-    def mask(self, config: ConfigT, resolution: int) -> Tensor:
+    def mask(self, config: SteadyConfigT, resolution: int) -> Tensor:
         """Which nodes of a grid exist, (R, R) bool."""
         return torch.from_numpy(domain_mask(config.domain, self.coordinates(resolution)))
 
     @torch.no_grad()
-    def evaluate(self, config: ConfigT, model: nn.Module, data: Data) -> Evaluation:
+    def evaluate(self, config: SteadyConfigT, model: nn.Module, data: Data) -> Evaluation:
         device = next(model.parameters()).device
         scores = {
             name: self._scores(config, model, test, device) for name, test in data.tests.items()
         }
-        source, target = next(batches(data.tests["test"], PICTURES, device))
-        prediction = model(source)
+        fields = pictures(model, data.tests["test"], PICTURES)
         if config.domain != SQUARE:
             # Where there is nothing to predict, pictures show no error.
-            exists = self.mask(config, config.resolution).to(device)
-            prediction = torch.where(exists, prediction, target)
-        pictures = {"input": source, "target": target, "prediction": prediction}
-        fields = {name: field[:, 0].float().cpu() for name, field in pictures.items()}
+            exists = self.mask(config, config.resolution)
+            fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
         return Evaluation(scores, fields=fields)
 
-    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
+    def example(self, config: SteadyConfigT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
         return (torch.ones(1, 1, *(config.resolution,) * config.axes),)
 
     def _scores(
-        self, config: ConfigT, model: nn.Module, test: TensorDataset, device: torch.device
+        self, config: SteadyConfigT, model: nn.Module, test: TensorDataset, device: torch.device
     ) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []
         # As many points at once on finer grids.
@@ -298,7 +300,7 @@ class SteadyExperiment(Experiment[ConfigT]):
         return {name: value for name in names if (value := scores[name]) is not None}
 
     def _existing(
-        self, config: ConfigT, prediction: Tensor, target: Tensor
+        self, config: SteadyConfigT, prediction: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Fields (B, 1, R, R) as they are, or (B, 1, N) at the nodes that exist."""
         if config.domain == SQUARE:
