@@ -205,10 +205,12 @@ class Experiment(ABC, Generic[ConfigT]):
 
     def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
         """Make the data files that `load` reads and that are not in the folder yet."""
-        for path, make in self.makers(config, folder, progress).items():
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                make(path)
+        makers = self.makers(config, folder, progress)
+        # One that makes several files is called once.
+        missing = {make: path for path, make in makers.items() if not path.exists()}
+        for make, path in missing.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            make(path)
 
     @abstractmethod
     def load(self, config: ConfigT, folder: Path) -> Data:
