@@ -14,8 +14,8 @@ from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady import (
     SOURCES,
     SteadyConfig,
-    SteadyConfigT,
     SteadyExperiment,
+    SteadyT,
     pairs,
     splits,
     workers,
@@ -160,7 +160,7 @@ class Darcy(SteadyExperiment[SteadyConfig]):
         return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
-def scales_of(kind: type[SteadyConfigT], **changes: Mapping[str, Any]) -> dict[str, SteadyConfigT]:
+def scales_of(kind: type[SteadyT], **changes: Mapping[str, Any]) -> dict[str, SteadyT]:
     """Darcy flow's, as named, with changes; all of them show models fields of about unit size."""
     return {
         scale: kind(**{**dataclasses.asdict(Darcy.scales[scale]), "standardize": True, **changed})

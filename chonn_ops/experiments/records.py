@@ -175,9 +175,7 @@ def check(record: Mapping[str, Any]) -> None:
 def _check(record: Mapping[str, Any], fields: Mapping[str, Any], prefix: str) -> None:
     for name, kind in fields.items():
         if name in record and (expected := _expected(record[name], kind)):
-            found = repr(record[name])
-            shown = found if len(found) <= 80 else f"{found[:77]}..."
-            raise ValueError(f"{prefix}{name}: expected {expected}, got {shown}")
+            raise ValueError(f"{prefix}{name}: expected {expected}, got {record[name]!r:.80}")
 
 
 def read_checkpoint(job: Job, now: Provenance) -> dict[str, Any]:
@@ -191,11 +189,8 @@ def read_checkpoint(job: Job, now: Provenance) -> dict[str, Any]:
     """
     path = job.checkpoint
     found = _load(path)
-    if (
-        not isinstance(found, dict)
-        or not found.keys() >= _PARTS
-        or not isinstance(state := found[STATE], dict)
-    ):
+    state = found[STATE] if isinstance(found, dict) and found.keys() >= _PARTS else None
+    if not isinstance(state, dict):
         raise refusal(path, "no checkpoint of chonn run")
     try:
         _check_state(state)
@@ -220,21 +215,18 @@ def refusal(path: Path, reason: str, more: str = "") -> ValueError:
 
 def _check_state(state: dict[str, Any]) -> None:
     """ValueError for the first part of a checkpoint's own state that is of another kind."""
-    origin = state.get("origin", {})
-    # An old checkpoint has no origin and no notes; what else is missing is None.
-    given = {name: state.get(name) for name in ("settings", "seconds", "history")}
-    _check({**given, "origin": origin}, _STATE, "")
-    check({**origin, "notes": state.get("notes", [])})
+    kinds = {
+        **dict.fromkeys(("settings", "origin"), Mapping[str, Any]),
+        "seconds": float,
+        "history": Mapping[str, Sequence[float]],
+    }
+    # Old ones have no origin and no notes.
+    given = {"origin": {}, "notes": [], **state}
+    _check({name: given.get(name) for name in kinds}, kinds, "")
+    check({**given["origin"], "notes": given["notes"]})
     history = state["history"]
     if not history.keys() >= set(HISTORY) or len({len(history[name]) for name in HISTORY}) != 1:
         raise ValueError(f"history: expected {' and '.join(HISTORY)}, lists of one length")
-
-
-_STATE = {
-    **dict.fromkeys(("settings", "origin"), Mapping[str, Any]),
-    "seconds": float,
-    "history": Mapping[str, Sequence[float]],
-}
 
 
 def _load(path: Path) -> Any:
