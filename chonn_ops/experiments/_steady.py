@@ -22,7 +22,7 @@ from chonn_ops.experiments.base import (
     Experiment,
     Variant,
     batches,
-    pictures,
+    sample_fields,
 )
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.problems._workers import usable_cores
@@ -258,7 +258,7 @@ class SteadyExperiment(Experiment[SteadyT]):
     @torch.no_grad()
     def evaluate(self, config: SteadyT, model: nn.Module, data: Data) -> Evaluation:
         scores = {name: self._scores(config, model, test) for name, test in data.tests.items()}
-        fields = pictures(model, data.tests["test"], PICTURES)
+        fields = sample_fields(model, data.tests["test"], PICTURES)
         if config.domain != SQUARE:
             # Where there is nothing to predict, pictures show no error.
             exists = self.mask(config, config.resolution)

@@ -270,7 +270,7 @@ def batches(
         yield tuple(tensor[start : start + size].to(device) for tensor in dataset.tensors)
 
 
-def pictures(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
+def sample_fields(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
     """The first `n` samples of fields (B, 1, \\*grid), and what the model makes of them."""
     source, target = next(batches(samples, n, next(model.parameters()).device))
     shown = {"input": source, "target": target, "prediction": model(source)}

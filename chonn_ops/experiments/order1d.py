@@ -34,8 +34,8 @@ from chonn_ops.experiments.base import (
     Makers,
     Variant,
     batches,
-    pictures,
     relative_l2,
+    sample_fields,
 )
 from chonn_ops.models.stack import CKBStack1d, count_parameters, fit_parameters
 from chonn_ops.nn import CKBOptions
@@ -242,7 +242,7 @@ class Order1d(Experiment[OrderConfig]):
             for source, target in batches(test, SCORED_AT_ONCE, device)
         ]
         metrics = {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
-        return Evaluation({"test": metrics}, fields=pictures(model, test, PICTURES))
+        return Evaluation({"test": metrics}, fields=sample_fields(model, test, PICTURES))
 
     def example(self, config: OrderConfig) -> tuple[Tensor, ...]:  # noqa: ARG002
         return (torch.zeros(1, 1, order1d.RESOLUTION),)
