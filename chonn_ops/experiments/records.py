@@ -215,18 +215,22 @@ def refusal(path: Path, reason: str, more: str = "") -> ValueError:
 
 def _check_state(state: dict[str, Any]) -> None:
     """ValueError for the first part of a checkpoint's own state that is of another kind."""
-    kinds = {
-        **dict.fromkeys(("settings", "origin"), Mapping[str, Any]),
-        "seconds": float,
-        "history": Mapping[str, Sequence[float]],
-    }
-    # Old ones have no origin and no notes.
-    given = {"origin": {}, "notes": [], **state}
-    _check({name: given.get(name) for name in kinds}, kinds, "")
-    check({**given["origin"], "notes": given["notes"]})
-    history = state["history"]
-    if not history.keys() >= set(HISTORY) or len({len(history[name]) for name in HISTORY}) != 1:
-        raise ValueError(f"history: expected {' and '.join(HISTORY)}, lists of one length")
+    history, settings = state.get("history"), state.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings: expected a mapping, got {settings!r:.80}")
+    # No integers: it was not this package that wrote them.
+    if not isinstance(state.get("seconds"), float):
+        raise ValueError(f"seconds: expected a number, got {state.get('seconds')!r:.80}")
+    columns = [history.get(name) for name in HISTORY] if isinstance(history, dict) else [None]
+    for values in columns:
+        if not isinstance(values, list) or not all(isinstance(value, float) for value in values):
+            raise ValueError(f"history: expected lists of numbers, got {history!r:.80}")
+    if len({len(values) for values in columns if values is not None}) != 1:
+        raise ValueError("history: expected lists of one length")
+    origin = state.get("origin", {})
+    if not isinstance(origin, dict):
+        raise ValueError(f"origin: expected a mapping, got {origin!r:.80}")
+    check({**origin, "notes": state.get("notes", [])})
 
 
 def _load(path: Path) -> Any:

@@ -281,8 +281,7 @@ class _Pool:
         done = self._total - len(self._left)
         percent = math.floor(100 * (self._bar.n + step) / self._bar.total)
         percent = 100 if not self._left else min(percent, 99)
-        text = f"{done} of {self._total} runs {percent:3d}%"
-        self._bar.set_description_str(text, refresh=False)
+        self._bar.set_description_str(f"{done} of {self._total} runs {percent:3d}%", refresh=False)
 
 
 def _work(connection: Connection) -> None:
