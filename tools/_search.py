@@ -28,9 +28,8 @@ from chonn_ops._files import MARK, finite, write_json
 from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments._steady_models import BUDGETS
 from chonn_ops.experiments.base import Variant, batches
-from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.jobs import Job, settings_texts
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.settings import settings_texts
 from chonn_ops.models import cost
 
 SEEDS = (100, 101)

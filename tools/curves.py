@@ -29,9 +29,8 @@ from search import STEADY
 from chonn_ops._files import write_json
 from chonn_ops.experiments import get, schedule
 from chonn_ops.experiments.base import Config
-from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.jobs import Job, parse_settings, settings_texts
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.settings import parse_settings, settings_texts
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.figures import _style as style
 from chonn_ops.report.tables import metric_label

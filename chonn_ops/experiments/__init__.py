@@ -1,8 +1,8 @@
 """The paper's experiments and further ones: what they compare, how a run becomes a file of results.
 
-`get` finds an experiment. A run goes this way: `base` says what an experiment is, `settings` reads
-what is set of it, `schedule` plans `jobs` and shares them out, `runs` carries one out (`training`,
-`checkpoints`), `records` is its file with its `provenance` (`fingerprint`: of the model's code).
+`get` finds an experiment. A run goes this way: `base` says what an experiment is, `schedule` plans
+`jobs` of what is set and shares them out, `runs` carries one out (`training`), `records` are its
+files with its `provenance` (`fingerprint`: of the model's code).
 What the files show is for `chonn_ops.report`.
 """
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 PAPERS = ("order1d", "darcy", "poisson", "shallow_water", "navier_stokes")
 # In `chonn_ops.experiments.elliptic`.
-ELLIPTIC = ("darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d")
-FURTHER = ("fno_darcy", *ELLIPTIC)
+FURTHER = ("fno_darcy", "darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d")
 EXPERIMENTS = PAPERS + FURTHER
 
 
@@ -36,8 +35,8 @@ def get(name: str) -> Experiment[Any]:
         raise ValueError(f"experiment: expected one of {known}, or module:attribute, got {name!r}")
     module, _, attribute = name.partition(":")
     if not attribute:
-        if name in ELLIPTIC:
-            return importlib.import_module(f"{__name__}.elliptic").PROBLEMS[name]
+        if name in FURTHER:
+            return importlib.import_module(f"{__name__}.elliptic").EXPERIMENTS[name]
         module, attribute = f"{__name__}.{name}", "EXPERIMENT"
     experiment = getattr(importlib.import_module(module), attribute, None)
     if not isinstance(experiment, Experiment):

@@ -20,10 +20,8 @@ from chonn_ops.nn import CKBOptions
 SCORED_AT_ONCE = 20
 PICTURES = 2
 SIZES = {
-    "modes": '"The FNO baseline uses 12 Fourier modes and width 20."',
-    "width": '"The FNO baseline uses 12 Fourier modes and width 20."',
-    "noise": "Ours; the paper mentions none.",
-    "pushforward": "Ours; the paper mentions none.",
+    **dict.fromkeys(("modes", "width"), '"The FNO baseline uses 12 Fourier modes and width 20."'),
+    **dict.fromkeys(("noise", "pushforward"), "Ours; the paper mentions none."),
     "increment": "Ours; the paper's models predict the frame.",
 }
 

@@ -13,9 +13,17 @@ from torch.utils.data import TensorDataset
 
 from chonn_ops.experiments._modules import Units
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments._steady_models import BUDGETS, BY_HAND
+from chonn_ops.experiments._steady_models import BUDGETS, BY_HAND, FAMILY_SIZES
 from chonn_ops.experiments._steady_variants import MULTIPLE, ORDERS, RATES, variants
-from chonn_ops.experiments.base import Config, Data, Evaluation, Experiment, Variant, batches
+from chonn_ops.experiments.base import (
+    Config,
+    Data,
+    Evaluation,
+    Experiment,
+    Variant,
+    batches,
+    sample_fields,
+)
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.problems._workers import usable_cores
 from chonn_ops.problems.domains import SQUARE, check_domain, domain_mask
@@ -35,10 +43,6 @@ _RATE = (
     "and 50 with about the lowest validation error at seed 100 (CHONN on Poisson: 100 and 101), "
     "which no result has."
 )
-_FAMILY_SIZES = (
-    *("width", "depth", "heads", "slices", "modes", "levels"),
-    *("coarsening", "padding", "shared_weights"),
-)
 SOURCES = {
     "domain": "The square, as in the paper; the others are ours.",
     "test_resolutions": "Ours: the paper asks no model on another grid.",
@@ -49,7 +53,7 @@ SOURCES = {
     **dict.fromkeys(_OWN, "Ours: the paper has no such model."),
     **dict.fromkeys((f"{name}_learning_rate" for name in RATES if name != "network"), _RATE),
     "sizes": "Ours: the sizes of models that the paper has not, see `SteadyConfig`.",
-    **dict.fromkeys(_FAMILY_SIZES, _SIZE),
+    **dict.fromkeys(FAMILY_SIZES, _SIZE),
     "cno_res_neck": "Not given; the backbone's.",
     **dict.fromkeys(("unet_features", "fno_modes", "fno_width"), "Not given; PDEBench's default."),
 }
@@ -176,7 +180,7 @@ class SteadyConfig(Config):
             )
 
 
-ConfigT = TypeVar("ConfigT", bound=SteadyConfig)
+SteadyT = TypeVar("SteadyT", bound=SteadyConfig)
 
 
 def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
@@ -192,12 +196,9 @@ def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDat
 
 def splits(config: SteadyConfig, source: Any, target: Any) -> Data:
     """Training, validation and test samples, which follow each other in a file."""
-    ends = [config.n_train, config.n_train + config.n_validation, config.n_samples]
-    starts = [0, *ends]
-    train, validation, test = (
-        pairs(source[start:end], target[start:end])
-        for start, end in zip(starts, ends, strict=False)
-    )
+    sizes = [config.n_train, config.n_validation, config.n_test]
+    both = (tensor.split(sizes) for tensor in pairs(source, target).tensors)
+    train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
     return Data(train, validation, {"test": test})
 
 
@@ -206,7 +207,7 @@ def workers(config: SteadyConfig) -> int:
     return usable_cores() if config.n_samples > FEW_SAMPLES else 1
 
 
-class SteadyExperiment(Experiment[ConfigT]):
+class SteadyExperiment(Experiment[SteadyT]):
     """Models, losses and scores of a steady problem; the problem itself is the subclass's.
 
     Attributes
@@ -239,48 +240,38 @@ class SteadyExperiment(Experiment[ConfigT]):
     ladders: ClassVar[bool] = True
     searched: ClassVar[tuple[str, ...]] = ()
 
-    def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
+    def variants(self, config: SteadyT) -> tuple[Variant[SteadyT], ...]:
         return variants(self, config)
 
-    def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return self.errors(config, model, batch).mean()
-
-    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def errors(self, config: SteadyT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
         return self.error(*self._existing(config, model(source), target))
 
-    def units_of(self, config: ConfigT) -> Units:
+    def units_of(self, config: SteadyT) -> Units:
         """Of the fields of a config's domain."""
         return self.units_of_domains.get(config.domain, self.units)
 
-    def mask(self, config: ConfigT, resolution: int) -> Tensor:
+    def mask(self, config: SteadyT, resolution: int) -> Tensor:
         """Which nodes of a grid exist, (R, R) bool."""
         return torch.from_numpy(domain_mask(config.domain, self.coordinates(resolution)))
 
     @torch.no_grad()
-    def evaluate(self, config: ConfigT, model: nn.Module, data: Data) -> Evaluation:
-        device = next(model.parameters()).device
-        scores = {
-            name: self._scores(config, model, test, device) for name, test in data.tests.items()
-        }
-        source, target = next(batches(data.tests["test"], PICTURES, device))
-        prediction = model(source)
+    def evaluate(self, config: SteadyT, model: nn.Module, data: Data) -> Evaluation:
+        scores = {name: self._scores(config, model, test) for name, test in data.tests.items()}
+        fields = sample_fields(model, data.tests["test"], PICTURES)
         if config.domain != SQUARE:
             # Where there is nothing to predict, pictures show no error.
-            exists = self.mask(config, config.resolution).to(device)
-            prediction = torch.where(exists, prediction, target)
-        pictures = {"input": source, "target": target, "prediction": prediction}
-        fields = {name: field[:, 0].float().cpu() for name, field in pictures.items()}
+            exists = self.mask(config, config.resolution)
+            fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
         return Evaluation(scores, fields=fields)
 
-    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
+    def example(self, config: SteadyT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
         return (torch.ones(1, 1, *(config.resolution,) * config.axes),)
 
-    def _scores(
-        self, config: ConfigT, model: nn.Module, test: TensorDataset, device: torch.device
-    ) -> dict[str, float]:
+    def _scores(self, config: SteadyT, model: nn.Module, test: TensorDataset) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []
+        device = next(model.parameters()).device
         # As many points at once on finer grids.
         points = test.tensors[0][0].numel()
         size = max(1, SCORED_AT_ONCE * config.resolution**2 // points)
@@ -298,7 +289,7 @@ class SteadyExperiment(Experiment[ConfigT]):
         return {name: value for name in names if (value := scores[name]) is not None}
 
     def _existing(
-        self, config: ConfigT, prediction: Tensor, target: Tensor
+        self, config: SteadyT, prediction: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Fields (B, 1, R, R) as they are, or (B, 1, N) at the nodes that exist."""
         if config.domain == SQUARE:

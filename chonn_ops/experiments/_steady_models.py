@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 # By hand, and as searched: at most so many parameters or multiply-adds, or so many seconds.
 BY_HAND = ("smoke", "small", "paper")
 BUDGETS = ("parameters", "multiply_adds", "seconds")
+# Fields of the config that are sizes of these models, each of those that it has.
+FAMILY_SIZES = (
+    *("width", "depth", "heads", "slices", "modes", "levels"),
+    *("coarsening", "padding", "shared_weights"),
+)
 CHOSEN = Path(__file__).with_name("chosen.json")
 
 
@@ -64,11 +70,6 @@ def fno(config: SteadyConfig) -> nn.Module:
     modes = (config.fno_modes,) * config.axes
     # As frames: channels are the same in and out.
     return GridFNO(kind(1, *modes, config.fno_width, initial_step=in_channels(config), ckb=PLAIN))
-
-
-def cno(config: SteadyConfig) -> nn.Module:
-    """Plain CNO of sizes of its own."""
-    return backbone(config, config.cno_layers, config.cno_res_neck, 0)
 
 
 def neuralop_fno(config: SteadyConfig) -> nn.Module:
@@ -110,11 +111,10 @@ def uno(config: SteadyConfig) -> nn.Module:
     return Neuralop(model)
 
 
-def _own(kind: Callable[..., nn.Module], *sizes: str) -> Callable[[SteadyConfig], nn.Module]:
-    """One of our implementations of a published model: fields of the config are its keywords."""
-    return lambda config: kind(
-        in_channels(config), **{name: getattr(config, name) for name in sizes}
-    )
+def _own(kind: type[nn.Module]) -> Callable[[SteadyConfig], nn.Module]:
+    """One of our implementations of a published model, of the sizes that it has."""
+    sizes = [name for name in FAMILY_SIZES if name in inspect.signature(kind).parameters]
+    return lambda config: kind(in_channels(config), **{n: getattr(config, n) for n in sizes})
 
 
 def network(
@@ -135,10 +135,10 @@ def without_cells(config: SteadyConfig, nodes: str) -> nn.Module:
 
     def build(width: int) -> nn.Module:
         model = network(config, nodes, width=width)
-        for block in cast("CHONNNetwork2d", model).blocks:
-            cells = cast("CKB", block).cells
-            for place, cell in enumerate(cells):
-                cells[place] = NoCell(cast("int", cell.dim), cast("int", cell.networks))
+        for block in model.modules():
+            if isinstance(block, CKB):
+                for place, cell in enumerate(block.cells):
+                    block.cells[place] = NoCell(cast("int", cell.dim), cast("int", cell.networks))
         return model
 
     return _of_equal_size(build, config, nodes)
@@ -219,58 +219,49 @@ class Family(NamedTuple):
 BASELINES: Mapping[str, Family] = {
     "unet": Family("U-Net", unet, 0.2),
     "fno": Family("FNO", fno, 0.45),
-    "cno": Family("CNO", cno, 0.95),
+    "cno": Family("CNO", lambda c: backbone(c, c.cno_layers, c.cno_res_neck, 0), 0.95),
     "fno-neuralop": Family("FNO (neuraloperator)", neuralop_fno, 0.5),
     "uno": Family("UNO (neuraloperator)", uno, 0.5),
-    "ffno": Family(
-        "F-FNO", _own(FFNO, "width", "depth", "modes", "padding", "shared_weights"), 0.5
-    ),
-    "transolver": Family("Transolver", _own(Transolver, "width", "depth", "heads", "slices"), 1.7),
-    "galerkin": Family(
-        "Galerkin Transformer",
-        _own(GalerkinTransformer, "width", "depth", "heads", "modes", "coarsening"),
-        1.1,
-    ),
-    "mgno": Family("MgNO", _own(MgNO, "width", "depth", "levels"), 0.3),
+    "ffno": Family("F-FNO", _own(FFNO), 0.5),
+    "transolver": Family("Transolver", _own(Transolver), 1.7),
+    "galerkin": Family("Galerkin Transformer", _own(GalerkinTransformer), 1.1),
+    "mgno": Family("MgNO", _own(MgNO), 0.3),
 }
 _FAST, _SLOW = {"learning_rate": 1e-2}, {"learning_rate": 5e-3}
-# Fields of the config by hand, for those whose sizes are none of it. At "small", 67,000 to 75,000
+# Fields of the config by hand, by model and number of axes. At "small", 67,000 to 75,000
 # parameters; at "paper", the sizes that the papers or the libraries' examples have for Darcy flow.
-SIZES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "fno-neuralop": {
+SIZES: Mapping[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {
+    ("fno-neuralop", 2): {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
         "small": {"width": 11, "depth": 4, "modes": 16, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 4, "modes": 32, "padding": 0.125},
     },
-    "uno": {
+    ("uno", 2): {
         "smoke": {"width": 2, "modes": 4},
         "small": {"width": 8, "modes": 10, **_FAST},
         "paper": {"width": 32, "modes": 16},
     },
-    "ffno": {
+    ("ffno", 2): {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
         "small": {"width": 25, "depth": 4, "modes": 12, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 24, "modes": 16, "padding": 0.125},
     },
-    "transolver": {
+    ("transolver", 2): {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "slices": 4},
         "small": {"width": 32, "depth": 3, "heads": 4, "slices": 32, **_SLOW},
         "paper": {"width": 128, "depth": 8, "heads": 8, "slices": 64},
     },
-    "galerkin": {
+    ("galerkin", 2): {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "modes": 4, "coarsening": 2},
         "small": {"width": 20, "depth": 3, "heads": 4, "modes": 6, "coarsening": 1, **_SLOW},
         "paper": {"width": 128, "depth": 6, "heads": 4, "modes": 12, "coarsening": 3},
     },
-    "mgno": {
+    ("mgno", 2): {
         "smoke": {"width": 2, "depth": 2, "levels": 3},
         "small": {"width": 13, "depth": 3, "levels": 5, **_SLOW},
         "paper": {"width": 24, "depth": 5, "levels": 6},
     },
-}
-# In three dimensions.
-SIZES_3D: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "fno-neuralop": {
+    ("fno-neuralop", 3): {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
         "small": {"width": 10, "depth": 4, "modes": 6, "padding": 0.125, **_FAST},
         "paper": {"width": 32, "depth": 4, "modes": 16, "padding": 0.125},

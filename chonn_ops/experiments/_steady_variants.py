@@ -71,7 +71,7 @@ def variants3d(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple
     made = Variants(experiment, config)
     constant = functools.partial(models.network, selective=False)
     return (
-        *(made.baseline(name, models.SIZES_3D, 0.6) for name in ("unet", "fno", "fno-neuralop")),
+        *(made.baseline(name, 0.6) for name in ("unet", "fno", "fno-neuralop")),
         made.network("network", _NETWORK, models.network, 1.0, role="network"),
         made.network("network-constant", _CONSTANT, constant, 1.0, role="control"),
         made.solver("direct", "Direct solve", 0.5),
@@ -85,16 +85,12 @@ class Variants:
     experiment: SteadyExperiment[Any]
     config: SteadyConfig
 
-    def baseline(
-        self,
-        name: str,
-        sizes: Mapping[str, Mapping[str, Mapping[str, Any]]] = models.SIZES,
-        cost: float | None = None,
-    ) -> Variant[Any]:
+    def baseline(self, name: str, cost: float | None = None) -> Variant[Any]:
         family = models.BASELINES[name]
         changes = {"batch_size": self.config.baseline_batch_size}
         changes |= self._rate(name) if name in RATES else {}
-        changes |= sizes.get(name, {}).get(self.config.sizes, {})
+        sizes = models.SIZES.get((name, self.config.axes), {})
+        changes |= sizes.get(self.config.sizes, {})
         cost = family.cost if cost is None else cost
         tags = {"family": name, "role": "baseline"}
         return self.variant(name, family.label, family.build, cost, changes, tags)

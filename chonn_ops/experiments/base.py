@@ -26,6 +26,12 @@ OPTIMIZER_FIELDS = (
     "gamma",
 )
 
+# PDEBench's metrics that the paper shows of Darcy flow and of shallow water.
+PDEBENCH_METRICS = (
+    *("rmse", "nrmse", "csv", "max_error", "boundary_rmse"),
+    *("fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high"),
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -199,18 +205,20 @@ class Experiment(ABC, Generic[ConfigT]):
 
     def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
         """Make the data files that `load` reads and that are not in the folder yet."""
-        for path, make in self.makers(config, folder, progress).items():
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                make(path)
+        makers = self.makers(config, folder, progress)
+        # One that makes several files is called once.
+        missing = {make: path for path, make in makers.items() if not path.exists()}
+        for make, path in missing.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            make(path)
 
     @abstractmethod
     def load(self, config: ConfigT, folder: Path) -> Data:
         """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
 
-    @abstractmethod
     def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """Training loss of a batch, a mean over its samples."""
+        """Training loss of a batch, a mean over its samples; by default that of `errors`."""
+        return self.errors(config, model, batch).mean()
 
     @abstractmethod
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -260,3 +268,10 @@ def batches(
     """Batches of a data set in order, on a device."""
     for start in range(0, len(dataset), size):
         yield tuple(tensor[start : start + size].to(device) for tensor in dataset.tensors)
+
+
+def sample_fields(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
+    """The first `n` samples of fields (B, 1, \\*grid), and what the model makes of them."""
+    source, target = next(batches(samples, n, next(model.parameters()).device))
+    shown = {"input": source, "target": target, "prediction": model(source)}
+    return {name: field[:, 0].float().cpu() for name, field in shown.items()}

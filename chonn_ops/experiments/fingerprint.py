@@ -12,9 +12,10 @@ import ast
 import functools
 import hashlib
 import inspect
+import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,6 +26,8 @@ import chonn_ops
 PACKAGE = "chonn_ops"
 OPERATORS = (f"{PACKAGE}.scan", f"{PACKAGE}.network")
 DIGITS = 12
+# Whose classes are no part of a model's own code.
+_BASIC = ("builtins", "torch", "typing", "abc")
 
 
 def digest(parts: Mapping[str, str]) -> str:
@@ -52,28 +55,17 @@ def parts(model: nn.Module, name: str) -> dict[str, str]:
         By file, folder of an operator, package (its version), and "<name> as built": its modules
         and shapes, which the code that built it chose.
     """
-    modules = {kind.__module__ for module in model.modules() for kind in _own(type(module))}
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    modules = {k.__module__ for k in kinds if k.__module__.partition(".")[0] not in _BASIC}
     found = {part: value for module in sorted(modules) for part, value in _of(module).items()}
     if any(part.isidentifier() for part in found):
         # A package of models; its results are torch's as well.
         found["torch"] = torch.__version__
-    shapes = [f"{key} {tuple(value.shape)} {value.dtype}" for key, value in _tensors(model)]
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    shapes = [f"{key} {tuple(value.shape)} {value.dtype}" for key, value in tensors]
     tree = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
     found[f"{name} as built"] = _digest("\n".join([tree, *shapes]).encode())
     return found
-
-
-def _own(kind: type) -> list[type]:
-    """A class and its bases, but torch's."""
-    return [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _BASIC]
-
-
-_BASIC = ("builtins", "torch", "typing", "abc")
-
-
-def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
 
 
 def _of(module: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What to run, where its files are, and whether it has run.
+"""What is set of a run, what to run, where its files are, and whether it has run.
 
 In ``<output>/<experiment>/<scale>/``, ``<variant>-seed<k>.json`` appears when a run has finished,
 beside the pictures' fields in ``<variant>-seed<k>.npz`` and the folder ``<variant>-seed<k>`` of
@@ -12,22 +12,102 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from chonn_ops import _files
 from chonn_ops.experiments import get, provenance
 from chonn_ops.experiments.base import Config, Experiment, Variant
 from chonn_ops.experiments.records import Run
-from chonn_ops.experiments.settings import defaults, differences
 from chonn_ops.problems._parts import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+
+
+def parse_settings(config: Config, assignments: Iterable[str]) -> dict[str, Any]:
+    """Values by field from texts ``field=value``; tuples as ``10,5,3``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown field, a value of another type, or one that the config refuses.
+    """
+    types = typing.get_type_hints(type(config))
+    known = [field.name for field in dataclasses.fields(config)]
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"expected field=value, got {assignment!r}")
+        if name not in known:
+            raise ValueError(f"{name}: no such field, expected one of {', '.join(known)}")
+        values[name] = _value(name, types[name], text)
+    dataclasses.replace(config, **values)
+    return values
+
+
+def settings_texts(values: Mapping[str, Any]) -> list[str]:
+    """What `parse_settings` reads as these values of numbers, texts and switches."""
+    plain = {name: str(v).lower() if isinstance(v, bool) else v for name, v in values.items()}
+    return [f"{name}={value}" for name, value in plain.items()]
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        item, *rest = typing.get_args(kind)
+        if rest == [...] and item in _PARSERS:
+            return tuple(_value(name, item, part) for part in text.split(","))
+    if kind not in _PARSERS:
+        raise ValueError(f"{name}: cannot be set from text")
+    expected, parser = _PARSERS[kind]
+    try:
+        return parser(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{name}: expected {expected}, got {text!r}") from None
+
+
+def _finite(text: str) -> float:
+    # NaN passes every comparison with a bound, and is not equal to itself in a result file.
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+_PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("an integer", int),
+    float: ("a finite number", _finite),
+    str: ("text", str),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+}
+
+
+def folder_name(scale: str, config: Config, values: Mapping[str, Any], precision: str) -> str:
+    """Name such as ``small+epochs=1,n_train=4``: results of different settings stay apart.
+
+    Values that the scale has anyway leave no mark, nor does the seed, which names the runs.
+    """
+    marks = {
+        name: value
+        for name, value in values.items()
+        if value != getattr(config, name) and name != "seed"
+    }
+    if precision != "32-true":
+        marks["precision"] = precision
+    text = ",".join(f"{name}={_plain(value)}" for name, value in sorted(marks.items()))
+    return f"{scale}+{text}" if text else scale
+
+
+def _plain(value: Any) -> str:
+    items = value if isinstance(value, tuple) else (value,)
+    return "-".join(re.sub(r"[^\w.+-]", "_", str(item)) for item in items)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +183,26 @@ class Job:
         del config["seed"]
         return json.loads(json.dumps(config))
 
+    def differences(self, earlier: Mapping[str, Any]) -> str:
+        """In which names and settings an earlier run differs, such as ``epochs: 2 there, 3 here``.
+
+        What it does not tell are names as here, and settings from before they were there.
+        """
+        names = {"experiment": self.experiment.name, "variant": self.variant_name}
+        here = {**names, "seed": self.seed, **self.settings}
+        defaults = {
+            field.name: field.default
+            for field in dataclasses.fields(self.config)
+            if field.default is not dataclasses.MISSING and field.name != "seed"
+        }
+        there = {**names, "seed": self.seed, **json.loads(json.dumps(defaults)), **earlier}
+        missing = object()
+        return ", ".join(
+            f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
+            for name in sorted(there.keys() | here.keys())
+            if there.get(name, missing) != here.get(name, missing)
+        )
+
     @property
     def folder(self) -> Path:
         """Of checkpoint and logs."""
@@ -163,14 +263,8 @@ class Job:
             raise ValueError(
                 f"{self.result}: damaged, or no result of chonn run ({error}); {advice}"
             ) from error
-        there = {name: value for name, value in found.config.items() if name != "seed"}
         names = {"experiment": found.experiment, "variant": found.variant, "seed": found.seed}
-        here = {
-            "experiment": self.experiment.name,
-            "variant": self.variant_name,
-            "seed": self.seed,
-        }
-        if differing := differences(names | defaults(self.config) | there, here | self.settings):
+        if differing := self.differences({**found.config, **names}):
             raise ValueError(f"{self.result}: result of other settings ({differing}); {advice}")
         made = found.provenance
         if not self.mixed and made.known and (differing := made.differences(provenance.here(self))):
@@ -179,16 +273,6 @@ class Job:
                 f"or take it as it is with {provenance.ANYWAY}"
             )
         return found
-
-    def refuse_foreign(self) -> None:
-        """Fail early if files that are not ours are where this run would write.
-
-        Raises
-        ------
-        FileExistsError
-            Names the first of them.
-        """
-        _files.refuse_foreign([self.checkpoint, self.fields])
 
 
 @contextlib.contextmanager

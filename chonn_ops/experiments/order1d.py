@@ -35,6 +35,7 @@ from chonn_ops.experiments.base import (
     Variant,
     batches,
     relative_l2,
+    sample_fields,
 )
 from chonn_ops.models.stack import CKBStack1d, count_parameters, fit_parameters
 from chonn_ops.nn import CKBOptions
@@ -228,9 +229,6 @@ class Order1d(Experiment[OrderConfig]):
 
         return Data(split("train"), split("validation"), {"test": split("test")})
 
-    def loss(self, config: OrderConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return self.errors(config, model, batch).mean()
-
     def errors(self, config: OrderConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG002
         source, target = batch
         return relative_l2(model(source), target)
@@ -244,10 +242,7 @@ class Order1d(Experiment[OrderConfig]):
             for source, target in batches(test, SCORED_AT_ONCE, device)
         ]
         metrics = {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
-        source, target = next(batches(test, PICTURES, device))
-        pictures = {"input": source, "target": target, "prediction": model(source)}
-        fields = {name: field[:, 0].float().cpu() for name, field in pictures.items()}
-        return Evaluation({"test": metrics}, fields=fields)
+        return Evaluation({"test": metrics}, fields=sample_fields(model, test, PICTURES))
 
     def example(self, config: OrderConfig) -> tuple[Tensor, ...]:  # noqa: ARG002
         return (torch.zeros(1, 1, order1d.RESOLUTION),)

@@ -8,9 +8,10 @@ predicting u = 0 everywhere scores 14.7% (median relative L1; 10.0% out of distr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch.utils.data import TensorDataset
 
@@ -22,14 +23,14 @@ from chonn_ops.experiments._steady import (
     pairs,
 )
 from chonn_ops.experiments._steady_controls import Physics
-from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data
-from chonn_ops.experiments.darcy import SMALL, SMOKE
+from chonn_ops.experiments.base import OPTIMIZER_FIELDS, Data, Makers
+from chonn_ops.experiments.darcy import scales_of
 from chonn_ops.problems import poisson
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoissonConfig(SteadyConfig):
-    """Settings; the defaults are the paper's.
+    """Settings; the defaults are the paper's, which here and there are Darcy flow's.
 
     Parameters
     ----------
@@ -42,18 +43,11 @@ class PoissonConfig(SteadyConfig):
     n_test: int = 256
     n_out_of_distribution: int = 256
     batch_size: int = 16
-    epochs: int = 1000
     optimizer: str = "adam"
-    learning_rate: float = 1e-3
     weight_decay: float = 1e-6
-    schedule: str = "step"
-    step_size: int = 10
-    gamma: float = 0.98
     resolution: int = 64
-    standardize: bool = False
     n_layers: int = 4
     channel_multiplier: int = 16
-    d_state: int = 16
     baseline_batch_size: int = 32
 
     def __post_init__(self) -> None:
@@ -100,13 +94,22 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         "max_mse",
     )
     scales: Mapping[str, PoissonConfig] = {
-        "smoke": PoissonConfig(**SMOKE, n_out_of_distribution=4, mixer_patch=8),
-        "small": PoissonConfig(
-            **SMALL,
-            n_test=128,
-            n_out_of_distribution=128,
-            unet_learning_rate=1e-2,
-            fno_learning_rate=1e-2,
+        **scales_of(
+            PoissonConfig,
+            smoke={
+                "optimizer": "adam",
+                "weight_decay": 1e-6,
+                "resolution": 64,
+                "n_out_of_distribution": 4,
+                "mixer_patch": 8,
+            },
+            small={
+                "weight_decay": 1e-6,
+                "n_test": 128,
+                "n_out_of_distribution": 128,
+                "unet_learning_rate": 1e-2,
+                "fno_learning_rate": 1e-2,
+            },
         ),
         "paper": PoissonConfig(sizes="paper"),
     }
@@ -126,48 +129,33 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         ),
     }
 
-    def files(self, config: PoissonConfig, folder: Path) -> tuple[Path, ...]:
-        return (
-            *self._pair(config, folder),
-            *(test.path(config, folder) for test in _finer_tests(config)),
-        )
+    def makers(self, config: PoissonConfig, folder: Path, progress: bool = True) -> Makers:
+        """The published files at their resolution, or ours of their layout; then finer tests."""
+        grid = config.resolution
+        options: dict[str, Any] = {"domain": config.domain, "progress": progress}
+        paths = [folder / poisson.file_name(kind, grid, config.domain) for kind in ("IN", "OUT")]
 
-    def prepare(self, config: PoissonConfig, folder: Path, progress: bool = True) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._prepare_pair(config, folder, progress)
-        for test in _finer_tests(config):
-            path = test.path(config, folder)
-            if not path.exists():
-                poisson.generate_samples(
-                    path,
-                    test.kind,
-                    test.samples,
-                    test.resolution,
-                    progress=progress,
-                    domain=config.domain,
-                )
+        def make_both(_: Path) -> None:
+            found = [path.name for path in paths if path.exists()]
+            try:
+                poisson.generate(folder, resolution=grid, **options)
+            except FileExistsError as error:
+                if not found:
+                    raise
+                raise ValueError(
+                    f"{folder}: expected both {paths[0].name} and {paths[1].name}, or neither "
+                    f"(then they are made), got {found[0]} alone, which is not the one that would "
+                    "be made"
+                ) from error
 
-    def _pair(self, config: PoissonConfig, folder: Path) -> tuple[Path, Path]:
-        """The published files at their resolution, or ours of their layout."""
-        grid = config.resolution, config.domain
-        return folder / poisson.file_name("IN", *grid), folder / poisson.file_name("OUT", *grid)
-
-    def _prepare_pair(self, config: PoissonConfig, folder: Path, progress: bool) -> None:
-        paths = self._pair(config, folder)
-        found = [path.name for path in paths if path.exists()]
-        if len(found) == 2:
-            return
-        try:
-            poisson.generate(
-                folder, resolution=config.resolution, progress=progress, domain=config.domain
+        made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
+        for _, kind, samples, n in _finer_tests(config):
+            make = functools.partial(
+                poisson.generate_samples, kind=kind, samples=samples, resolution=n, **options
             )
-        except FileExistsError as error:
-            if not found:
-                raise
-            raise ValueError(
-                f"{folder}: expected both {paths[0].name} and {paths[1].name}, or neither (then "
-                f"they are made), got {found[0]} alone, which is not the one that would be made"
-            ) from error
+            stem = Path(poisson.file_name(kind, n, config.domain)).stem
+            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = make
+        return made
 
     def load(self, config: PoissonConfig, folder: Path) -> Data:
         grid = config.resolution, config.domain
@@ -176,10 +164,10 @@ class Poisson(SteadyExperiment[PoissonConfig]):
             for size, split in _SIZES.items()
         }
         normalization = poisson.read_normalization(folder, *grid)
-        for test in _finer_tests(config):
-            path = test.path(config, folder)
-            fields = poisson.read_samples(path, test.samples, normalization, config.domain)
-            splits[test.name] = pairs(*fields)
+        finer = self.files(config, folder)[2:]
+        for path, (name, _, samples, _) in zip(finer, _finer_tests(config), strict=True):
+            fields = poisson.read_samples(path, samples, normalization, config.domain)
+            splits[name] = pairs(*fields)
         return Data(
             splits.pop("train"),
             splits.pop("validation"),
@@ -188,27 +176,15 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         )
 
 
-class _FinerTest(NamedTuple):
-    """A test on a finer grid: its name, and which samples of which file."""
-
-    name: str
-    kind: str
-    samples: range
-    resolution: int
-
-    def path(self, config: PoissonConfig, folder: Path) -> Path:
-        stem = Path(poisson.file_name(self.kind, self.resolution, config.domain)).stem
-        return folder / f"{stem}_{self.samples.start}-{self.samples.stop - 1}.h5"
-
-
-def _finer_tests(config: PoissonConfig) -> Iterator[_FinerTest]:
+def _finer_tests(config: PoissonConfig) -> Iterator[tuple[str, str, range, int]]:
+    """Of every test on a finer grid its name, kind and numbers of the samples, and resolution."""
     for split, prefix, n in (
         ("test", "", config.n_test),
         ("out_of_distribution", "out_of_distribution_", config.n_out_of_distribution),
     ):
         kind, samples = poisson.SPLITS[split]
         for resolution in config.test_resolutions:
-            yield _FinerTest(f"{prefix}at_{resolution}", kind, samples[:n], resolution)
+            yield f"{prefix}at_{resolution}", kind, samples[:n], resolution
 
 
 EXPERIMENT = Poisson()

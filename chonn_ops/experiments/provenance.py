@@ -97,13 +97,7 @@ class Provenance:
 
 def of(job: Job, model: torch.nn.Module, data: Data) -> Provenance:
     """Of a run that starts now."""
-    found = parts(model, job.variant.name)
-    return Provenance(
-        files(filter(Path.is_file, job.data_files)) or _loaded(job, data),
-        digest(found),
-        found,
-        *commit(),
-    )
+    return _made(_files(job) or _loaded(job, data), parts(model, job.variant.name))
 
 
 def here(job: Job) -> Provenance:
@@ -111,9 +105,15 @@ def here(job: Job) -> Provenance:
     key = (job.experiment.name, job.variant.name, repr(job.config))
     if key not in _models:
         _models[key] = parts(job.variant.build(job.config), job.variant.name)
-    return Provenance(
-        files(filter(Path.is_file, job.data_files)), digest(_models[key]), _models[key], *commit()
-    )
+    return _made(_files(job), _models[key])
+
+
+def _made(data: Mapping[str, Mapping[str, Any]], sources: Mapping[str, str]) -> Provenance:
+    return Provenance(data, digest(sources), sources, *commit())
+
+
+def _files(job: Job) -> dict[str, dict[str, Any]]:
+    return files(filter(Path.is_file, job.data_files))
 
 
 def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:

@@ -1,24 +1,42 @@
-"""The file of a finished run: what is in it, and what its fields may be.
+"""What a run leaves on the disk: the file of its numbers, its checkpoint, logs of its epochs.
 
-It comes from a disk, and perhaps from somebody else.
+Files come from a disk, and perhaps from somebody else: what is in them is checked and what is wrong
+with it said, and nothing in a checkpoint is executed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import dataclasses
 import hashlib
+import itertools
 import json
+import os
+import pickle
+import re
+import time
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from chonn_ops._files import MARK, finite, own_file
-from chonn_ops.experiments.provenance import Provenance
+from chonn_ops.experiments.provenance import ANYWAY, Provenance
+
+if TYPE_CHECKING:
+    from chonn_ops.experiments.jobs import Job
 
 DIRTY = "-dirty"
 DIGITS = 16
+# Of a checkpoint, beside what torch calls its parts.
+STATE = "chonn_ops"
+HISTORY = ("train_loss", "validation_error")
+_PARTS = {"state_dict", "optimizer_states", "lr_schedulers", STATE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +175,133 @@ def check(record: Mapping[str, Any]) -> None:
 def _check(record: Mapping[str, Any], fields: Mapping[str, Any], prefix: str) -> None:
     for name, kind in fields.items():
         if name in record and (expected := _expected(record[name], kind)):
-            found = repr(record[name])
-            shown = found if len(found) <= 80 else f"{found[:77]}..."
-            raise ValueError(f"{prefix}{name}: expected {expected}, got {shown}")
+            raise ValueError(f"{prefix}{name}: expected {expected}, got {record[name]!r:.80}")
+
+
+def read_checkpoint(job: Job, now: Provenance) -> dict[str, Any]:
+    """Content of a job's checkpoint.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, refused, of another run or, unless the job takes them, of other data
+        or model code than `now`; says why and what to remove.
+    """
+    path = job.checkpoint
+    found = _load(path)
+    state = found[STATE] if isinstance(found, dict) and found.keys() >= _PARTS else None
+    if not isinstance(state, dict):
+        raise refusal(path, "no checkpoint of chonn run")
+    try:
+        _check_state(state)
+    except ValueError as error:
+        raise refusal(path, f"damaged checkpoint ({error})") from error
+    if differing := job.differences(state["settings"]):
+        raise refusal(path, f"checkpoint of other settings ({differing})")
+    there = Provenance.parse(state.get("origin", {}))
+    if not job.mixed and there.known and (differing := there.differences(now)):
+        raise refusal(
+            path,
+            f"checkpoint of other data or model code ({differing})",
+            f", or go on from it all the same with {ANYWAY}",
+        )
+    return found
+
+
+def refusal(path: Path, reason: str, more: str = "") -> ValueError:
+    """What is said of a checkpoint that cannot be used."""
+    return ValueError(f"{path}: {reason}; remove {path} to start this run afresh{more}")
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    """ValueError for the first part of a checkpoint's own state that is of another kind."""
+    history, settings = state.get("history"), state.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings: expected a mapping, got {settings!r:.80}")
+    # No integers: it was not this package that wrote them.
+    if not isinstance(state.get("seconds"), float):
+        raise ValueError(f"seconds: expected a number, got {state.get('seconds')!r:.80}")
+    columns = [history.get(name) for name in HISTORY] if isinstance(history, dict) else [None]
+    for values in columns:
+        if not isinstance(values, list) or not all(isinstance(value, float) for value in values):
+            raise ValueError(f"history: expected lists of numbers, got {history!r:.80}")
+    if len({len(values) for values in columns if values is not None}) != 1:
+        raise ValueError("history: expected lists of one length")
+    origin = state.get("origin", {})
+    if not isinstance(origin, dict):
+        raise ValueError(f"origin: expected a mapping, got {origin!r:.80}")
+    check({**origin, "notes": state.get("notes", [])})
+
+
+def _load(path: Path) -> Any:
+    with open(path, "rb") as file:
+        # What zipfile and torch.load raise for a damaged file varies with the damage.
+        try:
+            with zipfile.ZipFile(file) as archive:
+                part = archive.testzip()
+        except Exception as error:
+            size = os.fstat(file.fileno()).st_size
+            reason = f"no whole archive, {size:,} bytes: {_line(error)}"
+            raise refusal(path, f"damaged checkpoint ({reason})") from error
+    if part is not None:
+        raise refusal(path, f"damaged checkpoint (wrong checksum of its part {part})")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    # The checksums are right: someone wrote this. Torch's message ends with the advice to load it
+    # all the same, which would run its code.
+    except pickle.UnpicklingError as error:
+        name = re.search(r"GLOBAL [^\s`]+", str(error))
+        detail = f" ({name[0]})" if name else ""
+        raise refusal(
+            path,
+            f"refused checkpoint, it holds other things than numbers and texts{detail} and could "
+            "run code",
+        ) from error
+    except Exception as error:
+        raise refusal(path, f"damaged checkpoint ({_line(error)})") from error
+
+
+def _line(error: Exception) -> str:
+    """What an error says, where it says anything but a key."""
+    text = str(error).partition("\n")[0]
+    return text if " " in text else f"{type(error).__name__} {text}".rstrip()
+
+
+@contextlib.contextmanager
+def log(folder: Path) -> Iterator[Callable[[int, int, Mapping[str, float]], None]]:
+    """What takes an epoch, its last global step and its scalars, to CSV and for TensorBoard.
+
+    New files in a folder; those of earlier parts of a run stay. TensorBoard's own writer has a
+    thread and a queue, which Ctrl-C could leave locked.
+    """
+    # A reader of results needs none of it.
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    names = (folder / "csv" / f"version_{number}" for number in itertools.count())
+    place = next(name for name in names if not name.exists())
+    place.mkdir(parents=True)
+    events = folder / "tensorboard"
+    events.mkdir(exist_ok=True)
+    with (
+        open(place / "metrics.csv", "w", newline="", encoding="utf-8") as table,
+        open(events / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}", "xb") as file,
+    ):
+        rows, writer = csv.writer(table), RecordWriter(file)
+
+        def record(**content: object) -> None:
+            kind = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
+            writer.write(kind(wall_time=time.time(), **content).SerializeToString())
+            writer.flush()
+
+        def write(epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+            if not table.tell():
+                rows.writerow(["epoch", *scalars])
+            rows.writerow([epoch, *scalars.values()])
+            table.flush()
+            kind = summary_pb2.Summary  # pyright: ignore[reportAttributeAccessIssue]
+            values = [kind.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+            record(step=step, summary=kind(value=values))
+
+        record(file_version="brain.Event:2")
+        yield write

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 from tqdm import tqdm
 
-from chonn_ops._files import clear_remains, own_file, seal
+from chonn_ops._files import clear_remains, own_file, refuse_foreign, seal
 from chonn_ops.experiments import provenance
 from chonn_ops.experiments.base import Evaluation, processes
 from chonn_ops.experiments.jobs import Job
@@ -56,7 +56,7 @@ def execute(
     """
     if (run := job.finished()) is not None:
         return run
-    job.refuse_foreign()
+    refuse_foreign([job.checkpoint, job.fields])
     with _claimed(job):
         return _execute(job, progress, on_epoch)
 

@@ -13,20 +13,16 @@ import time
 from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from chonn_ops._files import refuse_foreign
 from chonn_ops.experiments import get, provenance
-from chonn_ops.experiments.jobs import Job
+from chonn_ops.experiments.jobs import Job, folder_name, parse_settings
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import execute, explain, say
-from chonn_ops.experiments.settings import folder_name, parse_settings
 from chonn_ops.problems._workers import end_with_parent, usable_cores, worker_environment
-
-# Spawned, not forked: torch's threads are running in the parent.
-_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def plan(
@@ -82,9 +78,7 @@ def plan(
 def default_workers(accelerator: str) -> int:
     """A process for each core on CPUs; one on GPUs, and in a distributed run."""
     gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
-    if gpu or _distributed():
-        return 1
-    return usable_cores()
+    return 1 if gpu or _distributed() else usable_cores()
 
 
 def _distributed() -> bool:
@@ -134,7 +128,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> Finished:
     waiting: list[Job] = []
     for job in jobs:
         if (run := job.finished()) is None:
-            job.refuse_foreign()
+            refuse_foreign([job.checkpoint, job.fields])
             waiting.append(job)
         else:
             made = run.provenance
@@ -176,8 +170,10 @@ class _Worker:
     """A process and its job."""
 
     def __init__(self) -> None:
-        self.connection, other = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_work, args=(other,), daemon=True)
+        # Spawned, not forked: torch's threads are running in the parent.
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_work, args=(other,), daemon=True)
         with worker_environment():
             self.process.start()
         # Now only the worker has this end: when it dies, reading from ours fails.
@@ -195,18 +191,14 @@ class _Worker:
             return self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
-            return f"its process was ended by {_cause(self.process.exitcode or 0)}"
+            code = self.process.exitcode or 0
+            cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            hint = ", perhaps for lack of memory" if cause == "SIGKILL" else ""
+            return f"its process was ended by {cause}{hint}"
 
     def close(self) -> None:
         self.connection.close()
         self.process.join()
-
-
-def _cause(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    name = signal.Signals(-code).name
-    return f"{name}, perhaps for lack of memory" if name == "SIGKILL" else name
 
 
 class _Pool:
@@ -251,27 +243,26 @@ class _Pool:
         worker.give(self._waiting.pop(0))
 
     def _receive(self, worker: _Worker) -> None:
-        message = worker.receive()
+        message, job = worker.receive(), worker.job
         if message is None:
-            job, left = worker.job, self._left[worker.job]
             # The scores at the end take about as long as an epoch.
-            step = min(left, job.variant.cost / (job.config.epochs + 1))
-            self._left[job] = left - step
+            step = min(self._left[job], job.variant.cost / (job.config.epochs + 1))
+            self._left[job] -= step
             self._describe(step)
             self._bar.update(step)
             return
-        self._end(worker.job)
+        self._end(job)
         if isinstance(message, str):
-            self._finished.fail(worker.job, message)
+            self._finished.fail(job, message)
         else:
-            self._finished.add(worker.job, message)
+            self._finished.add(job, message)
         if self._waiting and worker.process.is_alive():
             worker.give(self._waiting.pop(0))
-            return
-        del self._workers[worker.connection]
-        worker.close()
-        if self._waiting:
-            self._start()
+        else:
+            del self._workers[worker.connection]
+            worker.close()
+            if self._waiting:
+                self._start()
 
     def _end(self, job: Job) -> None:
         # Epochs of an earlier part of the run, or that a failure left out, took no time now.
@@ -290,11 +281,10 @@ class _Pool:
         done = self._total - len(self._left)
         percent = math.floor(100 * (self._bar.n + step) / self._bar.total)
         percent = 100 if not self._left else min(percent, 99)
-        text = f"{done} of {self._total} runs {percent:3d}%"
-        self._bar.set_description_str(text, refresh=False)
+        self._bar.set_description_str(f"{done} of {self._total} runs {percent:3d}%", refresh=False)
 
 
-def _work(connection: Any) -> None:
+def _work(connection: Connection) -> None:
     """Run jobs until the parent closes the connection."""
     # Before it is started again and trains the same run.
     end_with_parent()

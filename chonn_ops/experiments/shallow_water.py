@@ -26,6 +26,7 @@ from chonn_ops.experiments._rollout import (
 )
 from chonn_ops.experiments.base import (
     OPTIMIZER_FIELDS,
+    PDEBENCH_METRICS,
     Data,
     Evaluation,
     Makers,
@@ -39,16 +40,6 @@ from chonn_ops.nn import CKBOptions
 from chonn_ops.problems import shallow_water
 
 OFFICIAL_RESOLUTION, OFFICIAL_SAMPLES = 128, 1000
-METRICS = (
-    "rmse",
-    "nrmse",
-    "csv",
-    "max_error",
-    "boundary_rmse",
-    "fourier_rmse_low",
-    "fourier_rmse_mid",
-    "fourier_rmse_high",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,7 +251,7 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
             fields = fields or pictures(frames[:, config.history - 1], target, prediction)
         scores = accumulator.compute()
         # A grid too coarse for a Fourier band has no score there.
-        metrics = {name: value for name in METRICS if (value := scores[name]) is not None}
+        metrics = {name: value for name in PDEBENCH_METRICS if (value := scores[name]) is not None}
         curve = torch.cat(errors).mean(dim=0).tolist()
         return Evaluation({"test": metrics}, {"rollout_relative_l2": curve}, fields)
 

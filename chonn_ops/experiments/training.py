@@ -22,11 +22,11 @@ from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
 from chonn_ops._files import whole_file
-from chonn_ops.experiments import checkpoints
+from chonn_ops.experiments import records
 from chonn_ops.experiments.base import Config, processes
-from chonn_ops.experiments.checkpoints import HISTORY, Log
 from chonn_ops.experiments.jobs import Job
 from chonn_ops.experiments.provenance import Provenance
+from chonn_ops.experiments.records import HISTORY
 
 Batch = tuple[Tensor, ...]
 
@@ -114,7 +114,7 @@ class Training:
             step = DistributedDataParallel(step)
         total = self.job.config.epochs
         steps = len(train) // self.job.config.batch_size
-        with Log(self.job.folder) if rank == 0 else contextlib.nullcontext() as log:
+        with records.log(self.job.folder) if rank == 0 else contextlib.nullcontext() as log:
             for epoch in range(self.epochs, total):
                 with tqdm(
                     desc=f"Epoch {epoch + 1}/{total}",
@@ -128,7 +128,7 @@ class Training:
                     bar.set_postfix({name: f"{value:.3g}" for name, value in last.items()})
                 if log:
                     self.save()
-                    log.write(epoch, (epoch + 1) * steps - 1, {"learning_rate": rate, **last})
+                    log(epoch, (epoch + 1) * steps - 1, {"learning_rate": rate, **last})
                 if on_epoch is not None:
                     on_epoch()
 
@@ -194,7 +194,7 @@ class Training:
             "optimizer_states": [self.optimizer.state_dict()],
             "lr_schedulers": [self.schedule.state_dict()],
             "MixedPrecision": self._scaler.state_dict(),
-            checkpoints.STATE: {
+            records.STATE: {
                 "settings": self.job.settings,
                 "history": self.history,
                 "seconds": self.seconds,
@@ -217,8 +217,8 @@ class Training:
             If the file is damaged, refused, of another run or, unless the job takes them, of other
             data or model code; says why and what to remove.
         """
-        found = checkpoints.read(self.job, self.provenance)
-        state = found[checkpoints.STATE]
+        found = records.read_checkpoint(self.job, self.provenance)
+        state = found[records.STATE]
         try:
             self.model.load_state_dict(
                 {name.removeprefix("model."): v for name, v in found["state_dict"].items()}
@@ -229,7 +229,7 @@ class Training:
                 self._scaler.load_state_dict(scaler)
         # What is of another kind fails in other ways than what does not fit.
         except Exception as error:
-            raise checkpoints.refusal(self.job.checkpoint, "checkpoint of another model") from error
+            raise records.refusal(self.job.checkpoint, "checkpoint of another model") from error
         self.history = {name: list(state["history"][name]) for name in HISTORY}
         self.seconds = state["seconds"]
         self.notes = list(state.get("notes", []))

@@ -18,7 +18,7 @@ from steady import One, check_smoke, check_sources, check_units
 from chonn_ops.experiments import FURTHER, _steady_models, get, schedule
 from chonn_ops.experiments._modules import Padded
 from chonn_ops.experiments._steady_controls import DirectSolve
-from chonn_ops.experiments.fno_darcy import NIGHT
+from chonn_ops.experiments.elliptic import NIGHT
 from chonn_ops.problems import darcy3d, fno_darcy, helmholtz, origin
 
 # Trained in a second or two: one of each kind that the paper's problems do not have.

@@ -13,7 +13,7 @@ pytest.importorskip("filelock")
 from keep_results import collect
 
 from chonn_ops import cli
-from chonn_ops._files import is_ours
+from chonn_ops._files import is_ours, refuse_foreign
 from chonn_ops.experiments import runs
 from chonn_ops.report import figures
 from chonn_ops.report.page import write_report
@@ -151,11 +151,11 @@ def test_run_stopped_before_its_result_ends_over_its_own_fields(tmp_path, finish
     work.folder.mkdir(parents=True)
     work.checkpoint.write_bytes((finished / "order2-seed0" / "last.ckpt").read_bytes())
     work.fields.write_bytes((finished / "order2-seed0.npz").read_bytes())
-    work.refuse_foreign()
+    refuse_foreign([work.checkpoint, work.fields])
     np.savez_compressed(work.fields, target=1, prediction=1)
     assert not is_ours(work.fields)
     with pytest.raises(FileExistsError, match=r"order2-seed0\.npz: not written"):
-        work.refuse_foreign()
+        refuse_foreign([work.checkpoint, work.fields])
 
 
 @pytest.fixture(scope="module")

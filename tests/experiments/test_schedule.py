@@ -11,10 +11,10 @@ from tiny import EXPERIMENT
 
 pytest.importorskip("filelock")
 from chonn_ops.experiments import schedule
+from chonn_ops.experiments.jobs import folder_name, parse_settings
 from chonn_ops.experiments.records import Run
 from chonn_ops.experiments.runs import explain
 from chonn_ops.experiments.schedule import Finished
-from chonn_ops.experiments.settings import folder_name, parse_settings
 from chonn_ops.report.comparison import Statistic
 from chonn_ops.report.tables import run_table
 

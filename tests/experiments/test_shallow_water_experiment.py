@@ -18,7 +18,8 @@ pytest.importorskip("pooch")
 
 from chonn_ops import metrics
 from chonn_ops.experiments import runs, schedule
-from chonn_ops.experiments.shallow_water import EXPERIMENT, METRICS
+from chonn_ops.experiments.base import PDEBENCH_METRICS
+from chonn_ops.experiments.shallow_water import EXPERIMENT
 
 SMOKE = EXPERIMENT.scales["smoke"]
 NAME = "2D_rdb_NA_NA_16x16_8.h5"
@@ -80,7 +81,7 @@ def test_scores_of_persistence(folder):
         assert found[name] == pytest.approx(getattr(metrics, name)(ours, theirs))
     assert found["fourier_rmse_low"] == pytest.approx(metrics.fourier_rmse(ours, theirs).low)
     # 16 points carry no mode of the high band.
-    assert set(found) == set(METRICS) - {"fourier_rmse_high"}
+    assert set(found) == set(PDEBENCH_METRICS) - {"fourier_rmse_high"}
     errors = EXPERIMENT.errors(SMOKE, Persistence(), (frames,))
     curve = scores.curves["rollout_relative_l2"]
     assert errors.mean().item() == pytest.approx(np.mean(curve))

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from chonn_ops.experiments import EXPERIMENTS, get
-from chonn_ops.experiments.settings import folder_name, parse_settings
+from chonn_ops.experiments.jobs import folder_name, parse_settings
 from chonn_plugins.pdebench import CONFIG_DIR, JobError, arguments
 from chonn_plugins.pdebench.job import resolve
 
