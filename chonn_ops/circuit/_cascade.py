@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,41 @@ if TYPE_CHECKING:
 Operator = tuple[Array, Array]
 
 
+CellT = TypeVar("CellT", RCCell, DiscreteCell)
+
+
+class _Series(Generic[CellT]):
+    """Cells in series, each driven by the output of the one before."""
+
+    cells: tuple[CellT, ...]
+
+    def transfers(self) -> list[TransferFunction]:
+        """From u to the output of each stage."""
+        return products([cell.transfer() for cell in self.cells])
+
+    def transfer(self) -> TransferFunction:
+        """From u to the last output (in discrete time eq. 46, and eq. 47 where no cell has a
+        skip)."""
+        return self.transfers()[-1]
+
+    def aggregate(self) -> TransferFunction:
+        """From u to the sum of all stage outputs (eq. 36)."""
+        return aggregate([cell.transfer() for cell in self.cells])
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether every potential decays without input."""
+        return all(cell.is_stable for cell in self.cells)
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether the way from u to the last output is positive real, which a cascade of such cells
+        need not be: every stage turns the phase further."""
+        return self.transfer().is_passive
+
+
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(_Series[RCCell]):
     """RC cells in series, each driven by the output of the one before (eqs. 24 and 25).
 
     Parameters
@@ -93,38 +126,15 @@ class Cascade:
         )
         return left, np.trim_zeros(right, "f")
 
-    def transfers(self) -> list[TransferFunction]:
-        """From u to the output of each stage."""
-        return products([cell.transfer() for cell in self.cells])
-
-    def transfer(self) -> TransferFunction:
-        """From u to the last output."""
-        return self.transfers()[-1]
-
-    def aggregate(self) -> TransferFunction:
-        """From u to the sum of all stage outputs (eq. 36)."""
-        return aggregate([cell.transfer() for cell in self.cells])
-
     @property
     def time_constants(self) -> Array:
         """One a cell, s."""
         return np.array([cell.time_constant for cell in self.cells])
 
     @property
-    def is_stable(self) -> bool:
-        """Whether every potential decays without input."""
-        return all(cell.is_stable for cell in self.cells)
-
-    @property
     def is_dissipative(self) -> bool:
         """Whether every cell is."""
         return all(cell.is_dissipative for cell in self.cells)
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether the way from u to the last output is positive real, which a cascade of such cells
-        need not be: every stage turns the phase further."""
-        return self.transfer().is_passive
 
     def zoh(self, step: float) -> DiscreteCascade:
         """Every cell under zero-order hold of its own input, as scans compute it.
@@ -159,7 +169,7 @@ class Cascade:
 
 
 @dataclass(frozen=True)
-class DiscreteCascade:
+class DiscreteCascade(_Series[DiscreteCell]):
     """Discrete cells in series (eqs. 35 and 46).
 
     Parameters
@@ -218,28 +228,6 @@ class DiscreteCascade:
 
         stages = [(cell.retention, cell.injection, cell.readout, cell.skip) for cell in self.cells]
         return StateSpace(*in_series(stages, True), dt=self.step)
-
-    def transfers(self) -> list[TransferFunction]:
-        """From u to the output of each stage."""
-        return products([cell.transfer() for cell in self.cells])
-
-    def transfer(self) -> TransferFunction:
-        """From u to the last output: eq. 46, and eq. 47 where no cell has a skip."""
-        return self.transfers()[-1]
-
-    def aggregate(self) -> TransferFunction:
-        """From u to the sum of all stage outputs (eq. 36)."""
-        return aggregate([cell.transfer() for cell in self.cells])
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether every potential decays without input."""
-        return all(cell.is_stable for cell in self.cells)
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether the way from u to the last output is positive real."""
-        return self.transfer().is_passive
 
     def run(self, u: Any) -> Array:
         """Outputs of all n stages for inputs of shape (L,), from rest: (n, L)."""

@@ -15,9 +15,9 @@ from torch import Tensor
 
 import chonn_ops
 from chonn_ops._files import refuse_existing, whole_file
+from chonn_ops.inspection._hosts import Trained
 from chonn_ops.inspection._learned import learned_conductivity
 from chonn_ops.inspection._maps import Maps, maps_at
-from chonn_ops.inspection._models import Trained
 from chonn_ops.inspection._samples import Samples
 from chonn_ops.reading._inspect import read_circuits
 from chonn_ops.report._html import embedded, frame, paragraph

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._fields import CONV, check_axes, check_field, coordinates, with_coordinates
+from chonn_ops.models._blocks import check_axes, check_field, coordinates, with_coordinates
 from chonn_ops.models.fno import SpectralConv
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._layers import CONV
 
 # The paper's small initial projections, and the part of the identity in them.
 _GAIN, _DIAGONAL = 1e-2, 1e-2

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._carrier import UNIT
-from chonn_ops.models._forecast import RATE_GAIN, Forecast
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.network._conductance import edges
-from chonn_ops.network.in_time.coils import drops, outflow
+from chonn_ops.network._edges import drops, outflow
 
 # How far a wave gets in a step before training, in the domain's unit.
 TRAVEL = 1 / 128

@@ -18,12 +18,9 @@ from chonn_ops.scan import _differentiable
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
 _BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
-
-
-def _below(operator: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
-    """The operator without derivatives."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+# What runs without derivatives: in the guard, of these dispatch keys.
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_BELOW = torch._C._after_autograd_keyset
 
 
 def _beyond_reverse(args: tuple[Any, ...]) -> bool:
@@ -45,7 +42,8 @@ def _with_defaults(given: tuple[Any, ...], least: int, defaults: tuple[bool, ...
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        y, state, checkpoints = _below(_OPERATOR, keyset, args)
+        with _below_autograd():
+            y, state, checkpoints = _OPERATOR.redispatch(keyset & _BELOW, *args)
         ctx.modes, ctx.passive, ctx.keep = args[7:12], args[12], args[13]
         ctx.save_for_backward(checkpoints, *args[:7])
         ctx.set_materialize_grads(False)
@@ -75,7 +73,8 @@ class _ScanBackward(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.modes = (*args[10:14], args[15])
         ctx.save_for_backward(*args[:2], *args[3:10])
-        return _below(_BACKWARD, keyset, args)
+        with _below_autograd():
+            return _BACKWARD.redispatch(keyset & _BELOW, *args)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
@@ -95,7 +94,8 @@ def _scan(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     if _needs_gradient(args):
         outputs: Any = _Scan.apply(keyset, *args)
         return outputs
-    return _below(_OPERATOR, keyset, args)
+    with _below_autograd():
+        return _OPERATOR.redispatch(keyset & _BELOW, *args)
 
 
 def _scan_backward(keyset: Any, *given: Any) -> tuple[Tensor, ...]:
@@ -112,7 +112,8 @@ def _scan_backward(keyset: Any, *given: Any) -> tuple[Tensor, ...]:
     if _needs_gradient(args):
         outputs: Any = _ScanBackward.apply(keyset, *args)
         return outputs
-    return _below(_BACKWARD, keyset, args)
+    with _below_autograd():
+        return _BACKWARD.redispatch(keyset & _BELOW, *args)
 
 
 def _one_by_one(operator: Any) -> Any:

@@ -8,7 +8,9 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from chonn_ops import _ends
 from chonn_ops.network._checks import (
+    BOUNDED_ENDS,
     check_arguments,
     check_field,
     check_not_negative,
@@ -16,14 +18,12 @@ from chonn_ops.network._checks import (
     error,
     readable,
 )
+from chonn_ops.network._edges import drops, outflow
 from chonn_ops.network.api import NetworkInfo
 from chonn_ops.network.in_time.coils import (
     LCState,
     as_network,
-    drops,
     edge_shape,
-    outflow,
-    words_of,
 )
 from chonn_ops.network.in_time.rc import check_step, like, solve_passively
 
@@ -172,7 +172,7 @@ def lc_step(
     """
     check_step(dt)
     check_field("voltage", state[0])
-    words = words_of(ends, state[0].dim() - 2)
+    words = _ends.of_axes(ends, state[0].dim() - 2, BOUNDED_ENDS)
     v, current = _check_state(state, words)
     if len(inductance) != len(words):
         raise error("inductance", f"{len(words)} of them, one an axis", len(inductance))
