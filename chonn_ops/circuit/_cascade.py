@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chonn_ops.circuit._cell import DiscreteCell, RCCell, check_cells, same_step
 from chonn_ops.circuit._checks import Array, finite_array
 from chonn_ops.circuit._rational import TransferFunction
-from chonn_ops.circuit._series import aggregate, in_series, paired, products, with_gain
+from chonn_ops.circuit._series import Series, in_series, paired, with_gain
 from chonn_ops.circuit._spice import cascade_netlist
 
 if TYPE_CHECKING:
@@ -21,41 +21,8 @@ if TYPE_CHECKING:
 Operator = tuple[Array, Array]
 
 
-CellT = TypeVar("CellT", RCCell, DiscreteCell)
-
-
-class _Series(Generic[CellT]):
-    """Cells in series, each driven by the output of the one before."""
-
-    cells: tuple[CellT, ...]
-
-    def transfers(self) -> list[TransferFunction]:
-        """From u to the output of each stage."""
-        return products([cell.transfer() for cell in self.cells])
-
-    def transfer(self) -> TransferFunction:
-        """From u to the last output (in discrete time eq. 46, and eq. 47 where no cell has a
-        skip)."""
-        return self.transfers()[-1]
-
-    def aggregate(self) -> TransferFunction:
-        """From u to the sum of all stage outputs (eq. 36)."""
-        return aggregate([cell.transfer() for cell in self.cells])
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether every potential decays without input."""
-        return all(cell.is_stable for cell in self.cells)
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether the way from u to the last output is positive real, which a cascade of such cells
-        need not be: every stage turns the phase further."""
-        return self.transfer().is_passive
-
-
 @dataclass(frozen=True)
-class Cascade(_Series[RCCell]):
+class Cascade(Series[RCCell]):
     """RC cells in series, each driven by the output of the one before (eqs. 24 and 25).
 
     Parameters
@@ -169,7 +136,7 @@ class Cascade(_Series[RCCell]):
 
 
 @dataclass(frozen=True)
-class DiscreteCascade(_Series[DiscreteCell]):
+class DiscreteCascade(Series[DiscreteCell]):
     """Discrete cells in series (eqs. 35 and 46).
 
     Parameters

@@ -163,17 +163,15 @@ def _timm_name(path: Path, state: Mapping[str, Tensor]) -> str:
     ValueError
         For others.
     """
-    from chonn_ops.models.chonn import _SIZES
+    from chonn_ops.models._vision import SIZES
 
     stages = _count(state, "stages.")
     depths = tuple(_count(state, f"stages.{i}.blocks.") for i in range(stages))
     dims = tuple(state[f"stages.{i}.blocks.0.norm.weight"].shape[0] for i in range(stages))
-    for name, sizes in _SIZES.items():
+    for name, sizes in SIZES.items():
         if (sizes["depths"], sizes["dims"]) == (depths, dims):
             return name
-    raise ValueError(
-        f"{path}: expected weights of {list(_SIZES)}, got depths {depths}, dims {dims}"
-    )
+    raise ValueError(f"{path}: expected weights of {list(SIZES)}, got depths {depths}, dims {dims}")
 
 
 def _count(state: Mapping[str, Any], prefix: str) -> int:

@@ -19,6 +19,8 @@ from chonn_ops.nn._layers import CONV
 from chonn_ops.nn._linear import PositionLinear, position_linear
 from chonn_ops.nn._recompute import recomputed
 
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
@@ -71,14 +73,12 @@ class DownsampledCKB(nn.Module):
 
     def forward(self, x: Tensor, spacing: Sequence[float] | None = None) -> Tensor:
         dims = x.ndim - 2
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
-        coarse = pool(x, self.factor, ceil_mode=True)
-        mode = ("linear", "bilinear", "trilinear")[dims - 1]
+        coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
         if spacing is None:
             evolved = self.ckb(coarse)
         else:
             evolved = self.ckb(coarse, [self.factor * step for step in spacing])
-        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=mode)
+        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
 class Equalised(nn.Module):

@@ -38,7 +38,8 @@ def check_field(name: str, field: Any) -> None:
         raise error(name, f"a dtype of {DTYPES}", field.dtype)
 
 
-def _check_like(name: str, tensor: Any, source: Tensor) -> None:
+def check_like(name: str, tensor: Any, source: Tensor) -> None:
+    """A tensor of the shape of a field, where that is."""
     check_tensor(name, tensor)
     if tensor.shape != source.shape:
         raise error(name, f"shape (B, *grid, C) = {tuple(source.shape)}", tuple(tensor.shape))
@@ -73,8 +74,8 @@ def check_arguments(
     if len(conductance) != axes:
         raise error("conductance", f"{axes} tensors, one an axis", len(conductance))
     for axis, g in enumerate(conductance):
-        _check_like(f"conductance[{axis}]", g, source)
-    _check_like("leak", leak, source)
+        check_like(f"conductance[{axis}]", g, source)
+    check_like("leak", leak, source)
     words = _ends.of_axes(ends, axes, ENDS)
     if wall is not None:
         check_tensor("wall", wall)

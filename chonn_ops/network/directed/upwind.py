@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _ends
-from chonn_ops.network._checks import BOUNDED_ENDS, check_field, check_not_negative, error
+from chonn_ops.network._checks import (
+    BOUNDED_ENDS,
+    check_field,
+    check_like,
+    check_not_negative,
+    error,
+)
 from chonn_ops.network._conductance import (
     Spacing,
     edge_conductance,
@@ -157,8 +163,7 @@ def advection_step(
     density = math.prod(spacings(spacing, len(forward))) / dt
     after = v.to(torch.promote_types(v.dtype, torch.float32))
     if source is not None:
-        if source.shape != v.shape:
-            raise error("source", f"shape (B, *grid, C) = {tuple(v.shape)}", tuple(source.shape))
+        check_like("source", source, v)
         after = after + dt * source
     options = {
         "conservative": conservative,
