@@ -12,7 +12,7 @@ import numpy as np
 from chonn_ops.circuit._cell import DiscreteCell, RCCell, check_cells, same_step
 from chonn_ops.circuit._checks import Array, finite_array
 from chonn_ops.circuit._rational import TransferFunction
-from chonn_ops.circuit._series import aggregate, in_series, paired, products, with_gain
+from chonn_ops.circuit._series import Series, in_series, paired, with_gain
 from chonn_ops.circuit._spice import cascade_netlist
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Operator = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(Series[RCCell]):
     """RC cells in series, each driven by the output of the one before (eqs. 24 and 25).
 
     Parameters
@@ -93,38 +93,15 @@ class Cascade:
         )
         return left, np.trim_zeros(right, "f")
 
-    def transfers(self) -> list[TransferFunction]:
-        """From u to the output of each stage."""
-        return products([cell.transfer() for cell in self.cells])
-
-    def transfer(self) -> TransferFunction:
-        """From u to the last output."""
-        return self.transfers()[-1]
-
-    def aggregate(self) -> TransferFunction:
-        """From u to the sum of all stage outputs (eq. 36)."""
-        return aggregate([cell.transfer() for cell in self.cells])
-
     @property
     def time_constants(self) -> Array:
         """One a cell, s."""
         return np.array([cell.time_constant for cell in self.cells])
 
     @property
-    def is_stable(self) -> bool:
-        """Whether every potential decays without input."""
-        return all(cell.is_stable for cell in self.cells)
-
-    @property
     def is_dissipative(self) -> bool:
         """Whether every cell is."""
         return all(cell.is_dissipative for cell in self.cells)
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether the way from u to the last output is positive real, which a cascade of such cells
-        need not be: every stage turns the phase further."""
-        return self.transfer().is_passive
 
     def zoh(self, step: float) -> DiscreteCascade:
         """Every cell under zero-order hold of its own input, as scans compute it.
@@ -159,7 +136,7 @@ class Cascade:
 
 
 @dataclass(frozen=True)
-class DiscreteCascade:
+class DiscreteCascade(Series[DiscreteCell]):
     """Discrete cells in series (eqs. 35 and 46).
 
     Parameters
@@ -218,28 +195,6 @@ class DiscreteCascade:
 
         stages = [(cell.retention, cell.injection, cell.readout, cell.skip) for cell in self.cells]
         return StateSpace(*in_series(stages, True), dt=self.step)
-
-    def transfers(self) -> list[TransferFunction]:
-        """From u to the output of each stage."""
-        return products([cell.transfer() for cell in self.cells])
-
-    def transfer(self) -> TransferFunction:
-        """From u to the last output: eq. 46, and eq. 47 where no cell has a skip."""
-        return self.transfers()[-1]
-
-    def aggregate(self) -> TransferFunction:
-        """From u to the sum of all stage outputs (eq. 36)."""
-        return aggregate([cell.transfer() for cell in self.cells])
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether every potential decays without input."""
-        return all(cell.is_stable for cell in self.cells)
-
-    @property
-    def is_passive(self) -> bool:
-        """Whether the way from u to the last output is positive real."""
-        return self.transfer().is_passive
 
     def run(self, u: Any) -> Array:
         """Outputs of all n stages for inputs of shape (L,), from rest: (n, L)."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_positive, finite_array
-from chonn_ops.circuit._lumping import spread
+from chonn_ops.circuit._lumping import kron_reduction
 from chonn_ops.circuit._spice import network_netlist
 
 
@@ -150,8 +150,11 @@ class ResistorNetwork:
 
     def currents(self, v: Any) -> Array:
         """Ohm's law: current of each edge from its first node to its second, (E,)."""
-        v = finite_array("v", v, 1)
-        return self.conductance * (v[self.edges[:, 0]] - v[self.edges[:, 1]])
+        return self.conductance * self._drops(finite_array("v", v, 1))
+
+    def _drops(self, v: Array) -> Array:
+        """Potential of each edge's first node less that of its second, (E,)."""
+        return v[self.edges[:, 0]] - v[self.edges[:, 1]]
 
     def excess(self, v: Any, source: Any) -> Array:
         """What Kirchhoff's current law leaves at each node, (n,): 0 where it is obeyed."""
@@ -164,8 +167,7 @@ class ResistorNetwork:
     def dissipated_power(self, v: Any) -> float:
         """Power that all conductances turn into heat, watt: what the sources put in."""
         v = finite_array("v", v, 1)
-        drop = v[self.edges[:, 0]] - v[self.edges[:, 1]]
-        return float(self.conductance @ drop**2 + self.leak @ v**2)
+        return float(self.conductance @ self._drops(v) ** 2 + self.leak @ v**2)
 
     def green(self, nodes: Sequence[int] | None = None) -> Array:
         """Green's function, columns of the inverse of A: potentials for 1 A into each of some
@@ -261,21 +263,9 @@ class ResistorNetwork:
             or not (kept.min() >= 0 and kept.max() < self.nodes)
         ):
             raise ValueError(f"keep: expected different nodes of 0 to {self.nodes - 1}, got {keep}")
-        dropped = np.setdiff1d(np.arange(self.nodes), kept)
-        gather = np.zeros((len(kept), self.nodes))
-        gather[np.arange(len(kept)), kept] = 1
-        A = self.matrix()
-        reduced = A[kept][:, kept].toarray()
-        if dropped.size:
-            between = A[kept][:, dropped]
-            gather[:, dropped] = spread(A[dropped][:, dropped], between)
-            reduced = reduced + between @ gather[:, dropped].T
-        p, q = np.triu_indices(len(kept), 1)
-        conductance = np.maximum(-reduced[p, q], 0)
-        some = conductance > 0
-        edges = np.stack((p[some], q[some]), 1)
+        edges, conductance, gather = kron_reduction(self.matrix(), kept)
         # Leaks by the gathering, all of whose terms are >= 0; the sums of the rows would cancel.
-        return ResistorNetwork(edges, conductance[some], gather @ self.leak), gather
+        return ResistorNetwork(edges, conductance, gather @ self.leak), gather
 
     def merge(self, groups: Any) -> ResistorNetwork:
         """The network after shorting the nodes of each group: crossing edges and leaks add. The

@@ -1,29 +1,56 @@
-"""Systems one after the other: products, state spaces, and pairs of zeros and poles."""
+"""Systems one after the other: transfer functions, state spaces, and pairs of zeros and poles."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from chonn_ops.circuit._cell import RCCell
+from chonn_ops.circuit._cell import DiscreteCell, RCCell
 from chonn_ops.circuit._checks import Array
 from chonn_ops.circuit._rational import TransferFunction
 
-
-def products(transfers: list[TransferFunction]) -> list[TransferFunction]:
-    found = transfers[:1]
-    for transfer in transfers[1:]:
-        found.append(found[-1] * transfer)
-    return found
+CellT = TypeVar("CellT", RCCell, DiscreteCell)
 
 
-def aggregate(transfers: list[TransferFunction]) -> TransferFunction:
-    """H_1 + H_1 H_2 + ... as H_1 (1 + H_2 (1 + ...)), so that every pole is there once."""
-    one = TransferFunction((), (), 1.0, transfers[0].step)
-    return functools.reduce(lambda rest, h: h * (one + rest), transfers[-2::-1], transfers[-1])
+class Series(Generic[CellT]):
+    """Cells in series, each driven by the output of the one before."""
+
+    cells: tuple[CellT, ...]
+
+    def transfers(self) -> list[TransferFunction]:
+        """From u to the output of each stage."""
+        found = [self.cells[0].transfer()]
+        for cell in self.cells[1:]:
+            found.append(found[-1] * cell.transfer())
+        return found
+
+    def transfer(self) -> TransferFunction:
+        """From u to the last output (in discrete time eq. 46, and eq. 47 where no cell has a
+        skip)."""
+        return self.transfers()[-1]
+
+    def aggregate(self) -> TransferFunction:
+        """From u to the sum of all stage outputs (eq. 36).
+
+        H_1 + H_1 H_2 + ... as H_1 (1 + H_2 (1 + ...)), so that every pole is there once.
+        """
+        transfers = [cell.transfer() for cell in self.cells]
+        one = TransferFunction((), (), 1.0, transfers[0].step)
+        return functools.reduce(lambda rest, h: h * (one + rest), transfers[-2::-1], transfers[-1])
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether every potential decays without input."""
+        return all(cell.is_stable for cell in self.cells)
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether the way from u to the last output is positive real, which a cascade of such cells
+        need not be: every stage turns the phase further."""
+        return self.transfer().is_passive
 
 
 def in_series(

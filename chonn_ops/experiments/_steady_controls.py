@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.experiments._modules import Units
-from chonn_ops.models._fields import with_coordinates
+from chonn_ops.models._blocks import with_coordinates
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.network._conductance import end_walls, face_area
 from chonn_ops.nn._checks import check_least

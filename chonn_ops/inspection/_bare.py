@@ -1,4 +1,4 @@
-"""What weights without settings tell of their model, by their names and shapes."""
+"""Models of weights without settings: what is said of them, and what names and shapes tell."""
 
 from __future__ import annotations
 
@@ -9,17 +9,87 @@ from typing import Any
 from torch import Tensor, nn
 
 import chonn_ops
+from chonn_ops.inspection._files import read_json
+from chonn_ops.inspection._hosts import Trained, loaded, of_timm_named
 
+_HOW = "give --model NAME, and options as --set NAME=VALUE"
 # Options of a network model that leave no trace in its weights.
-UNSEEN = ("ckb.nodes", "lengths")
+_UNSEEN = ("ckb.nodes", "lengths")
 
 
-def classes() -> dict[str, type[nn.Module]]:
+def _classes() -> dict[str, type[nn.Module]]:
     """The models that this package exports, by name."""
     return {name: getattr(chonn_ops, name) for name in chonn_ops.__all__ if name[:5] == "CHONN"}
 
 
-def network_options(
+def bare_model(
+    path: Path,
+    content: dict[str, Any],
+    frame: Sequence[int] | None,
+    name: str | None,
+    options: dict[str, Any],
+) -> Trained:
+    """The model of a state dict: the one named, else what its card or its weights say."""
+    for key in ("state_dict", "model"):
+        if isinstance(content.get(key), dict):
+            content = content[key]
+    if not content or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(
+            f"{path}: expected a checkpoint of PDEBench, neuraloperator, timm or chonn run, or a "
+            f"state dict, got a dictionary of {', '.join(map(str, list(content)[:6])) or 'nothing'}"
+        )
+    card = read_json(path.with_suffix(".json")) if name is None else None
+    if card is not None and {"model", "options"} <= card.keys():
+        ckb = {f"ckb.{key}": value for key, value in card["options"].get("ckb", {}).items()}
+        rest = {key: value for key, value in card["options"].items() if key != "ckb"}
+        return _of_ours(path, content, str(card["model"]), {**rest, **ckb, **options}, ())
+    if name is None and frame is not None and {"lift.weight", "head.weight"} <= content.keys():
+        name, read = _network_options(path, content, frame)
+        assumed = sorted(set(_UNSEEN) - set(options))
+        note = f"taken for defaults, which weights do not tell: {', '.join(assumed)}; else {_HOW}"
+        return _of_ours(path, content, name, {**read, **options}, (note,))
+    if name is None and "stem.conv1.weight" in content:
+        return of_timm_named(path, _timm_name(path, content), content, options)
+    if name is None:
+        keys = ", ".join(list(content)[:4])
+        raise ValueError(
+            f"{path}: weights do not tell which model they are of ({keys}, ...): {_HOW}"
+        )
+    if name in _classes():
+        return _of_ours(path, content, name, options, ())
+    return of_timm_named(path, name, content, options)
+
+
+def _of_ours(
+    path: Path,
+    state: Mapping[str, Tensor],
+    name: str,
+    options: Mapping[str, Any],
+    notes: tuple[str, ...],
+) -> Trained:
+    classes = _classes()
+    if name not in classes:
+        raise ValueError(f"{path}: expected a model out of {sorted(classes)}, got {name!r}")
+    block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
+    rest = {key: value for key, value in options.items() if not key.startswith("ckb.")}
+    if name.startswith("CHONNNetwork"):
+        block = {"cell": "network", **block}
+    try:
+        model = classes[name](**rest, ckb=chonn_ops.CKBOptions(**block))
+    except TypeError as error:
+        raise ValueError(f"{path}: {name} cannot be built: {error}; {_HOW}") from error
+    takes_coordinates = name.startswith("CHONNFNO")
+    return Trained(
+        loaded(path, model, state),
+        name,
+        dict(options),
+        rest.get("in_channels", 1) if not takes_coordinates else None,
+        coordinates=takes_coordinates,
+        notes=notes,
+    )
+
+
+def _network_options(
     path: Path, state: Mapping[str, Tensor], frame: Sequence[int]
 ) -> tuple[str, dict[str, Any]]:
     """Class and options of a `CHONNNetwork2d`'s weights, or of its kin.
@@ -85,7 +155,7 @@ def _patches(path: Path, inputs: int, frame: Sequence[int]) -> dict[str, Any]:
     )
 
 
-def timm_name(path: Path, state: Mapping[str, Tensor]) -> str:
+def _timm_name(path: Path, state: Mapping[str, Tensor]) -> str:
     """Which of our models in timm has weights of these widths and depths.
 
     Raises
@@ -93,26 +163,15 @@ def timm_name(path: Path, state: Mapping[str, Tensor]) -> str:
     ValueError
         For others.
     """
-    from chonn_ops.models.chonn import _SIZES
+    from chonn_ops.models._vision import SIZES
 
     stages = _count(state, "stages.")
     depths = tuple(_count(state, f"stages.{i}.blocks.") for i in range(stages))
     dims = tuple(state[f"stages.{i}.blocks.0.norm.weight"].shape[0] for i in range(stages))
-    for name, sizes in _SIZES.items():
+    for name, sizes in SIZES.items():
         if (sizes["depths"], sizes["dims"]) == (depths, dims):
             return name
-    raise ValueError(
-        f"{path}: expected weights of {list(_SIZES)}, got depths {depths}, dims {dims}"
-    )
-
-
-def timm_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
-    """Channels in and classes out."""
-    head = state.get("head.fc.weight")
-    found = {"num_classes": 0 if head is None else head.shape[0]}
-    if "stem.conv1.weight" in state:
-        found["in_chans"] = state["stem.conv1.weight"].shape[1]
-    return found
+    raise ValueError(f"{path}: expected weights of {list(SIZES)}, got depths {depths}, dims {dims}")
 
 
 def _count(state: Mapping[str, Any], prefix: str) -> int:

@@ -51,8 +51,8 @@ def network_picture(maps: NetworkMaps) -> tuple[bytes, str]:
     return _png(figure), words
 
 
-def line_picture(lines: LineNumbers) -> bytes:
-    """Time constants, poles with zeros, and orders of a cell's channels."""
+def line_picture(lines: LineNumbers) -> tuple[bytes, str]:
+    """Time constants, poles with zeros, and orders of a cell's channels; nothing is left out."""
     figure = Figure(figsize=(9.6, 2.5), layout="constrained")
     times, plane, orders = figure.subplots(1, 3)
     finite = lines.time_constants[np.isfinite(lines.time_constants)]
@@ -76,7 +76,7 @@ def line_picture(lines: LineNumbers) -> bytes:
     orders.set(xlabel="poles left after cancellations", ylabel="channels")
     for panel in (times, plane, orders):
         panel.tick_params(labelsize=7)
-    return _png(figure)
+    return _png(figure), ""
 
 
 def blocks_picture(blocks: Sequence[Mapping[str, Any]]) -> bytes:

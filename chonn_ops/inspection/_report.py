@@ -15,9 +15,9 @@ from torch import Tensor
 
 import chonn_ops
 from chonn_ops._files import refuse_existing, whole_file
+from chonn_ops.inspection._hosts import Trained
 from chonn_ops.inspection._learned import learned_conductivity
 from chonn_ops.inspection._maps import Maps, maps_at
-from chonn_ops.inspection._models import Trained
 from chonn_ops.inspection._samples import Samples
 from chonn_ops.reading._inspect import read_circuits
 from chonn_ops.report._html import embedded, frame, paragraph
@@ -209,14 +209,7 @@ def _networks(numbers: dict[str, Any], maps: Maps, pictures: Any) -> Iterator[st
     yield embedded(picture, ".png", "Learned conductivity; - where one of both is constant.")
     yield _learned_table(learned)
     yield _network_table(circuits["networks"])
-    for number, found in enumerate(maps.networks):
-        if number == _MOST_PICTURES:
-            left = len(maps.networks) - _MOST_PICTURES
-            yield paragraph(f"No pictures of the {left} calls after these.", "soft")
-            break
-        picture, words = pictures.network_picture(found)
-        caption = f"{found.name}, at sample {numbers['maps_of_sample']}{words}."
-        yield f"<h3>{html.escape(found.name)}</h3>" + embedded(picture, ".png", caption)
+    yield from _each(maps.networks, pictures.network_picture, numbers["maps_of_sample"])
 
 
 def _lines(numbers: dict[str, Any], maps: Maps, pictures: Any) -> Iterator[str]:
@@ -237,15 +230,20 @@ def _lines(numbers: dict[str, Any], maps: Maps, pictures: Any) -> Iterator[str]:
     ]
     head = ["cell", "positions", "time constant: least", "median", "most"]
     yield _table([*head, "pole: least", "most", "effective order, median"], rows)
-    for number, found in enumerate(maps.lines):
-        if number == _MOST_PICTURES:
-            left = len(maps.lines) - _MOST_PICTURES
-            yield paragraph(f"No pictures of the {left} calls after these.", "soft")
-            break
-        caption = f"{found.name}, at sample {numbers['maps_of_sample']}."
-        yield f"<h3>{html.escape(found.name)}</h3>" + embedded(
-            pictures.line_picture(found), ".png", caption
-        )
+    yield from _each(maps.lines, pictures.line_picture, numbers["maps_of_sample"])
+
+
+def _each(
+    maps: Sequence[Any], draw: Callable[[Any], tuple[bytes, str]], sample: int
+) -> Iterator[str]:
+    """A picture of each of the first calls."""
+    for found in maps[:_MOST_PICTURES]:
+        picture, words = draw(found)
+        caption = f"{found.name}, at sample {sample}{words}."
+        yield f"<h3>{html.escape(found.name)}</h3>" + embedded(picture, ".png", caption)
+    if len(maps) > _MOST_PICTURES:
+        left = len(maps) - _MOST_PICTURES
+        yield paragraph(f"No pictures of the {left} calls after these.", "soft")
 
 
 def _learned_table(learned: Sequence[dict[str, Any]]) -> str:

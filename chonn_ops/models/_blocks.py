@@ -1,4 +1,5 @@
-"""Building a CKB from options inside a backbone."""
+"""What backbones are made of: CKBs by their options, pointwise networks, and what fields (B, C,
+\\*grid) tell: shapes, coordinates and spacings."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn._checks import GRID
 from chonn_ops.nn._geometry import NODES, steps_between_walls
+from chonn_ops.nn._layers import CONV
+from chonn_ops.nn._linear import PositionLinear, position_linear
+from chonn_ops.nn._recompute import recomputed
+
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
+CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 def build_ckb(
@@ -24,6 +33,24 @@ def build_ckb(
 ) -> CKB:
     """CKB for channels-first fields (B, dim, \\*grid)."""
     return CKB(dim, spatial_dims, **dataclasses.asdict(options), device=device, dtype=dtype)
+
+
+class Pointwise(nn.Module):
+    """What a two-layer network adds at every point. Without a norm: one over the field hides its
+    amplitude, in which a linear problem is linear."""
+
+    def __init__(self, width: int, hidden: int, factory: dict[str, Any]) -> None:
+        super().__init__()
+        self.expand = PositionLinear(width, hidden, **factory)
+        self.contract = PositionLinear(hidden, width, **factory)
+
+    def forward(self, field: Tensor) -> Tensor:
+        weights = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
+        return recomputed(_pointwise, field, *weights)
+
+
+def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
+    return position_linear(F.silu(position_linear(field, inner, b)), outer, c)
 
 
 class DownsampledCKB(nn.Module):
@@ -46,14 +73,12 @@ class DownsampledCKB(nn.Module):
 
     def forward(self, x: Tensor, spacing: Sequence[float] | None = None) -> Tensor:
         dims = x.ndim - 2
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
-        coarse = pool(x, self.factor, ceil_mode=True)
-        mode = ("linear", "bilinear", "trilinear")[dims - 1]
+        coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
         if spacing is None:
             evolved = self.ckb(coarse)
         else:
             evolved = self.ckb(coarse, [self.factor * step for step in spacing])
-        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=mode)
+        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
 class Equalised(nn.Module):
@@ -114,6 +139,34 @@ def _as_stored(wrapper: Equalised, state: dict[str, Any], prefix: str, *_: Any) 
         name = key.removeprefix(prefix)
         value = state.pop(key)
         state[f"{prefix}module.{name}"] = value / wrapper.gain if name in parameters else value
+
+
+def check_axes(axes: int) -> None:
+    """ValueError unless 1 to 3."""
+    if axes not in CONV:
+        raise ValueError(f"axes: expected 1, 2 or 3, got {axes!r}")
+
+
+def check_field(x: Tensor, in_channels: int, axes: int, multiple: int = 1) -> None:
+    """ValueError unless (B, in_channels, \\*grid) with so many axes, all multiples of a number."""
+    sizes = tuple(x.shape)
+    fits = len(sizes) == axes + 2 and sizes[1] == in_channels
+    if not fits or any(n % multiple for n in sizes[2:]):
+        names = ", ".join(GRID[:axes])
+        multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
+        raise ValueError(f"x: expected shape (B, {in_channels}, {names}){multiples}, got {sizes}")
+
+
+def coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """Coordinates from `low` to `high` of the points of a field (B, C, \\*grid), as (B, axes,
+    \\*grid)."""
+    lines = [torch.linspace(low, high, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
+    return torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(x), *[-1] * (x.ndim - 1))
+
+
+def with_coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """A field (B, C, \\*grid) with its `coordinates` as channels behind its own."""
+    return torch.cat((x, coordinates(x, low, high)), dim=1)
 
 
 def grid_spacing(grid: Tensor) -> list[float]:

@@ -1,21 +1,28 @@
-"""What the models that step in time share: features of the frames, networks, and transport."""
+"""What the models that step in time share: features of the frames, networks made of them, and what
+those carry: features and states, along displacements that are read off potentials."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._carrier import CarrierLayer
-from chonn_ops.models._pointwise import Pointwise
-from chonn_ops.models.transport import ENDS
-from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
+from chonn_ops import _ends
+from chonn_ops.models._blocks import Pointwise, check_field
+from chonn_ops.models.transport import ENDS, transport
+from chonn_ops.network._conductance import spacings
+from chonn_ops.nn import NetworkCell
+from chonn_ops.nn._checks import check_choice, check_least
+from chonn_ops.nn._geometry import NODES, check_geometry, default_spacing, places
 from chonn_ops.nn._linear import PositionLinear
 
+# Units of length of the networks in the domain's unit, as in `NetworkCell`.
+UNIT = 16.0
 # Parameters that are one number for the whole field are kept over this gain: such a number has
 # further to go than a weight.
 RATE_GAIN = 8.0
@@ -59,23 +66,15 @@ class Forecast(nn.Module):
         super().__init__()
         check_least(1, channels=channels, history=history, width=width, depth=depth)
         check_least(1, networks=networks, heads=heads, mlp_ratio=mlp_ratio)
-        words = (ends,) * self.axes if isinstance(ends, str) else tuple(ends)
-        if len(words) != self.axes or not all(word in ENDS for word in words):
-            raise ValueError(f"ends: expected one of {ENDS}, or {self.axes} of them, got {ends!r}")
-        sizes = (lengths,) * self.axes if isinstance(lengths, (int, float)) else tuple(lengths)
-        if len(sizes) != self.axes or not all(0 < length < math.inf for length in sizes):
-            raise ValueError(
-                f"lengths: expected a number > 0, or {self.axes} of them, got {lengths!r}"
-            )
-        if nodes not in NODES:
-            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
+        words = _ends.of_axes(ends, self.axes, ENDS)
+        check_choice("nodes", nodes, NODES)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         if not 0 < reach < math.inf:
             raise ValueError(f"reach: expected a number > 0, got {reach!r}")
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.ends, self.nodes = words, nodes
-        self.lengths = tuple(float(length) for length in sizes)
+        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory = {"device": device, "dtype": dtype}
         inputs = channels * history
         if coordinates:
@@ -116,18 +115,12 @@ class Forecast(nn.Module):
         ValueError
             For another number of axes or channels, or a spacing that does not fit.
         """
-        inputs = self.history * self.channels
-        if x.ndim != self.axes + 2 or x.shape[1] != inputs:
-            names = ", ".join(("H", "W", "T")[: self.axes])
-            raise ValueError(f"x: expected shape (B, {inputs}, {names}), got {tuple(x.shape)}")
-        grid = x.shape[2:]
-        check_geometry((x.shape[0], *grid), spacing, None)
-        steps = spacing or [
-            length / steps_between_walls(n, NODES[self.nodes])
-            for length, n in zip(self.lengths, grid, strict=True)
-        ]
-        steps = [float(step) for step in steps]
+        check_field(x, self.history * self.channels, self.axes)
         frames = x.movedim(1, -1)
+        grid = frames.shape[:-1]
+        check_geometry(grid, spacing, None)
+        steps = spacing or default_spacing(self.lengths, grid[1:], self.nodes)
+        steps = [float(step) for step in steps]
         h = self.features(frames)
         if self.coordinates:
             h = torch.cat((h, self._coordinates(frames)), -1)
@@ -168,15 +161,122 @@ class Forecast(nn.Module):
 
     def _coordinates(self, field: Tensor) -> Tensor:
         """Where the nodes are: sine and cosine of the angle on rings, -1/2 to 1/2 between walls."""
-        distances, axes = NODES[self.nodes], []
-        for n in field.shape[1:-1]:
-            place = torch.arange(n, device=field.device, dtype=field.dtype)
-            axes.append((place + distances[0]) / steps_between_walls(n, distances))
-        places = torch.meshgrid(*axes, indexing="ij")
         lines = []
-        for place, end in zip(places, self.ends, strict=True):
+        for place, end in zip(places(field, self.nodes), self.ends, strict=True):
             if end == "ring":
                 lines += [torch.sin(2 * math.pi * place), torch.cos(2 * math.pi * place)]
             else:
                 lines.append(place - 0.5)
         return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
+
+
+def of_forecast(given: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of `Forecast` in a model's constructor, out of its `locals`."""
+    keywords = inspect.signature(Forecast).parameters
+    return {name: value for name, value in given.items() if name in keywords}
+
+
+class Carrier(nn.Module):
+    """Fields moved along displacements that are read off potentials.
+
+    Parameters
+    ----------
+    networks : int
+        Potentials m.
+    heads : int
+        Displacements; a field's channels are shared out among them.
+    axes : {1, 2}
+    ends, order, conservative
+        See `chonn_ops.models.transport.transport`.
+    reach : float
+        What a displacement stays below.
+    """
+
+    def __init__(
+        self,
+        networks: int,
+        heads: int,
+        axes: int,
+        *,
+        ends: Sequence[str],
+        reach: float,
+        order: int = 1,
+        conservative: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.axes, self.reach = heads, axes, reach
+        self.ends, self.order, self.conservative = tuple(ends), order, conservative
+        # Displacements themselves, and in two dimensions stream functions.
+        self.maps = nn.Linear(
+            networks, heads * (axes + (axes == 2)), bias=False, device=device, dtype=dtype
+        )
+        with torch.no_grad():
+            self.maps.weight.mul_(0.1)
+            if axes == 2:
+                nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * networks**-0.5)
+
+    def displacement(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
+        """(B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of `spacing`."""
+        maps = self.maps(potentials)
+        direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
+        shift = direct / UNIT
+        if self.axes == 2:
+            stream = maps[..., 2 * self.heads :]
+            along = [
+                _derivative(stream, axis, step, end == "ring")
+                for axis, (step, end) in enumerate(zip(spacing, self.ends, strict=True))
+            ]
+            shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
+        return self.reach * torch.tanh(shift / self.reach)
+
+    def forward(self, field: Tensor, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
+        """The field (B, \\*grid, C) moved; `spacing` is that of the nodes."""
+        steps = torch.tensor(spacing, dtype=potentials.dtype, device=potentials.device)
+        displacement = self.displacement(potentials, spacing) / steps
+        return transport(
+            field,
+            displacement,
+            ends=self.ends,
+            order=self.order,
+            conservative=self.conservative,
+        )
+
+
+class CarrierLayer(nn.Module):
+    """What a layer adds: networks made of the features, gated, and features that they move."""
+
+    def __init__(
+        self,
+        width: int,
+        networks: int,
+        heads: int,
+        axes: int,
+        nodes: str,
+        moved: dict,
+        factory: dict,
+    ) -> None:
+        super().__init__()
+        self.split = [width, networks, width]
+        self.in_proj = PositionLinear(width, 2 * width + networks, bias=False, **factory)
+        # There is no norm: signals keep their size.
+        nn.init.normal_(self.in_proj.weight, std=width**-0.5)
+        self.cell = NetworkCell(width, networks, axes, ends=moved["ends"], nodes=nodes, **factory)
+        self.carrier = Carrier(networks, heads, axes, **moved, **factory)
+        self.out_proj = PositionLinear(networks + width, width, **factory)
+
+    def forward(self, h: Tensor, spacing: list[float]) -> tuple[Tensor, Tensor]:
+        u, gate, value = self.in_proj(h).split(self.split, dim=-1)
+        potentials = self.cell(u, spacing).to(h.dtype)
+        moved = self.carrier(value, potentials, spacing) - value
+        gated = potentials * F.silu(gate.contiguous())
+        return self.out_proj(torch.cat((gated, moved), -1)), potentials
+
+
+def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
+    """Central differences along a grid axis of (B, \\*grid, C); one-sided at walls."""
+    dim = axis + 1
+    if ring or field.shape[dim] == 1:
+        return (field.roll(-1, dim) - field.roll(1, dim)) / (2 * step)
+    return torch.gradient(field, spacing=step, dim=dim)[0]

@@ -1,8 +1,8 @@
-"""Layers of the vision backbones, channels-last (NHWC) throughout."""
+"""Sizes and layers of the vision backbones, channels-last (NHWC) throughout."""
 
 # No `from __future__ import annotations` here: fx would write their strings into its code.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,21 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from chonn_ops.nn import CKB
+
+SIZES: dict[str, dict[str, Any]] = {
+    "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
+    "chonn_small": {"depths": (2, 2, 4, 2), "dims": (128, 256, 512, 1024)},
+    "chonn_base": {"depths": (2, 2, 9, 2), "dims": (128, 256, 512, 1024)},
+    "test_chonn": {"depths": (1, 1, 2, 1), "dims": (16, 32, 48, 64)},
+}
+
+
+def ckb_options(cell: str, topology: str, stage_input: str, **given: Any) -> dict[str, Any]:
+    """Options of every CKB: those given, and else of scans one state on "cross" lines."""
+    options = {"cell": cell, "topology": topology, "stage_input": stage_input}
+    if cell == "scan":
+        options |= {"d_state": 1, "directions": "cross"}
+    return options | {name: value for name, value in given.items() if value is not None}
 
 
 class Stem(nn.Module):
@@ -152,3 +167,16 @@ class Head(nn.Module):
             x = x.amax((1, 2))
         x = self.drop(x)
         return x if pre_logits else self.fc(x)
+
+
+def classifier_of(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
+    """A linear layer to so many classes; none for 0."""
+    return nn.Linear(dim, num_classes, device=device, dtype=dtype) if num_classes else nn.Identity()
+
+
+def init_weights(module: nn.Module, truncated_normal: Callable[..., Any]) -> None:
+    """Fresh weights of a convolution or a linear layer, as vision transformers have them."""
+    if isinstance(module, (nn.Conv2d, nn.Linear)):
+        truncated_normal(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -25,7 +25,7 @@ from timm.models import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from chonn_ops.models._vision import Block, Downsample, Head, Stage, Stem, TokenMixer
+from chonn_ops.models import _vision
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -49,8 +49,7 @@ ROUTINGS: dict[str, dict[str, Any]] = {
     "serial+constraints": {},
 }
 
-
-register_notrace_module(TokenMixer)  # fx sees one node: shapes decide how cells scan
+register_notrace_module(_vision.TokenMixer)  # fx sees one node: shapes decide how cells scan
 
 
 class CHONN(nn.Module):
@@ -118,43 +117,33 @@ class CHONN(nn.Module):
         if len(depths) != len(dims):
             raise ValueError(f"depths, dims: expected equal lengths, got {depths} and {dims}")
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        given = {
-            "order": order,
-            "max_order": max_order,
-            "networks": networks,
-            "d_state": d_state,
-            "directions": directions,
-            "termination": termination,
-            "constrained": constrained,
-        }
-        ckb: dict[str, Any] = {"cell": cell, "topology": topology, "stage_input": stage_input}
-        if cell == "scan":
-            ckb |= {"d_state": 1, "directions": "cross"}
-        ckb |= {name: value for name, value in given.items() if value is not None}
-        self.num_classes, self.in_chans = num_classes, in_chans
-        self.output_fmt = "NHWC"
+        own = {"d_state": d_state, "directions": directions, "constrained": constrained}
+        given = {"order": order, "max_order": max_order, "networks": networks, **own}
+        ckb = _vision.ckb_options(cell, topology, stage_input, termination=termination, **given)
+        self.num_classes, self.in_chans, self.output_fmt = num_classes, in_chans, "NHWC"
         rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").split(list(depths))
-        self.stem = Stem(in_chans, dims[0], **dd)
+        self.stem = _vision.Stem(in_chans, dims[0], **dd)
         stages = []
         for i, dim in enumerate(dims):
-            downsample = Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
+            downsample = _vision.Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
             hidden = int(mlp_ratio * dim)
             blocks = [
-                Block(dim, hidden, ckb, _drop_path(rate), _drop_path(rate), **dd)
+                _vision.Block(dim, hidden, ckb, _drop_path(rate), _drop_path(rate), **dd)
                 for rate in rates[i].tolist()
             ]
-            stages.append(Stage(downsample, blocks))
+            stages.append(_vision.Stage(downsample, blocks))
         self.stages = nn.Sequential(*stages)
         self.feature_info = [
             {"num_chs": dim, "reduction": 4 * 2**i, "module": f"stages.{i}"}
             for i, dim in enumerate(dims)
         ]
         self.num_features = self.head_hidden_size = dims[-1]
-        classifier = _classifier(dims[-1], num_classes, **dd)
-        self.head = Head(dims[-1], classifier, global_pool, drop_rate, **dd)
+        classifier = _vision.classifier_of(dims[-1], num_classes, **dd)
+        _vision.init_weights(classifier, trunc_normal_)
+        self.head = _vision.Head(dims[-1], classifier, global_pool, drop_rate, **dd)
         for name, module in self.named_modules():
             if ".mixer." not in name:  # CKBs start as CKBs do
-                _init_weights(module)
+                _vision.init_weights(module, trunc_normal_)
 
     @torch.jit.ignore()
     def no_weight_decay(self) -> set[str]:
@@ -173,7 +162,7 @@ class CHONN(nn.Module):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute blocks in the backward instead of keeping their activations."""
         for stage in self.stages.children():
-            assert isinstance(stage, Stage)
+            assert isinstance(stage, _vision.Stage)
             stage.grad_checkpointing = enable
 
     @torch.jit.ignore()
@@ -184,9 +173,9 @@ class CHONN(nn.Module):
     @torch.jit.ignore()
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A fresh classifier; pooling stays as it is unless given."""
-        weight = self.stem.conv1.weight
-        self.num_classes = num_classes
-        classifier = _classifier(self.num_features, num_classes, weight.device, weight.dtype)
+        like, self.num_classes = self.stem.conv1.weight, num_classes
+        classifier = _vision.classifier_of(self.num_features, num_classes, like.device, like.dtype)
+        _vision.init_weights(classifier, trunc_normal_)
         self.head.reset(classifier, global_pool)
 
     def forward_intermediates(
@@ -253,26 +242,11 @@ class CHONN(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
-def _classifier(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
-    if not num_classes:
-        return nn.Identity()
-    layer = nn.Linear(dim, num_classes, device=device, dtype=dtype)
-    _init_weights(layer)
-    return layer
-
-
-def _init_weights(module: nn.Module) -> None:
-    if isinstance(module, (nn.Conv2d, nn.Linear)):
-        trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-
-
 def _drop_path(rate: float) -> nn.Module:
     return DropPath(rate) if rate else nn.Identity()
 
 
-def _cfg(**changes: Any) -> dict[str, Any]:
+def _cfg(**changes: Any) -> Any:
     """The paper's evaluation: resized to 256 and cropped to 224, bicubic."""
     return {
         "url": "",
@@ -291,23 +265,14 @@ def _cfg(**changes: Any) -> dict[str, Any]:
 
 
 default_cfgs = generate_default_cfgs(
-    {
-        **{name: _cfg() for name in ("chonn_tiny", "chonn_small", "chonn_base")},
-        "test_chonn": _cfg(input_size=(3, 96, 96), pool_size=(3, 3)),
-    }
+    {name: _cfg() for name in _vision.SIZES}
+    | {"test_chonn": _cfg(input_size=(3, 96, 96), pool_size=(3, 3))}
 )
-
-_SIZES: dict[str, dict[str, Any]] = {
-    "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
-    "chonn_small": {"depths": (2, 2, 4, 2), "dims": (128, 256, 512, 1024)},
-    "chonn_base": {"depths": (2, 2, 9, 2), "dims": (128, 256, 512, 1024)},
-    "test_chonn": {"depths": (1, 1, 2, 1), "dims": (16, 32, 48, 64)},
-}
 
 
 def _create(variant: str, pretrained: bool, kwargs: dict[str, Any]) -> CHONN:
     features = {"out_indices": (0, 1, 2, 3), "feature_cls": "getter"}
-    options = {**_SIZES[variant], **kwargs}
+    options = {**_vision.SIZES[variant], **kwargs}
     return build_model_with_cfg(CHONN, variant, pretrained, feature_cfg=features, **options)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chonn_ops.models.stack import count_parameters
+from chonn_ops.scan._arguments import split
 from chonn_ops.scan._walks import plan
 
 aten = torch.ops.aten
@@ -45,28 +46,17 @@ _ITERATIONS = 5
 # Formulas give two a multiply-add, as those of PyTorch.
 
 
-def _scan_flops(
-    u: Sequence[int],
-    delta: Sequence[int],  # noqa: ARG001
-    decay: Sequence[int],
-    b: Sequence[int],  # noqa: ARG001
-    c: Sequence[int],  # noqa: ARG001
-    d: Sequence[int] | None,  # noqa: ARG001
-    initial_state: Sequence[int] | None,  # noqa: ARG001
-    grid: Sequence[int],
-    directions: str,
-    *modes: object,  # noqa: ARG001
-    **outputs: object,  # noqa: ARG001
-) -> int:
+def _scan_flops(*arguments: Any, **outputs: object) -> int:  # noqa: ARG001
     """Of a scan.
 
     A state of a channel takes, at each position, four products for all walks (exponent and
     injection ``(1 - alpha) * (1 / decay) * b * u``), and for each walk one multiply-add to relax
     and inject and one to read out. The skip and the mean over walks take one each a channel.
     """
-    batch, positions, channels = u
-    states = decay[1]
-    walks = len(plan(tuple(grid), directions))
+    inputs, modes = split(arguments)  # shapes
+    batch, positions, channels = cast("Any", inputs.u)
+    states = cast("Any", inputs.decay)[1]
+    walks = len(plan(tuple(modes.grid), modes.directions))
     return 2 * batch * positions * channels * (states * (4 + 2 * walks) + 2)
 
 

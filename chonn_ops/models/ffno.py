@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._fields import CONV, check_axes, check_field, with_coordinates
+from chonn_ops.models._blocks import check_axes, check_field, with_coordinates
 from chonn_ops.models.fno import complex_of
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._layers import CONV
 
 
 class FactorizedSpectralConv(nn.Module):

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_nodes, grid_spacing
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._checks import check_choice, check_least
+from chonn_ops.nn._layers import CONV
 from chonn_ops.nn.network_cell import place_nodes
 from chonn_ops.nn.options import options_or_defaults
 
 LAYERS = 4
 MODES = ("replace", "alongside", "lift")
 
-_CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 # PDEBench pads non-periodic fields at the end of these many trailing axes by these many points.
 _PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
 
@@ -107,8 +107,7 @@ class _CHONNFNO(nn.Module):
     ) -> None:
         super().__init__()
         ckb = options_or_defaults(ckb)
-        if mode not in MODES:
-            raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
+        check_choice("mode", mode, MODES)
         check_least(1, downsample=downsample)
         if padding is not None:
             check_least(0, padding=padding)
@@ -125,7 +124,7 @@ class _CHONNFNO(nn.Module):
         for layer in range(LAYERS):
             self.add_module(f"conv{layer}", SpectralConv(width, width, modes, **factory))
         for layer in range(LAYERS):
-            self.add_module(f"w{layer}", _CONV[dims](width, width, 1, **factory))
+            self.add_module(f"w{layer}", CONV[dims](width, width, 1, **factory))
         if dims == 3:
             # PDEBench's FNO3d carries four batch norms that it never calls: kept for its
             # checkpoints' sake.

@@ -12,16 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._fields import CONV, check_axes, check_field, coordinates, with_coordinates
+from chonn_ops.models._blocks import (
+    AVG_POOL,
+    INTERPOLATION,
+    check_axes,
+    check_field,
+    coordinates,
+    with_coordinates,
+)
 from chonn_ops.models.fno import SpectralConv
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._layers import CONV
 
 # The paper's small initial projections, and the part of the identity in them.
 _GAIN, _DIAGONAL = 1e-2, 1e-2
 # Of the norms: keys and values start small.
 _EPSILON = 1e-7
-_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-_INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class GalerkinAttention(nn.Module):
@@ -194,12 +200,12 @@ class GalerkinTransformer(nn.Module):
         grid = x.shape[2:]
         h = self.lift(with_coordinates(x))
         if self.coarsening > 1:
-            h = _POOL[self.axes](h, self.coarsening, ceil_mode=True)
+            h = AVG_POOL[self.axes](h, self.coarsening, ceil_mode=True)
         places = coordinates(h).flatten(2).transpose(1, 2)
         points = h.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             points = layer(points, places)
         h = points.transpose(1, 2).reshape(h.shape)
         if self.coarsening > 1:
-            h = F.interpolate(h, size=grid, mode=_INTERPOLATION[self.axes])
+            h = F.interpolate(h, size=grid, mode=INTERPOLATION[self.axes])
         return self.head(self.decoder(self.join(with_coordinates(h))))

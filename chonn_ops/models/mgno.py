@@ -12,14 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._fields import (
-    CONV,
-    CONV_TRANSPOSE,
-    check_axes,
-    check_field,
-    with_coordinates,
-)
+from chonn_ops.models._blocks import CONV_TRANSPOSE, check_axes, check_field, with_coordinates
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._layers import CONV
 
 
 class _Level(nn.Module):

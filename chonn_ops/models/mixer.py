@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import build_ckb
+from chonn_ops.models._blocks import build_ckb, check_field, with_coordinates
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn._checks import check_least
 from chonn_ops.nn.options import options_or_defaults
@@ -90,19 +90,8 @@ class CHONNMixer2d(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that the patches do not tile.
         """
-        if (
-            x.ndim != 4
-            or x.shape[1] != self.in_channels
-            or any(n % self.patch for n in x.shape[2:])
-        ):
-            raise ValueError(
-                f"x: expected shape (B, {self.in_channels}, H, W) with H and W multiples of "
-                f"{self.patch}, got {tuple(x.shape)}"
-            )
-        axes = [torch.linspace(-0.5, 0.5, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
-        coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"))
-        x = torch.cat((x, coordinates.expand(len(x), -1, -1, -1)), dim=1)
-        return self.head(self.layers(self.lift(x)))
+        check_field(x, self.in_channels, 2, self.patch)
+        return self.head(self.layers(self.lift(with_coordinates(x, -0.5, 0.5))))
 
 
 class _Pointwise(nn.Module):

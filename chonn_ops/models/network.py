@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -10,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.models import pretrained
-from chonn_ops.models._blocks import build_ckb
-from chonn_ops.models._pointwise import Pointwise
+from chonn_ops.models._blocks import Pointwise, build_ckb, check_field
+from chonn_ops.network._conductance import spacings
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._geometry import NODES, check_geometry, steps_between_walls
+from chonn_ops.nn._geometry import check_geometry, default_spacing, places
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn.gates import ADAPTIVE, StageGates
 from chonn_ops.nn.network_cell import place_nodes
@@ -59,14 +58,9 @@ class _CHONNNetwork(nn.Module):
             raise ValueError(f"ckb: expected CKBOptions(cell='network', ...) or None, got {ckb!r}")
         if patch > 1 and ckb.nodes != "centres":
             raise ValueError(f"nodes: expected 'centres' with patch={patch}, got {ckb.nodes!r}")
-        sizes = (lengths,) * self.axes if isinstance(lengths, (int, float)) else tuple(lengths)
-        if len(sizes) != self.axes or not all(0 < length < math.inf for length in sizes):
-            raise ValueError(
-                f"lengths: expected a number > 0, or {self.axes} of them, got {lengths!r}"
-            )
         self.in_channels, self.out_channels = in_channels, out_channels
         self.patch, self.coordinates, self.nodes = patch, coordinates, ckb.nodes
-        self.lengths = tuple(float(length) for length in sizes)
+        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
         inputs = in_channels * points + (self.axes if coordinates else 0)
@@ -155,33 +149,21 @@ class _CHONNNetwork(nn.Module):
             For another number of axes or channels, a grid that the patches do not tile, or a
             spacing or mask that does not fit.
         """
+        check_field(x, self.in_channels, self.axes, self.patch)
         grid = x.shape[2:]
-        if (
-            x.ndim != self.axes + 2
-            or x.shape[1] != self.in_channels
-            or any(n % self.patch for n in grid)
-        ):
-            names = ", ".join(("H", "W", "T")[: self.axes])
-            multiples = "" if self.patch == 1 else f", sizes multiples of {self.patch}"
-            raise ValueError(
-                f"x: expected shape (B, {self.in_channels}, {names}){multiples}, "
-                f"got {tuple(x.shape)}"
-            )
         check_geometry((x.shape[0], *grid), spacing, mask)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
-        if spacing is None:
-            spacing = [
-                length / steps_between_walls(n, NODES[self.nodes])
-                for length, n in zip(self.lengths, grid, strict=True)
-            ]
+        spacing = spacing or default_spacing(self.lengths, grid, self.nodes)
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # whatever is written there, a NaN too
             x = x.masked_fill(outside[:, None], 0)
         h = self._patches(x.movedim(1, -1))
         if self.coordinates:
-            h = torch.cat((h, self._coordinates(h)), dim=-1)
+            # Of the nodes, -1/2 to 1/2 from wall to wall.
+            lines = torch.stack([place - 0.5 for place in places(h, self.nodes)], -1)
+            h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
         h = self.lift(h)
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
@@ -192,14 +174,6 @@ class _CHONNNetwork(nn.Module):
 
     def _gated(self, update: Tensor, layer: int) -> Tensor:
         return update if self.gates is None else self.gates(update, layer)
-
-    def _coordinates(self, field: Tensor) -> Tensor:
-        """Where the nodes are, -1/2 to 1/2 from wall to wall."""
-        distances, axes = NODES[self.nodes], []
-        for n in field.shape[1:-1]:
-            place = torch.arange(n, device=field.device, dtype=field.dtype)
-            axes.append((place + distances[0]) / steps_between_walls(n, distances) - 0.5)
-        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(*field.shape[:-1], -1)
 
     def _patches(self, field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""

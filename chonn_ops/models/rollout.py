@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._carrier import UNIT, Carrier
-from chonn_ops.models._forecast import RATE_GAIN, Forecast
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast, of_forecast
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import kirchhoff_network
+from chonn_ops.nn._checks import check_choice
 
 DAMPINGS = ("state", "increment", "none")
 # Diffusivity over a step in these units; 5e-4 of the unit box.
@@ -44,28 +44,10 @@ class _CHONNRollout(Forecast):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if order not in ORDERS:
-            raise ValueError(f"order: expected one of {ORDERS}, got {order!r}")
-        if damping not in DAMPINGS:
-            raise ValueError(f"damping: expected one of {DAMPINGS}, got {damping!r}")
-        super().__init__(
-            channels,
-            channels=channels,
-            history=history,
-            width=width,
-            depth=depth,
-            networks=networks,
-            heads=heads,
-            mlp_ratio=mlp_ratio,
-            ends=ends,
-            nodes=nodes,
-            lengths=lengths,
-            coordinates=coordinates,
-            reach=reach,
-            conservative=conservative,
-            device=device,
-            dtype=dtype,
-        )
+        given = locals()
+        check_choice("order", order, ORDERS)
+        check_choice("damping", damping, DAMPINGS)
+        super().__init__(channels, **of_forecast(given))
         self.carried, self.damping = carried, damping
         factory = {"device": device, "dtype": dtype}
         self.carrier = None

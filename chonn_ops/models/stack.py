@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._blocks import build_ckb
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._checks import check_least, check_shape
 from chonn_ops.nn.options import options_or_defaults
 
 TOLERANCE = 0.02
@@ -73,10 +73,7 @@ class CKBStack1d(nn.Module):
         -------
         Tensor, shape (B, out_channels, L)
         """
-        if x.ndim != 3 or x.shape[1] != self.lift.in_channels:
-            raise ValueError(
-                f"x: expected shape (B, {self.lift.in_channels}, L), got {tuple(x.shape)}"
-            )
+        check_shape("x", x, "B", self.lift.in_channels, "L")
         return self.head(self.blocks(self.lift(x)))
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models._fields import CONV, check_axes, check_field, coordinates
+from chonn_ops.models._blocks import check_axes, check_field, coordinates
 from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._layers import CONV
 
 # Of the temperature, and what it starts from.
 _RANGE, _START = (0.1, 5.0), 0.5

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chonn_ops import _ends
+from chonn_ops.nn._checks import check_choice
+
 ENDS = ("ring", "wall")
 ORDERS = (1, 3)
 
@@ -101,12 +104,8 @@ def _check(
         raise ValueError(
             f"displacement: expected H to divide the {field.shape[-1]} channels, got {heads}"
         )
-    words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
-    if len(words) != axes or not all(word in ENDS for word in words):
-        raise ValueError(f"ends: expected one of {ENDS}, or {axes} of them, got {ends!r}")
-    if order not in ORDERS:
-        raise ValueError(f"order: expected one of {ORDERS}, got {order!r}")
-    return words
+    check_choice("order", order, ORDERS)
+    return _ends.of_axes(ends, axes, ENDS)
 
 
 def _stencil(

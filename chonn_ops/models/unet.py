@@ -14,9 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import Equalised, build_ckb
+from chonn_ops.models._blocks import CONV_TRANSPOSE, Equalised, build_ckb
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
+from chonn_ops.nn._checks import check_choice
+from chonn_ops.nn._layers import CONV
 from chonn_ops.nn.options import options_or_defaults
 
 LEVELS = 4
@@ -28,11 +30,9 @@ STAGES = (
 MODES = ("stages", "correction")
 DEEPEST_STAGES = ("encoder4", "bottleneck", "decoder4")
 
-_CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 _POOL = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 _NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
-_UPCONV = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class _CHONNUNet(nn.Module):
@@ -57,8 +57,7 @@ class _CHONNUNet(nn.Module):
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
             raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")
-        if mode not in MODES:
-            raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
+        check_choice("mode", mode, MODES)
         if mode == "correction" and ckb.order and ckb.cell != "network":
             raise ValueError(f"mode: expected 'stages' with cell={ckb.cell!r}, got {mode!r}")
         dims = self.spatial_dims
@@ -76,12 +75,12 @@ class _CHONNUNet(nn.Module):
         self.bottleneck = self._block(channels, widths[-1], "bottleneck", factory)
         for level in range(LEVELS, 0, -1):
             width = widths[level - 1]
-            upconv = _UPCONV[dims](2 * width, width, kernel_size=2, stride=2, **factory)
+            upconv = CONV_TRANSPOSE[dims](2 * width, width, kernel_size=2, stride=2, **factory)
             self.add_module(f"upconv{level}", upconv)
             self.add_module(
                 f"decoder{level}", self._block(2 * width, width, f"dec{level}", factory)
             )
-        self.conv = _CONV[dims](init_features, out_channels, kernel_size=1, **factory)
+        self.conv = CONV[dims](init_features, out_channels, kernel_size=1, **factory)
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckbs = nn.ModuleDict()
@@ -100,7 +99,7 @@ class _CHONNUNet(nn.Module):
     def _block(cls, in_channels: int, features: int, name: str, factory: dict) -> nn.Sequential:
         layers: list[tuple[str, nn.Module]] = []
         for index, channels in ((1, in_channels), (2, features)):
-            conv = _CONV[cls.spatial_dims](
+            conv = CONV[cls.spatial_dims](
                 channels, features, kernel_size=3, padding=1, bias=False, **factory
             )
             layers += [

@@ -10,8 +10,11 @@ from torch import Tensor
 
 from chonn_ops import _ends
 from chonn_ops._dtypes import DTYPES
+from chonn_ops.network._edges import used_edges
 
 ENDS = ("open", "short", "ring", "matched")
+# Where a line that goes on for ever has no meaning.
+BOUNDED_ENDS = ENDS[:3]
 AXES = 3
 
 
@@ -35,7 +38,8 @@ def check_field(name: str, field: Any) -> None:
         raise error(name, f"a dtype of {DTYPES}", field.dtype)
 
 
-def _check_like(name: str, tensor: Any, source: Tensor) -> None:
+def check_like(name: str, tensor: Any, source: Tensor) -> None:
+    """A tensor of the shape of a field, where that is."""
     check_tensor(name, tensor)
     if tensor.shape != source.shape:
         raise error(name, f"shape (B, *grid, C) = {tuple(source.shape)}", tuple(tensor.shape))
@@ -47,16 +51,6 @@ def _check_kind(name: str, tensor: Tensor, source: Tensor) -> None:
         raise error(name, f"device {source.device}, where the source is", tensor.device)
     if tensor.dtype not in DTYPES:
         raise error(name, f"a dtype of {DTYPES}", tensor.dtype)
-
-
-def ends_of_axes(ends: str | Sequence[str], axes: int) -> tuple[str, ...]:
-    """One of `ENDS` an axis, of these or the words of boundary conditions."""
-    words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
-    words = tuple(_ends.canonical(word) for word in words)
-    if len(words) != axes or not all(word in ENDS for word in words):
-        known = f"{_ends.expected(ENDS)}, or a sequence of {axes} of them (one an axis)"
-        raise error("ends", known, repr(ends))
-    return words
 
 
 def check_arguments(
@@ -80,9 +74,9 @@ def check_arguments(
     if len(conductance) != axes:
         raise error("conductance", f"{axes} tensors, one an axis", len(conductance))
     for axis, g in enumerate(conductance):
-        _check_like(f"conductance[{axis}]", g, source)
-    _check_like("leak", leak, source)
-    words = ends_of_axes(ends, axes)
+        check_like(f"conductance[{axis}]", g, source)
+    check_like("leak", leak, source)
+    words = _ends.of_axes(ends, axes, ENDS)
     if wall is not None:
         check_tensor("wall", wall)
         _check_kind("wall", wall, source)
@@ -97,12 +91,6 @@ def check_arguments(
     if max_iterations != int(max_iterations) or max_iterations < 1:
         raise error("max_iterations", "a whole number of at least 1", max_iterations)
     return words
-
-
-def used_edges(g: Tensor, axis: int, ring: bool) -> Tensor:
-    """The entries along a grid axis that are edges: without the last, unless it closes a ring."""
-    n = g.shape[axis + 1]
-    return g if ring and n > 1 else g.narrow(axis + 1, 0, n - 1)
 
 
 def _smallest(tensor: Tensor) -> float:

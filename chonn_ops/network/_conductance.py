@@ -9,16 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops.network._checks import check_field, check_tensor, ends_of_axes, error
+from chonn_ops import _ends
+from chonn_ops.network._checks import ENDS, check_field, check_tensor, error
 from chonn_ops.network._ends import series
 
 Spacing = float | Sequence[float]
 
 
-def spacings(spacing: Spacing, axes: int) -> list[float]:
+def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
+    """A length an axis, of one for all axes or of one each."""
     steps = (spacing,) * axes if isinstance(spacing, (int, float)) else tuple(spacing)
     if len(steps) != axes or not all(0 < step < math.inf for step in steps):
-        raise error("spacing", f"a number > 0, or {axes} of them (one an axis)", repr(spacing))
+        raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
     return [float(step) for step in steps]
 
 
@@ -129,7 +131,7 @@ def edge_conductance(
     """
     k, _ = _existing(conductivity, mask)
     axes = k.dim() - 2
-    ring = [end == "ring" for end in ends_of_axes(ends, axes)]
+    ring = [end == "ring" for end in _ends.of_axes(ends, axes, ENDS)]
     return tuple(g.to(conductivity.dtype) for g in edges(k, spacings(spacing, axes), ring))
 
 
@@ -234,7 +236,7 @@ def wall_leak(
     """
     k, mask = _existing(conductivity, mask)
     axes = k.dim() - 2
-    steps, words = spacings(spacing, axes), ends_of_axes(ends, axes)
+    steps, words = spacings(spacing, axes), _ends.of_axes(ends, axes, ENDS)
     if "matched" in words:
         raise error("ends", "'short', 'open' or 'ring'", repr(ends))
     if margin is not None:

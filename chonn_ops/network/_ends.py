@@ -7,8 +7,9 @@ to ground, so they are leak.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from chonn_ops.network._edges import pad
 
 
 def series(a: Tensor, b: Tensor) -> Tensor:
@@ -87,5 +88,5 @@ def leak_with_ends(
                 leak.narrow(dim, node, 1).to(dtype),
                 None if wall is None else wall[axis, side],
             )
-            total = total + F.pad(added, [0, 0] * (leak.dim() - dim - 1) + [node, n - 1 - node])
+            total = total + pad(added, axis, node, n - 1 - node)
     return total

@@ -19,59 +19,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 import chonn_ops.network.operator  # noqa: F401 - defines the operator
+from chonn_ops.network._edges import drops, outflow, pad, used_edges
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_network.default
+# What runs without the derivatives of this level: in the guard, of these dispatch keys.
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_BELOW = torch._C._after_autograd_keyset
 _DEFAULTS = (None, None, True)
+# Of another solve of a network that has passed its checks: no values to look at.
+_AGAIN = (None, None, False)
 
 
-def _closed(v: Tensor, axis: int, ring: Sequence[bool]) -> bool:
-    return ring[axis] and v.shape[axis + 1] > 1
-
-
-def _drops(v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
-    """v_p - v_q along every edge of an axis."""
-    dim, n = axis + 1, v.shape[axis + 1]
-    if _closed(v, axis, ring):
-        return v - v.roll(-1, dim)
-    return v.narrow(dim, 0, n - 1) - v.narrow(dim, 1, n - 1)
-
-
-def _pad(edges: Tensor, axis: int, before: int, after: int) -> Tensor:
-    return F.pad(edges, [0, 0] * (edges.dim() - axis - 2) + [before, after])
+def _end(v: Tensor, axis: int, ring: Sequence[bool]) -> str:
+    return "ring" if ring[axis] and v.shape[axis + 1] > 1 else "open"
 
 
 def _edge_gradient(w: Tensor, v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
-    product = (_drops(w, axis, ring) * _drops(v, axis, ring)).neg_()
-    return product if _closed(v, axis, ring) else _pad(product, axis, 0, 1)
-
-
-def _net_outflow(flow: Tensor, v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
-    """What the currents along an axis' edges carry out of each node."""
-    if _closed(v, axis, ring):
-        return flow - flow.roll(1, axis + 1)
-    return _pad(flow, axis, 0, 1) - _pad(flow, axis, 1, 0)
-
-
-def _used(g: Tensor, v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
-    return g if _closed(v, axis, ring) else g.narrow(axis + 1, 0, v.shape[axis + 1] - 1)
-
-
-def _below(keyset: Any, args: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator without the derivatives of this level of differentiation."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return _OPERATOR.redispatch(keyset & torch._C._after_autograd_keyset, *args)
-
-
-def _again(source: Tensor, conductance: Sequence[Any], leak: Tensor, options: Any) -> Tensor:
-    """Potentials of the network of an earlier call for another source; it passed its checks."""
-    return _OPERATOR(source, *conductance, leak, *options[:4], None, None, False)[0]
+    end = _end(v, axis, ring)
+    product = (drops(w, axis, end) * drops(v, axis, end)).neg_()
+    return product if end == "ring" else pad(product, axis, 0, 1)
 
 
 def _tangent(
@@ -81,16 +53,18 @@ def _tangent(
     v: Tensor,
     options: Any,
 ) -> Tensor:
-    """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak."""
+    """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak, `options` the
+    operator's from ring to backend."""
     ring = options[0]
     current = torch.zeros_like(v) if tangents[0] is None else tangents[0]
     if tangents[4] is not None:
         current = current - tangents[4] * v
     for axis, g in enumerate(tangents[1:4]):
         if g is not None:
-            flow = _used(g, v, axis, ring) * _drops(v, axis, ring)
-            current = current - _net_outflow(flow, v, axis, ring)
-    return _again(current, conductance, leak, options)
+            end = _end(v, axis, ring)
+            flow = used_edges(g, axis, ring[axis]) * drops(v, axis, end)
+            current = current - outflow(flow, axis, end)
+    return _OPERATOR(current, *conductance, leak, *options, *_AGAIN)[0]
 
 
 class _Network(_SingleLevelFunction):
@@ -99,8 +73,8 @@ class _Network(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
         # Other levels, of transforms around this one, go on differentiating.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            v, iterations, residual = _below(keyset, args)
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
+            v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
         ctx.save_for_backward(*args[:5], v)
         ctx.save_for_forward(*args[:5], v)
         ctx.options = args[5:9]
@@ -115,7 +89,7 @@ class _Network(_SingleLevelFunction):
             return (None,) * 13
         source, *conductance, leak, v = ctx.saved_tensors
         needed, ring = ctx.needs_input_grad[1:], ctx.options[0]
-        w = _again(grad_v, conductance, leak, ctx.options)
+        w = _OPERATOR(grad_v, *conductance, leak, *ctx.options, *_AGAIN)[0]
         grad_leak = (w * v).neg_().to(leak.dtype) if needed[4] else None
         grads = [
             _edge_gradient(w, v, axis, ring).to(g.dtype) if needed[axis + 1] else None
@@ -144,9 +118,10 @@ def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]
     primals, tangents = zip(*duals, strict=True)
     if all(tangent is None for tangent in tangents):
-        return _below(keyset, args)
+        with _below_autograd():
+            return _OPERATOR.redispatch(keyset & _BELOW, *args)
     v, iterations, residual = _OPERATOR(*primals, *rest)
-    tangent = _tangent(tangents, primals[1:4], primals[4], v, rest)
+    tangent = _tangent(tangents, primals[1:4], primals[4], v, rest[:4])
     return forward_ad.make_dual(v, tangent, level=0), iterations, residual
 
 

@@ -13,7 +13,8 @@ counts for nothing. Derivatives are `chonn_ops.network.autograd`'s.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,21 +112,8 @@ torch.library.impl(_NAME, "default", _network)
 
 
 @torch.library.register_fake(_NAME)
-def _(
-    source: Tensor,
-    g0: Tensor,
-    g1: Tensor | None,
-    g2: Tensor | None,
-    leak: Tensor,
-    ring: Sequence[bool],  # noqa: ARG001
-    tol: float,  # noqa: ARG001
-    max_iterations: int,  # noqa: ARG001
-    backend: str,  # noqa: ARG001
-    own_leak: Tensor | None = None,  # noqa: ARG001
-    wall: Tensor | None = None,  # noqa: ARG001
-    check: bool = True,  # noqa: ARG001
-) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = compute_dtype(source, g0, g1, g2, leak)
+def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = compute_dtype(source, *arguments[:4])
     networks = (source.shape[0], source.shape[-1])
     return (
         source.new_empty(source.shape, dtype=dtype),
@@ -134,19 +122,17 @@ def _(
     )
 
 
-def _fold(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    """The vmap rule: networks are independent, so the mapped axis joins the batch."""
+def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
+    """A vmap rule: networks are independent, so the mapped axis joins the batch of all tensors."""
     count = info.batch_size
 
-    def folded(tensor: Tensor | None, dim: int | None) -> Tensor | None:
-        if tensor is None:
-            return None
-        moved = tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        return moved.flatten(0, 1)
+    def folded(x: Any, dim: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
-    fields = [folded(tensor, dim) for tensor, dim in zip(args[:5], in_dims[:5], strict=True)]
-    outputs = torch.ops.chonn_ops.kirchhoff_network(*fields, *args[5:])
+    outputs = operator(*map(folded, args, in_dims))
     return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0, 0, 0)
 
 
-torch.library.register_vmap(_NAME, _fold)
+torch.library.register_vmap(_NAME, partial(fold, torch.ops.chonn_ops.kirchhoff_network))

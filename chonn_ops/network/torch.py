@@ -20,9 +20,11 @@ from chonn_ops.network.multigrid import Multigrid, lead_of_axes
 # From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
 Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
-# Nodes that are worked on at once: few enough for a CPU's cache, many enough for a GPU.
-_NODES_AT_ONCE = {"cpu": 2**18}
-_NODES_AT_ONCE_ELSEWHERE = 2**24
+
+def networks_at_once(grid: Sequence[int], device: torch.device) -> int:
+    """Few enough for a CPU's cache, many enough for a GPU."""
+    nodes = 2**18 if device.type == "cpu" else 2**24
+    return max(1, nodes // max(1, math.prod(grid)))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -131,9 +133,11 @@ def _solve_lines(
     return v, torch.zeros_like(norm, dtype=torch.int32), left / torch.where(norm > 0, norm, 1)
 
 
-def _unit(values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """(M,): a power of two near the largest magnitude of fields, and whether all are finite."""
-    largest = torch.stack([field.abs().flatten(1).amax(1) for field in values]).amax(0)
+def unit(values: Sequence[Tensor], networks: int = 0) -> tuple[Tensor, Tensor]:
+    """(M,): a power of two near the largest magnitude of fields, and whether all are finite, for
+    the M networks along an axis."""
+    magnitudes = (field.abs().movedim(networks, 0).flatten(1) for field in values)
+    largest = torch.stack([magnitude.amax(1) for magnitude in magnitudes]).amax(0)
     finite = largest.isfinite()
     exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
     return torch.ldexp(torch.ones_like(largest), exponent), finite
@@ -153,11 +157,11 @@ def _solve_networks(
         if not ring[axis]:
             g.select(axis + 1, -1).zero_()
     # Powers of two: tiny currents and conductances must not underflow when they are squared.
-    current, sound = _unit([source])
-    siemens, finite = _unit([leak, *conductance])
+    current, sound = unit([source])
+    siemens, finite = unit([leak, *conductance])
     sound = sound & finite
-    for field, unit in ((source, current), *((g, siemens) for g in (leak, *conductance))):
-        field.div_(_each(unit, field)).masked_fill_(_each(~sound, field), 0)
+    for field, scale in ((source, current), *((g, siemens) for g in (leak, *conductance))):
+        field.div_(_each(scale, field)).masked_fill_(_each(~sound, field), 0)
     if len(ring) == 1:
         v, iterations, residual = _solve_lines(source, conductance[0], leak)
     else:
@@ -213,9 +217,8 @@ def solve(
     v = source.new_empty((batch, channels, *sizes), dtype=dtype)
     iterations = source.new_empty((batch, channels), dtype=torch.int32)
     residual = source.new_empty((batch, channels), dtype=dtype)
-    at_once = _NODES_AT_ONCE.get(source.device.type, _NODES_AT_ONCE_ELSEWHERE)
     rows = torch.arange(batch * channels, device=source.device)
-    for row in rows.split(max(1, at_once // max(1, math.prod(sizes)))):
+    for row in rows.split(networks_at_once(sizes, source.device)):
         b, c = row // channels, row % channels
         shape = (len(row), *(sizes[axis] for axis in long))
         s, leaks, *g = (

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops import _ends
 from chonn_ops.network import ENDS
 
 CELL_ENDS = ("wall", *ENDS)
@@ -21,18 +20,34 @@ def steps_between_walls(nodes: int, distances: tuple[float, float]) -> float:
     return max(nodes - 1 + distances[0] + distances[1], 1.0)
 
 
-def check_ends(name: str, ends: str | Sequence[str], axes: int | None = None) -> tuple[str, ...]:
-    """One of `CELL_ENDS` an axis; for any number of axes by default."""
-    words = (ends,) * (axes or 1) if isinstance(ends, str) else tuple(ends or ())
-    words = tuple(_ends.canonical(word) for word in words)
-    count = len(words) if axes is None else axes
-    if not words or len(words) != count or not all(word in CELL_ENDS for word in words):
-        several = "" if axes is None else f" {axes}"
-        raise ValueError(
-            f"{name}: expected {_ends.expected(CELL_ENDS)}, or{several} of them (one an axis), "
-            f"got {ends!r}"
-        )
-    return words
+def default_spacing(lengths: Sequence[float], grid: Sequence[int], nodes: str) -> list[float]:
+    """Of the nodes on a grid in a domain of these lengths, see `NODES`."""
+    return [
+        length / steps_between_walls(n, NODES[nodes])
+        for length, n in zip(lengths, grid, strict=True)
+    ]
+
+
+def places(field: Tensor, nodes: str) -> tuple[Tensor, ...]:
+    """Where the nodes of a field (B, \\*grid, C) lie along each axis, (\\*grid) each: 0 to 1 from
+    wall to wall, see `NODES`."""
+    distances, axes = NODES[nodes], []
+    for n in field.shape[1:-1]:
+        place = torch.arange(n, device=field.device, dtype=field.dtype)
+        axes.append((place + distances[0]) / steps_between_walls(n, distances))
+    return torch.meshgrid(*axes, indexing="ij")
+
+
+def existing(mask: Tensor, field: Tensor) -> Tensor:
+    """A mask of shape (\\*grid) or (B, \\*grid), to go with fields (B, \\*grid, C)."""
+    return (mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)).unsqueeze(-1)
+
+
+def between_existing(edges: Sequence[Tensor], exists: Tensor) -> list[Tensor]:
+    """Conductances (B, \\*grid, C), one an axis, 0 beside nodes that do not exist."""
+    return [
+        torch.where(exists & exists.roll(-1, axis + 1), edge, 0) for axis, edge in enumerate(edges)
+    ]
 
 
 def check_geometry(

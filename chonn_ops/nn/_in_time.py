@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from chonn_ops.nn.network_cell import NetworkCell
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+State = TypeVar("State")
 
 
 class CellOptions(TypedDict, total=False):
@@ -24,8 +27,8 @@ class CellOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class NetworkInTime(NetworkCell):
-    """A network cell with a capacitor at every node; one that derives from it has `step`."""
+class NetworkInTime(NetworkCell, Generic[State]):
+    """A network cell with a capacitor at every node; one that derives from it has `_step`."""
 
     def __init__(
         self, dim: int, networks: int = 8, spatial_dims: int = 2, **options: Unpack[CellOptions]
@@ -52,7 +55,7 @@ class NetworkInTime(NetworkCell):
         u: Tensor,
         spacing: list[float] | None = None,
         mask: Tensor | None = None,
-        state: Any = None,
+        state: State | None = None,
         dt: float = 1.0,
     ) -> Tensor:
         """Roll a sequence of channels-last fields out.
@@ -82,12 +85,12 @@ class NetworkInTime(NetworkCell):
     def advance(
         self,
         u: Tensor,
-        state: Any = None,
+        state: State | None = None,
         *,
         dt: float = 1.0,
         spacing: list[float] | None = None,
         mask: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, State]:
         """`forward` of a part of a sequence, from the state that the part before it left.
 
         Returns
@@ -106,18 +109,48 @@ class NetworkInTime(NetworkCell):
         for now in u.unbind(1):
             v, state = self.step(now, state, dt=dt, spacing=spacing, mask=mask)
             found.append(v)
-        return torch.stack(found, 1), state
+        return torch.stack(found, 1), cast("State", state)
 
     def step(
         self,
         u: Tensor,
-        state: Any = None,
+        state: State | None = None,
         *,
         dt: float = 1.0,
         spacing: list[float] | None = None,
         mask: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        """One step, for streaming: potentials (B, \\*grid, m) and the state after it."""
+    ) -> tuple[Tensor, State]:
+        """One step, for streaming.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, \\*grid, D)
+        state : optional
+            Before the step; rest if absent.
+        dt : float
+            Length of the step > 0.
+        spacing, mask
+            As in `NetworkCell`.
+
+        Returns
+        -------
+        v : Tensor, shape (B, \\*grid, m)
+            Potentials after the step, in float32 at least.
+        state
+            After the step.
+
+        Raises
+        ------
+        ValueError
+            If a shape, the spacing, the mask or dt does not fit.
+        """
+        self._check(u, spacing, mask)
+        return self._step(u, state, dt, self._steps(u, spacing), mask)
+
+    def _step(
+        self, u: Tensor, state: State | None, dt: float, steps: list[float], mask: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """`step` of checked fields, with the distance of the nodes in the unit of the networks."""
         raise NotImplementedError
 
 
@@ -125,10 +158,3 @@ def check_state(name: str, state: Tensor, like: Tensor) -> None:
     """A part of a cell's state of the shape of another tensor."""
     if state.shape != like.shape:
         raise ValueError(f"{name}: expected shape {tuple(like.shape)}, got {tuple(state.shape)}")
-
-
-def existing(mask: Tensor | None, field: Tensor) -> Tensor | None:
-    """A mask that goes with fields (B, \\*grid, m)."""
-    if mask is None:
-        return None
-    return (mask if mask.dim() == field.dim() - 1 else mask[None])[..., None]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._geometry import check_ends
+from chonn_ops import _ends
+from chonn_ops.nn._checks import GRID, check_least, check_shape
+from chonn_ops.nn._geometry import CELL_ENDS, existing
+from chonn_ops.nn._layers import CONV, NORMS, PADDINGS, build_cell
 from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn.cell import KirchhoffCell
 from chonn_ops.nn.gates import ADAPTIVE, StageGates
-from chonn_ops.nn.network_cell import NetworkCell
 from chonn_ops.nn.options import CKBOptions
 
 
@@ -89,29 +89,9 @@ class CKB(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        given = locals()
         super().__init__()
-        options = CKBOptions(
-            cell=cell,
-            order=cast("int", order),
-            networks=networks,
-            nodes=nodes,
-            selective=selective,
-            d_state=d_state,
-            expand=expand,
-            norm=cast("str", norm),
-            directions=directions,
-            termination=cast("str", termination),
-            topology=topology,
-            stage_input=stage_input,
-            constrained=constrained,
-            selective_norm=selective_norm,
-            kernel_size=cast("int", kernel_size),
-            dt_rank=dt_rank,
-            dt_min=dt_min,
-            dt_max=dt_max,
-            max_order=max_order,
-            sparsity=sparsity,
-        )
+        options = CKBOptions(**{f.name: given[f.name] for f in dataclasses.fields(CKBOptions)})
         self.options = options
         if options.stages < 1:
             raise ValueError(f"order: expected at least 1 in a CKB, got {options.order}")
@@ -119,15 +99,15 @@ class CKB(nn.Module):
         if spatial_dims not in (None, 1, 2, 3):
             raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
         axes = spatial_dims or 1
-        check_ends("termination", options.termination, axes)
+        ends = _ends.of_axes(options.termination, axes, CELL_ENDS, "termination")
         self.dim, self.spatial_dims, self._radius = dim, spatial_dims, options.kernel_size // 2
         # Beside the options, which TorchScript cannot read.
         self._parallel, self._inject = topology == "parallel", stage_input == "inject"
         inner = expand * dim
         factory = {"device": device, "dtype": dtype}
-        paddings = [_PADDINGS[end] for end in _ends(options.termination, axes)]
+        paddings = [PADDINGS[end] for end in ends]
         mixed = len(set(paddings)) > 1
-        self.norm = _NORMS[options.norm](dim, **factory)
+        self.norm = NORMS[options.norm](dim, **factory)
         self._networks = cell == "network"
         # Networks are read where they are gated, so P is what returns to the block's channels.
         outputs = networks if self._networks else inner
@@ -139,7 +119,7 @@ class CKB(nn.Module):
         self.depthwise: nn.Module = nn.Identity()
         self.pointwise: nn.Module = nn.Identity()
         if not self._direct:
-            self.depthwise = _CONVS[axes](
+            self.depthwise = CONV[axes](
                 inner,
                 inner,
                 options.kernel_size,
@@ -153,7 +133,7 @@ class CKB(nn.Module):
         if self._networks and topology == "series":
             later = inner + networks if stage_input == "inject" else networks
         self.cells = nn.ModuleList(
-            _build_cell(options, later if stage else inner, axes, factory)
+            build_cell(options, later if stage else inner, axes, factory)
             for stage in range(options.stages)
         )
         self.gates = None
@@ -217,10 +197,24 @@ class CKB(nn.Module):
         """
         if not self._networks and (spacing is not None or mask is not None):
             raise ValueError("spacing, mask: expected None, as scan cells have neither")
+        u, gate = self._inputs(field, mask)
+        y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
+        for stage, cell in enumerate(self.cells):
+            driven = u
+            if stage > 0 and not self._parallel:
+                driven = y.to(u.dtype)
+                if self._inject:  # of networks "u + y" is one linear map of both
+                    driven = torch.cat((u, driven), -1) if self._networks else u + driven
+            y = cell(driven, spacing, mask) if self._networks else cell(driven)
+            read = y if self.gates is None else self.gates(y, stage)
+            total = read if stage == 0 else total + read
+        return self.out_proj(total.to(gate.dtype) * F.silu(gate))
+
+    def _inputs(self, field: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What drives the cells, (B, \\*grid, expand * dim), and the gate before its SiLU."""
         u, gate = self.in_proj(self.norm(field)).split(self._split, dim=-1)
         if mask is not None:  # the convolution must not see what is outside
-            inside = mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)
-            u = u * inside.unsqueeze(-1).to(u.dtype)
+            u = u * existing(mask, field).to(u.dtype)
         if not self._direct:
             u = u.movedim(-1, 1)
             u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
@@ -229,27 +223,7 @@ class CKB(nn.Module):
             u = F.silu(u)
         else:  # SiLU of a slice of few channels takes ten times as long on the CPU
             gate = gate.contiguous()
-        return self.out_proj(self.cascade(u, spacing, mask).to(gate.dtype) * F.silu(gate))
-
-    def cascade(
-        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Sum of all stage outputs for a driving signal of shape (B, \\*grid, expand * dim): of
-        these channels, or one a network."""
-        y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
-        for stage, cell in enumerate(self.cells):
-            driven = u
-            if self._networks:
-                if stage > 0 and not self._parallel:  # "u + y" by one linear map of both
-                    driven = torch.cat((u, y.to(u.dtype)), -1) if self._inject else y.to(u.dtype)
-                y = cell(driven, spacing, mask)
-            else:
-                if stage > 0 and not self._parallel:
-                    driven = u + y if self._inject else y
-                y = cell(driven)
-            read = y if self.gates is None else self.gates(y, stage)
-            total = read if stage == 0 else total + read
-        return total
+        return u, gate
 
     def take_closed_away(self) -> None:
         """Of ``order="adaptive"``: remove the stages whose gates are closed. Outputs are equal."""
@@ -260,7 +234,7 @@ class CKB(nn.Module):
         self.cells = self.cells[:count]
         options = self.options
         if not self._networks:  # what the number of cells decided
-            bounded = cast("KirchhoffCell", self.cells[0]).selective_norm
+            bounded = cast("Any", self.cells[0]).selective_norm
             options = dataclasses.replace(options, selective_norm=bounded)
         self.options = dataclasses.replace(options, max_order=count)
 
@@ -274,70 +248,7 @@ class CKB(nn.Module):
         return field
 
     def _check(self, x: Tensor) -> None:
-        axes = 3 if self.spatial_dims is None else 2 + self.spatial_dims
-        channel_axis = -1 if self.spatial_dims is None else 1
-        if x.ndim != axes or x.shape[channel_axis] != self.dim:
-            grid = ("H", "W", "T")[: self.spatial_dims or 0]
-            expected = ("B", "L", str(self.dim)) if not grid else ("B", str(self.dim), *grid)
-            raise ValueError(f"x: expected shape ({', '.join(expected)}), got {tuple(x.shape)}")
-
-
-def _build_cell(options: CKBOptions, dim: int, axes: int, factory: dict) -> nn.Module:
-    if options.cell == "network":
-        return NetworkCell(
-            dim,
-            options.networks,
-            axes,
-            ends=options.termination,
-            nodes=options.nodes,
-            selective=options.selective,
-            **factory,
-        )
-    assert isinstance(options.termination, str)
-    bounded = options.stages > 2 if options.selective_norm is None else options.selective_norm
-    return KirchhoffCell(
-        dim,
-        options.d_state,
-        dt_rank=options.dt_rank,
-        dt_min=options.dt_min,
-        dt_max=options.dt_max,
-        directions=options.directions,
-        termination=options.termination,
-        constrained=options.constrained,
-        selective_norm=bounded,
-        **factory,
-    )
-
-
-class _FieldNorm(nn.GroupNorm):
-    """One mean and variance a sample, over channels and positions, for channels-last fields."""
-
-    def __init__(self, dim: int, device=None, dtype=None) -> None:
-        super().__init__(1, dim, device=device, dtype=dtype)
-
-    def forward(self, input: Tensor) -> Tensor:
-        field = input.movedim(-1, 1)
-        return F.group_norm(field, 1, self.weight, self.bias, self.eps).movedim(1, -1)
-
-
-def _ends(termination: str | tuple[str, ...], axes: int) -> tuple[str, ...]:
-    return (termination,) * axes if isinstance(termination, str) else termination
-
-
-# "open": the scan's mirror image repeats the last point (its way back starts there), as "replicate"
-# does at kernel size 3 and "reflect" never does. "short": the mirror image has the opposite sign,
-# so the wall itself, half a step outside, is at 0; PyTorch pads zeros, but no odd mirror images.
-_PADDINGS = {
-    "matched": "zeros",
-    "ring": "circular",
-    "open": "replicate",
-    "short": "zeros",
-    "wall": "zeros",
-}
-_CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-_NORMS = {
-    "layer": nn.LayerNorm,
-    "rms": nn.RMSNorm,
-    "group": _FieldNorm,
-    "none": nn.Identity,
-}
+        if self.spatial_dims is None:
+            check_shape("x", x, "B", "L", self.dim)
+        else:
+            check_shape("x", x, "B", self.dim, *GRID[: self.spatial_dims])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.nn._checks import check_least
+from chonn_ops.nn._checks import check_least, check_shape
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan._checks import check_modes
@@ -220,8 +220,7 @@ class KirchhoffCell(nn.Module):
                 "a state to hand on: expected directions='raster' (one line, one way), "
                 f"got {self.directions!r}"
             )
-        if u.dim() != 3 or u.shape[-1] != self.dim:
-            raise ValueError(f"u: expected shape (B, L, {self.dim}), got {tuple(u.shape)}")
+        check_shape("u", u, "B", "L", self.dim)
         delta, b, c = self.coefficients(u)
         return kirchhoff_scan(
             u.to(delta.dtype),
@@ -261,8 +260,7 @@ class KirchhoffCell(nn.Module):
                 "a step: expected termination='matched' (a ring's first position depends on its "
                 f"last), got {self.termination!r}"
             )
-        if u.dim() != 2 or u.shape[-1] != self.dim:
-            raise ValueError(f"u: expected shape (B, {self.dim}), got {tuple(u.shape)}")
+        check_shape("u", u, "B", self.dim)
         shape = (u.shape[0], self.dim, self.d_state)
         if state is not None and state.shape != shape:
             raise ValueError(f"state: expected shape (B, D, N) = {shape}, got {tuple(state.shape)}")

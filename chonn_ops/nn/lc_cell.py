@@ -10,13 +10,14 @@ from torch import Tensor
 
 from chonn_ops.network.in_time.coils import LCState, inductance_of, zero_current
 from chonn_ops.network.in_time.lc import lc_step
-from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state, existing
+from chonn_ops.nn._geometry import between_existing, existing
+from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class LCNetworkCell(NetworkInTime):
+class LCNetworkCell(NetworkInTime[LCState]):
     r"""`NetworkCell` with coils for resistors and a capacitor at every node: waves, with a state.
 
     In every step of length dt, with k, l and s made of the features of that step as in
@@ -26,7 +27,8 @@ class LCNetworkCell(NetworkInTime):
 
     The finite volumes of :math:`c \ddot v + l \dot v = \nabla\cdot(k \nabla v) + \dot s`: see
     `chonn_ops.lc_step`. Without sources and with ``damped=False`` the energy stays as long as the
-    features do; the leaks take from it.
+    features do; the leaks take from it. The state is an `LCState`, of potentials (B, \*grid, m) and
+    currents.
 
     Parameters
     ----------
@@ -66,41 +68,9 @@ class LCNetworkCell(NetworkInTime):
             raise ValueError(f"ends: expected 'open', 'short', 'wall' or 'ring', got {ends!r}")
         self.damped = damped
 
-    def step(
-        self,
-        u: Tensor,
-        state: LCState | None = None,
-        *,
-        dt: float = 1.0,
-        spacing: list[float] | None = None,
-        mask: Tensor | None = None,
+    def _step(
+        self, u: Tensor, state: LCState | None, dt: float, steps: list[float], mask: Tensor | None
     ) -> tuple[Tensor, LCState]:
-        """One step, for streaming.
-
-        Parameters
-        ----------
-        u : Tensor, shape (B, \\*grid, D)
-        state : LCState, optional
-            Potentials (B, \\*grid, m) and currents before the step; rest if absent.
-        dt : float
-            Length of the step > 0.
-        spacing, mask
-            As in `NetworkCell`.
-
-        Returns
-        -------
-        v : Tensor, shape (B, \\*grid, m)
-            Potentials after the step, in float32 at least.
-        state : LCState
-            After the step.
-
-        Raises
-        ------
-        ValueError
-            If a shape, the spacing, the mask or dt does not fit.
-        """
-        self._check(u, spacing, mask)
-        steps = self._steps(u, spacing)
         conductivity, leak, source = self.coefficients(u)
         volume = math.prod(steps)
         leak, source = leak * volume, source * (self._gain * volume)
@@ -108,7 +78,7 @@ class LCNetworkCell(NetworkInTime):
         if state is None:
             state = zero_current(torch.zeros_like(source), ends)
         check_state("state.voltage", state.voltage, source)
-        exists = existing(mask, source)
+        exists = None if mask is None else existing(mask, source)
         if exists is not None:
             source = torch.where(exists, source, 0)
             state = LCState(torch.where(exists, state.voltage, 0), state.current)
@@ -130,14 +100,14 @@ class LCNetworkCell(NetworkInTime):
     ) -> list[Tensor]:
         """1 / g of every edge, infinite beside missing nodes."""
         margins, found = self._margins(conductivity), []
-        for axis, (g, step) in enumerate(zip(self.edges(conductivity, steps), steps, strict=True)):
+        edges, k = self.edges(conductivity, steps), conductivity
+        if exists is not None:
+            edges, k = between_existing(edges, exists), torch.where(exists, k, 0)
+        for axis, (g, step) in enumerate(zip(edges, steps, strict=True)):
             dim, n = axis + 1, g.shape[axis + 1]
-            if exists is not None:
-                g = torch.where(exists & exists.roll(-1, dim), g, 0)
             if self.ends[axis] != "ring":
                 g = g.narrow(dim, 0, n - 1)
             if self.ends[axis] in ("short", "wall"):
-                k = conductivity if exists is None else torch.where(exists, conductivity, 0)
                 area = math.prod(steps) / step
                 low, high = (
                     k.narrow(dim, node, 1) * area / (max(distance, 1e-3) * step + margins[axis])

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops import _ends
 from chonn_ops.network._conductance import blended_edges, end_walls, wall_leak
 from chonn_ops.network.api import solve_checked
-from chonn_ops.nn._checks import check_least
-from chonn_ops.nn._geometry import NODES, check_ends, check_geometry, steps_between_walls
+from chonn_ops.nn._checks import GRID, check_choice, check_least, check_shape
+from chonn_ops.nn._geometry import (
+    CELL_ENDS,
+    NODES,
+    between_existing,
+    check_geometry,
+    existing,
+    steps_between_walls,
+)
 from chonn_ops.nn._linear import PositionLinear
 from chonn_ops.nn._recompute import recomputed
 
@@ -102,7 +108,7 @@ class NetworkCell(nn.Module):
         if not 0 < tol < 1:
             raise ValueError(f"tol: expected above 0 and below 1, got {tol}")
         self.dim, self.networks, self.spatial_dims = dim, networks, spatial_dims
-        self.ends = list(check_ends("ends", ends, spatial_dims))
+        self.ends = list(_ends.of_axes(ends, spatial_dims, CELL_ENDS))
         self.place(nodes)
         self.selective, self.tol = selective, tol
         # Attributes, since TorchScript knows no globals. Conductivities and leaks below the floor
@@ -130,8 +136,7 @@ class NetworkCell(nn.Module):
 
     def place(self, nodes: str) -> None:
         """Say where the nodes lie, as the constructor's `nodes`; ValueError for another word."""
-        if nodes not in NODES:
-            raise ValueError(f"nodes: expected one of {tuple(NODES)}, got {nodes!r}")
+        check_choice("nodes", nodes, NODES)
         self.nodes, self._distances = nodes, NODES[nodes]
 
     @torch.no_grad()
@@ -169,9 +174,7 @@ class NetworkCell(nn.Module):
         if self.coefficient_proj is not None:
             raw = raw + self.coefficient_proj(F.silu(u))
         rates = F.softplus(raw) + self._floor
-        if self.coefficient_proj is None:
-            rates = rates.expand([*u.shape[:-1], -1])
-        conductivity, leak = rates.chunk(2, dim=-1)
+        conductivity, leak = rates.expand(u.shape[:-1] + raw.shape[-1:]).chunk(2, dim=-1)
         return conductivity, leak, source.to(wide)
 
     def forward(
@@ -200,10 +203,9 @@ class NetworkCell(nn.Module):
         if not torch.jit.is_scripting():
             self._check(u, spacing, mask)
         source, edges, leak = self._network(u, self._steps(u, spacing), mask)
-        v, _, _ = solve_checked(
+        return solve_checked(
             source, edges, leak, self._operator_ends(), None, self.tol, self._max_iterations, None
-        )
-        return v
+        )[0]
 
     def _steps(self, u: Tensor, spacing: list[float] | None) -> list[float]:
         """Distance of the nodes in the unit of the networks."""
@@ -229,7 +231,14 @@ class NetworkCell(nn.Module):
             if torch.jit.is_scripting():
                 raise ValueError("mask: expected None in TorchScript")
             else:
-                source, edges, leak = self._masked(source, edges, leak, conductivity, steps, mask)
+                exists = existing(mask, conductivity)
+                source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
+                edges = between_existing(edges, exists)
+                if any(closed):  # the faces towards missing nodes are half a step away
+                    words = ["ring" if end == "ring" else "open" for end in self.ends]
+                    margin = self._margins(conductivity)
+                    walls = wall_leak(conductivity, steps, mask=exists, ends=words, margin=margin)
+                    leak = leak + walls
         return source, edges, leak
 
     def edges(self, conductivity: Tensor, spacing: list[float]) -> list[Tensor]:
@@ -266,43 +275,14 @@ class NetworkCell(nn.Module):
         """How far behind the ends of each axis ground is, (axes, m): 0 for shorts, infinite where
         there is no wall."""
         short = torch.zeros(self.networks, dtype=like.dtype, device=like.device)
-        learned = short if self.wall_param is None else torch.exp(self.wall_param.to(like.dtype))
-        margins: list[Tensor] = []
-        for end in self.ends:
-            if end == "wall":
-                margins.append(learned)
-            else:
-                margins.append(short if end == "short" else torch.full_like(short, float("inf")))
-        return torch.stack(margins)
+        margins = {"short": short}
+        if self.wall_param is not None:
+            margins["wall"] = torch.exp(self.wall_param.to(like.dtype))
+        none = torch.full_like(short, float("inf"))
+        return torch.stack([margins.get(end, none) for end in self.ends])
 
-    def _masked(
-        self,
-        source: Tensor,
-        edges: list[Tensor],
-        leak: Tensor,
-        conductivity: Tensor,
-        steps: list[float],
-        mask: Tensor,
-    ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Source, edges and leak where nodes are missing."""
-        exists = (mask if mask.dim() == conductivity.dim() - 1 else mask[None])[..., None]
-        source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
-        edges = [
-            torch.where(exists & exists.roll(-1, axis + 1), edge, 0)
-            for axis, edge in enumerate(edges)
-        ]
-        if "wall" in self.ends or "short" in self.ends:
-            # The faces towards missing nodes are half a step away.
-            words = ["ring" if end == "ring" else "open" for end in self.ends]
-            margins = self._margins(conductivity)
-            leak = leak + wall_leak(conductivity, steps, mask=exists, ends=words, margin=margins)
-        return source, edges, leak
-
-    def _check(self, u: Tensor, spacing: Sequence[float] | None, mask: Tensor | None) -> None:
-        axes = self.spatial_dims
-        if u.dim() != axes + 2 or u.shape[-1] != self.dim:
-            grid = ", ".join(("H", "W", "T")[:axes])
-            raise ValueError(f"u: expected shape (B, {grid}, {self.dim}), got {tuple(u.shape)}")
+    def _check(self, u: Tensor, spacing: list[float] | None, mask: Tensor | None) -> None:
+        check_shape("u", u, "B", *GRID[: self.spatial_dims], self.dim)
         check_geometry(u.shape[:-1], spacing, mask)
 
     def extra_repr(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
-from chonn_ops.nn._geometry import NODES, check_ends
+from chonn_ops import _ends
+from chonn_ops.nn._checks import check_choice
+from chonn_ops.nn._geometry import CELL_ENDS, NODES
 from chonn_ops.nn.gates import ADAPTIVE
 from chonn_ops.scan import DIRECTIONS
 from chonn_ops.scan._checks import check_modes
@@ -123,8 +125,7 @@ class CKBOptions:
         return self.max_order if isinstance(self.order, str) else self.order
 
     def __post_init__(self) -> None:
-        if self.cell not in CELLS:
-            raise ValueError(f"cell: expected one of {CELLS}, got {self.cell!r}")
+        check_choice("cell", self.cell, CELLS)
         for name, default in _DEFAULTS[self.cell].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
@@ -137,9 +138,7 @@ class CKBOptions:
             "nodes": NODES,
         }
         for name, known in choices.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(f"{name}: expected one of {tuple(known)}, got {value!r}")
+            check_choice(name, getattr(self, name), known)
         least = {"networks": 1, "d_state": 1, "expand": 1, "kernel_size": 1, "max_order": 1}
         if isinstance(self.order, str):
             if self.order != ADAPTIVE:
@@ -191,7 +190,7 @@ class CKBOptions:
                     f"whose cells have none, got {value!r}"
                 )
         if self.cell == "network":
-            ends = check_ends("termination", self.termination)
+            ends = _ends.of_axes(self.termination, None, CELL_ENDS, "termination")
             # Several may come as a list, as files of settings have them.
             ends = ends[0] if isinstance(self.termination, str) else ends
         else:

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network.in_time.rc import METHODS, rc_step
-from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state, existing
+from chonn_ops.nn._checks import check_choice
+from chonn_ops.nn._geometry import existing
+from chonn_ops.nn._in_time import CellOptions, NetworkInTime, check_state
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class RCNetworkCell(NetworkInTime):
+class RCNetworkCell(NetworkInTime[Tensor]):
     r"""`NetworkCell` in time: its networks with a capacitor at every node, which keep a state.
 
     In every step of length dt, with conductivities, leaks and sources made of the features of that
@@ -25,7 +27,8 @@ class RCNetworkCell(NetworkInTime):
 
     The finite volumes of :math:`c \dot v - \nabla\cdot(k \nabla v) + l v = s`, stable for any dt:
     see `chonn_ops.rc_step`. Whatever the features do to conductivities and leaks adds no energy:
-    without sources every rollout comes to rest.
+    without sources every rollout comes to rest. The state is the potentials, (B, \*grid, m), in
+    float32 at least.
 
     Parameters
     ----------
@@ -56,51 +59,20 @@ class RCNetworkCell(NetworkInTime):
         method: str = "euler",
         **options: Unpack[CellOptions],
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {tuple(METHODS)}, got {method!r}")
+        check_choice("method", method, METHODS)
         super().__init__(dim, networks, spatial_dims, **options)
         self.method = method
 
-    def step(
-        self,
-        u: Tensor,
-        state: Tensor | None = None,
-        *,
-        dt: float = 1.0,
-        spacing: list[float] | None = None,
-        mask: Tensor | None = None,
+    def _step(
+        self, u: Tensor, state: Tensor | None, dt: float, steps: list[float], mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """One step, for streaming.
-
-        Parameters
-        ----------
-        u : Tensor, shape (B, \\*grid, D)
-        state : Tensor, shape (B, \\*grid, m), optional
-            Potentials before the step; rest if absent.
-        dt : float
-            Length of the step > 0.
-        spacing, mask
-            As in `NetworkCell`.
-
-        Returns
-        -------
-        v, state : Tensor, shape (B, \\*grid, m)
-            Potentials after the step, which are the state; in float32 at least.
-
-        Raises
-        ------
-        ValueError
-            If a shape, the spacing, the mask or dt does not fit.
-        """
-        self._check(u, spacing, mask)
-        steps = self._steps(u, spacing)
         source, edges, leak = self._network(u, steps, mask)
         if state is None:
             state = torch.zeros_like(source)
         check_state("state", state, source)
         storage = (self.capacitance * math.prod(steps)).expand(source.shape)
-        exists = existing(mask, source)
-        if exists is not None:
+        if mask is not None:
+            exists = existing(mask, source)
             state, storage = torch.where(exists, state, 0), torch.where(exists, storage, 0)
         v = rc_step(
             state,

@@ -11,6 +11,7 @@ from chonn_ops.scan._walks import DIRECTIONS
 
 _SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
 TERMINATIONS = ("matched", "ring", "open", "short")
+MIRROR = {"open": 1, "short": -1}  # sign of what the line is beyond an end that reflects
 
 
 def _error(name: str, expected: object, actual: object) -> ValueError:

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan._checks import check_decay
+from chonn_ops.scan._arguments import Inputs, Modes
+from chonn_ops.scan._checks import MIRROR, check_decay
 from chonn_ops.scan._walks import axis_orders
 
 _RADIX = 8  # steps taken one after the other, in all groups of so many steps at once
 _GAUSS = [((x + 1) / 2, w / 2) for x, w in np.stack(np.polynomial.legendre.leggauss(8), 1).tolist()]
-_SIGNS = {"open": 1.0, "short": -1.0}
 
 
 def _weight(delta: Tensor, decay: Tensor) -> Tensor:
@@ -79,24 +79,13 @@ def _walk(
     return (v @ c[..., None]).squeeze(-1), v[:, -1]
 
 
-def scan(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
-    grid: Sequence[int],
-    directions: str,
-    reverse: bool,
-    termination: str,
-    passive: bool,
-) -> tuple[Tensor, Tensor]:
+def scan(inputs: Inputs, modes: Modes) -> tuple[Tensor, Tensor]:
     """The operator's output (B, P, D) and final state, empty but for "raster"."""
+    u, delta, decay, b, c, d, initial_state = inputs
+    grid, directions, reverse, termination, _, passive, _ = modes
     if passive and not _is_traced():
         check_decay(_bare(decay))
-    dtype, kind = compute_dtype(u, delta, decay, b, c, d, initial_state), u.dtype
+    dtype, kind = compute_dtype(*inputs), u.dtype
     # An active circuit's shares of whole groups overflow where no state does.
     radix = _RADIX if passive else math.prod(grid)
     with torch.autocast(u.device.type, enabled=False):
@@ -109,9 +98,9 @@ def scan(
         for order in orders:
             lines = [_to_lines(x, grid, order, directions == "axial") for x in fields]
             for way in ways:
-                if way and termination in _SIGNS:
+                if way and termination in MIRROR:
                     assert state is not None
-                    start = _SIGNS[termination] * state
+                    start = MIRROR[termination] * state
                 elif len(ways) > 1:
                     start = None
                 line = [x.flip(1) for x in lines] if way else lines
@@ -188,12 +177,12 @@ def gradients(
     grad_y: Tensor | None,
     grad_state: Tensor | None,
     inputs: Sequence[Tensor | None],
-    modes: Sequence[Any],
+    modes: Modes,
 ) -> list[Tensor | None]:
     """Gradients of the seven `inputs` as the operator's backward has them, but differentiable."""
     with torch.enable_grad():
         owned: list[Any] = [_own(x, True) for x in inputs]
-        return _pull(scan(*owned, *modes), (grad_y, grad_state), owned, True)
+        return _pull(scan(Inputs(*owned), modes), (grad_y, grad_state), owned, True)
 
 
 def gradients_of_gradients(
@@ -201,7 +190,7 @@ def gradients_of_gradients(
     grad_y: Tensor | None,
     grad_state: Tensor | None,
     inputs: Sequence[Tensor | None],
-    modes: Sequence[Any],
+    modes: Modes,
 ) -> list[Tensor | None]:
     """Gradients of grad_y, grad_state and `inputs`, for `cotangents` of `gradients`."""
     further = torch.is_grad_enabled()

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops.scan._arguments import Inputs
+from chonn_ops.scan._checks import MIRROR
 from chonn_ops.scan._walks import Walk, split_checkpoints
 
-_SIGNS = {"open": 1.0, "short": -1.0}
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
 
 
@@ -41,19 +42,12 @@ class OverLines:
 
     def forward(
         self,
-        u: Tensor,
-        delta: Tensor,
-        decay: Tensor,
-        b: Tensor,
-        c: Tensor,
-        d: Tensor | None,
-        initial_state: Tensor | None,
+        inputs: Inputs,
         walks: tuple[Walk, ...],
         termination: str,
         checkpoints: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Mean of the walks' readouts plus ``d * u`` (B, P, D); the last walk's final state."""
-        inputs = (u, delta, decay, b, c, d, initial_state)
         u, delta, decay, b, c, d, initial_state = _cast(self._dtype(*inputs), *inputs)
         c = c / len(walks) if len(walks) > 1 else c
         kept = self._kept(checkpoints, u, decay, walks)
@@ -74,19 +68,12 @@ class OverLines:
         self,
         grad_y: Tensor,
         grad_state: Tensor | None,
-        u: Tensor,
-        delta: Tensor,
-        decay: Tensor,
-        b: Tensor,
-        c: Tensor,
-        d: Tensor | None,
-        initial_state: Tensor | None,
+        inputs: Inputs,
         walks: tuple[Walk, ...],
         termination: str,
         checkpoints: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
-        inputs = (u, delta, decay, b, c, d, initial_state)
+        """Gradients of the inputs (None where the input is)."""
         dtype = self._dtype(*inputs)
         u, delta, decay, b, c, d, initial_state = _cast(dtype, *inputs)
         grad_y, grad_state = _cast(dtype, grad_y, grad_state)
@@ -108,9 +95,9 @@ class OverLines:
                 around = self.module.backward(grad_lines, grad_state, *scan)[-1]
                 around = around / _lost(line[1], decay)
                 grad_end = around if grad_state is None else grad_state + around
-            elif termination in _SIGNS and not walk.reverse:
+            elif termination in MIRROR and not walk.reverse:
                 assert grad_start is not None
-                grad_end = _SIGNS[termination] * grad_start
+                grad_end = MIRROR[termination] * grad_start
             *grads, grad_start = self.module.backward(grad_lines, grad_end, *scan)
             fields = (grads[0], grads[1], grads[3], grads[4])
             totals = [_add(walk, *pair) for pair in zip(totals, fields, strict=True)]
@@ -145,12 +132,12 @@ class OverLines:
         if termination == "ring":
             _, end = self.module.forward(*line, None, None, walk.reverse, None)
             return end / _lost(line[1], line[2])
-        if termination in _SIGNS and walk.reverse:
+        if termination in MIRROR and walk.reverse:
             if forth is None:
                 _, end = self.module.forward(*line, None, None, False, None)
             else:
                 end = forth
-            return _SIGNS[termination] * end
+            return MIRROR[termination] * end
         return initial_state
 
 

@@ -7,6 +7,7 @@ here: where a tangent or a transform of `torch.func` has come in, they run `_dif
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,38 +16,32 @@ from torch.autograd.forward_ad import unpack_dual
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
 from chonn_ops.scan import _differentiable
+from chonn_ops.scan._arguments import Modes, split
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
 _BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
+# What runs without derivatives: in the guard, of these dispatch keys.
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_BELOW = torch._C._after_autograd_keyset
 
 
-def _below(operator: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
-    """The operator without derivatives."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
-
-
-def _beyond_reverse(args: tuple[Any, ...]) -> bool:
+def _beyond_reverse(tensors: Iterable[Tensor | None]) -> bool:
     """Whether `torch.func` differentiates, or a tangent comes with an argument."""
     return torch._C._are_functorch_transforms_active() or any(
-        isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in args
+        x is not None and unpack_dual(x).tangent is not None for x in tensors
     )
 
 
-def _needs_gradient(args: tuple[Any, ...]) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)
-
-
-def _with_defaults(given: tuple[Any, ...], least: int, defaults: tuple[bool, ...]) -> Any:
-    """The dispatcher leaves out last arguments that equal their defaults."""
-    return (*given, *defaults[len(given) - least :])
+def _needs_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        y, state, checkpoints = _below(_OPERATOR, keyset, args)
-        ctx.modes, ctx.passive, ctx.keep = args[7:12], args[12], args[13]
+        with _below_autograd():
+            y, state, checkpoints = _OPERATOR.redispatch(keyset & _BELOW, *args)
+        ctx.modes = Modes(*args[7:])
         ctx.save_for_backward(checkpoints, *args[:7])
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(checkpoints)
@@ -59,12 +54,13 @@ class _Scan(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         grad_y, grad_state, _ = grad_outputs
         checkpoints, *tensors = ctx.saved_tensors
+        modes: Modes = ctx.modes
         if grad_y is None:
             grad_y = torch.zeros_like(tensors[0])
-        if not ctx.keep:  # recorded by a caller that did not foresee a backward
+        if not modes.keep:  # recorded by a caller that did not foresee a backward
             with torch.no_grad():
-                checkpoints = _OPERATOR(*tensors, *ctx.modes, ctx.passive, True)[2]
-        grads = _BACKWARD(grad_y, grad_state, checkpoints, *tensors, *ctx.modes, ctx.passive)
+                checkpoints = _OPERATOR(*tensors, *modes._replace(keep=True))[2]
+        grads = _BACKWARD(grad_y, grad_state, checkpoints, *tensors, *modes[:6])
         present = (None if x is None else g for g, x in zip(grads, tensors, strict=True))
         return (None, *present, *[None] * 7)
 
@@ -73,9 +69,10 @@ class _ScanBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.modes = (*args[10:14], args[15])
+        ctx.modes = Modes(*args[10:])
         ctx.save_for_backward(*args[:2], *args[3:10])
-        return _below(_BACKWARD, keyset, args)
+        with _below_autograd():
+            return _BACKWARD.redispatch(keyset & _BELOW, *args)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
@@ -87,32 +84,32 @@ class _ScanBackward(torch.autograd.Function):
 
 
 def _scan(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    args = _with_defaults(given, 12, (True, False))
-    if _beyond_reverse(args):
-        modes: Any = (*args[7:11], args[12])
-        y, state = _differentiable.scan(*args[:7], *modes)
+    inputs, modes = split(given)
+    if _beyond_reverse(inputs):
+        y, state = _differentiable.scan(inputs, modes)
         return y, state, y.new_empty(0)
-    if _needs_gradient(args):
-        outputs: Any = _Scan.apply(keyset, *args)
+    if _needs_gradient(inputs):
+        outputs: Any = _Scan.apply(keyset, *inputs, *modes)
         return outputs
-    return _below(_OPERATOR, keyset, args)
+    with _below_autograd():
+        return _OPERATOR.redispatch(keyset & _BELOW, *inputs, *modes)
 
 
 def _scan_backward(keyset: Any, *given: Any) -> tuple[Tensor, ...]:
-    args = _with_defaults(given, 15, (True,))
-    if _beyond_reverse(args):
-        grad_y, grad_state, _, *inputs = args[:10]
-        modes = (*args[10:14], args[15])
+    grad_y, grad_state, checkpoints, *forward = given
+    inputs, modes = split(forward)
+    tensors = (grad_y, grad_state, checkpoints, *inputs)
+    if _beyond_reverse(tensors):
         grads = _differentiable.gradients(grad_y, grad_state, inputs, modes)
-        u = inputs[0]
         return tuple(
-            u.new_zeros(0 if x is None else x.shape) if grad is None else grad
+            inputs.u.new_zeros(0 if x is None else x.shape) if grad is None else grad
             for grad, x in zip(grads, inputs, strict=True)
         )
-    if _needs_gradient(args):
-        outputs: Any = _ScanBackward.apply(keyset, *args)
+    if _needs_gradient(tensors):
+        outputs: Any = _ScanBackward.apply(keyset, *tensors, *modes[:6])
         return outputs
-    return _below(_BACKWARD, keyset, args)
+    with _below_autograd():
+        return _BACKWARD.redispatch(keyset & _BELOW, *tensors, *modes[:6])
 
 
 def _one_by_one(operator: Any) -> Any:

@@ -9,8 +9,7 @@ import torch
 
 from chonn_ops import kirchhoff_network, lc_step
 from chonn_ops.models import CHONNWaves1d, CHONNWaves2d, waves
-from chonn_ops.models._carrier import UNIT
-from chonn_ops.models._forecast import RATE_GAIN
+from chonn_ops.models._forecast import RATE_GAIN, UNIT
 from chonn_ops.network import zero_current
 
 MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}

@@ -41,7 +41,7 @@ def _like(value, **options):
         ({"leak": _like(0.0)}, "> 0 at some node of every network", "none in 6 of 6 networks"),
         ({"conductance": (_like(1.0), _like(-0.5))}, ">= 0 everywhere", "minimum -0.5"),
         ({"ends": "closed"}, "('open', 'short', 'ring', 'matched')", "'closed'"),
-        ({"ends": ("open",)}, "a sequence of 2", "('open',)"),
+        ({"ends": ("open",)}, "2 of them", "('open',)"),
         ({"ends": ("open", "wall")}, "one of", "('open', 'wall')"),
         ({"wall": torch.ones(4)}, "(C,) = (3,) or (axes, 2, C) = (2, 2, 3)", "(4,)"),
         ({"wall": torch.full((3,), -2.0)}, ">= 0 everywhere", "minimum -2"),

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from chonn_ops import _ends
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._checks import (
+    BOUNDED_ENDS,
     check_arguments,
     check_not_negative,
     check_values,
@@ -18,10 +19,10 @@ from chonn_ops.network._checks import (
     readable,
 )
 from chonn_ops.network._conductance import edges_alone
+from chonn_ops.network._edges import pad
 from chonn_ops.network.api import NetworkInfo
 from chonn_ops.network.directed.operator import DirectedSolve
 
-DIRECTED_ENDS = ("open", "short", "ring")
 _BACKENDS = ("reference", "torch")
 
 
@@ -40,7 +41,7 @@ def _leak_with_shorts(
         for node, edge, out in ((0, 0, backward), (n - 1, max(n - 2, 0), forward)):
             f, b = (g[axis].narrow(dim, edge, 1) for g in (forward, backward))
             added = out[axis].narrow(dim, edge, 1) + torch.minimum(f, b)
-            leak = leak + F.pad(added, [0, 0] * (leak.dim() - dim - 1) + [node, n - 1 - node])
+            leak = leak + pad(added, axis, node, n - 1 - node)
     return leak
 
 
@@ -179,10 +180,7 @@ def directed_network(
     check_arguments(source, forward, leak, "open", None, tol, max_iterations)
     check_arguments(source, backward, leak, "open", None, tol, max_iterations)
     axes = source.dim() - 2
-    words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
-    if len(words) != axes or not all(word in DIRECTED_ENDS for word in words):
-        expected = f"one of {DIRECTED_ENDS}, or a sequence of {axes} of them (one an axis)"
-        raise error("ends", expected, repr(ends))
+    words = _ends.of_axes(ends, axes, BOUNDED_ENDS)
     if backend not in (None, *_BACKENDS):
         raise error("backend", f"one of {_BACKENDS}", repr(backend))
     wide = compute_dtype(source, leak, *forward, *backward)

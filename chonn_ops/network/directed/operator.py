@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.directed import solver
-from chonn_ops.network.operator import warn_of_residuals
+from chonn_ops.network.operator import fold, warn_of_residuals
 
 
 def _edge_gradients(v: Tensor, w: Tensor, axes: int) -> list[Tensor]:
@@ -103,15 +103,4 @@ class DirectedSolve(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-        """Networks are independent, so the mapped axis joins the batch."""
-        count = info.batch_size
-
-        def folded(x: Any, dim: int | None) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            moved = x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
-            return moved.flatten(0, 1)
-
-        given = [folded(x, dim) for x, dim in zip(inputs, in_dims, strict=True)]
-        outputs = DirectedSolve.apply(*given)
-        return tuple(x.unflatten(0, (count, -1)) for x in outputs), (0, 0, 0)
+        return fold(DirectedSolve.apply, info, in_dims, *inputs)

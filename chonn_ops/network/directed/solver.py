@@ -24,11 +24,10 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network._elimination import reciprocal
 from chonn_ops.network.directed.lines import DirectedLines
+from chonn_ops.network.torch import networks_at_once, unit
 
 _DAMPING = 0.8
 _KEPT = 20  # directions, after which the residual is computed anew
-_NODES_AT_ONCE = {"cpu": 2**18}
-_NODES_AT_ONCE_ELSEWHERE = 2**24
 
 
 class DirectedNetwork:
@@ -205,14 +204,6 @@ def _solve_lines(
     return v, torch.zeros_like(norm, dtype=torch.int32), left * reciprocal(norm)
 
 
-def _unit(fields: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """(M,): a power of two near the largest magnitude of fields, and whether all are finite."""
-    largest = torch.stack([field.abs().flatten(0, -2).amax(0) for field in fields]).amax(0)
-    finite = largest.isfinite()
-    exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
-    return torch.ldexp(torch.ones_like(largest), exponent), finite
-
-
 def _solve_networks(
     source: Tensor,
     forward: Sequence[Tensor],
@@ -224,14 +215,14 @@ def _solve_networks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (*grid, M); overwrites its tensors."""
     # Powers of two: tiny currents and conductances must not underflow when they are squared.
-    current, sound = _unit([source])
-    siemens, finite = _unit([leak, *forward, *backward])
+    current, sound = unit([source], -1)
+    siemens, finite = unit([leak, *forward, *backward], -1)
     sound = sound & finite
-    for field, unit in (
+    for field, scale in (
         (source, current),
         *((g, siemens) for g in (leak, *forward, *backward)),
     ):
-        field.div_(unit).masked_fill_(~sound, 0)
+        field.div_(scale).masked_fill_(~sound, 0)
     network = DirectedNetwork(forward, backward, leak)
     # What nothing leads away from has potential zero, whatever its source.
     tied = network.totals() > 0
@@ -290,9 +281,9 @@ def solve(
     rows = [x.to(dtype).movedim(0, -2).reshape(*grid, B * C) for x in used]
     if grid == [1]:
         rows[2:] = [torch.zeros_like(rows[1]), torch.zeros_like(rows[1])]
-    at_once = _NODES_AT_ONCE.get(source.device.type, _NODES_AT_ONCE_ELSEWHERE)
+    at_once = networks_at_once(grid, source.device)
     parts = []
-    for some in zip(*(x.split(max(1, at_once // math.prod(grid)), -1) for x in rows), strict=True):
+    for some in zip(*(x.split(at_once, -1) for x in rows), strict=True):
         s, leaks, *g = (x.clone() for x in some)
         parts.append(_solve_networks(s, g[:axes], g[axes:], leaks, transposed, tol, max_iterations))
     v, iterations, residual = (torch.cat(part, -1) for part in zip(*parts, strict=True))

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network._checks import check_field, check_not_negative, error
+from chonn_ops import _ends
+from chonn_ops.network._checks import (
+    BOUNDED_ENDS,
+    check_field,
+    check_like,
+    check_not_negative,
+    error,
+)
 from chonn_ops.network._conductance import (
     Spacing,
     edge_conductance,
@@ -16,7 +23,7 @@ from chonn_ops.network._conductance import (
     face_area,
     spacings,
 )
-from chonn_ops.network.directed.api import DIRECTED_ENDS, directed_network
+from chonn_ops.network.directed.api import directed_network
 from chonn_ops.network.in_time.rc import check_step
 
 
@@ -59,9 +66,7 @@ def upwind_conductance(
         if a.shape != velocity[0].shape:
             raise error(f"velocity[{axis}]", tuple(velocity[0].shape), tuple(a.shape))
     steps = spacings(spacing, axes)
-    words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
-    if len(words) != axes or not all(word in DIRECTED_ENDS for word in words):
-        raise error("ends", f"one of {DIRECTED_ENDS}, or {axes} of them", repr(ends))
+    words = _ends.of_axes(ends, axes, BOUNDED_ENDS)
     through = [
         edges_alone(a, axis, words[axis] == "ring") * face_area(steps, axis)
         for axis, a in enumerate(velocity)
@@ -145,7 +150,7 @@ def advection_step(
     """
     check_step(dt)
     check_field("v", v)
-    words = (ends,) * (v.dim() - 2) if isinstance(ends, str) else tuple(ends)
+    words = _ends.of_axes(ends, v.dim() - 2, BOUNDED_ENDS)
     forward, backward = upwind_conductance(velocity, spacing, ends=words)
     if not conservative:
         forward, backward = backward, forward
@@ -158,8 +163,7 @@ def advection_step(
     density = math.prod(spacings(spacing, len(forward))) / dt
     after = v.to(torch.promote_types(v.dtype, torch.float32))
     if source is not None:
-        if source.shape != v.shape:
-            raise error("source", f"shape (B, *grid, C) = {tuple(v.shape)}", tuple(source.shape))
+        check_like("source", source, v)
         after = after + dt * source
     options = {
         "conservative": conservative,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops.network._checks import check_field, error
+from chonn_ops import _ends
+from chonn_ops.network._checks import BOUNDED_ENDS, check_field
 from chonn_ops.network._conductance import Spacing, edge_conductance, face_area, spacings
+from chonn_ops.network._edges import pad
 
-LC_ENDS = ("open", "short", "ring")
 # Edges of an axis with n nodes, less n.
 _EDGES = {"open": -1, "ring": 0, "short": 1}
 
@@ -35,43 +35,10 @@ class LCState(NamedTuple):
     current: tuple[Tensor, ...]
 
 
-def words_of(ends: str | Sequence[str], axes: int) -> tuple[str, ...]:
-    words = (ends,) * axes if isinstance(ends, str) else tuple(ends)
-    if len(words) != axes or not all(word in LC_ENDS for word in words):
-        expected = f"one of {LC_ENDS}, or a sequence of {axes} of them (one an axis)"
-        raise error("ends", expected, repr(ends))
-    return words
-
-
 def edge_shape(field: Tensor, axis: int, end: str) -> tuple[int, ...]:
     shape = list(field.shape)
     shape[axis + 1] += _EDGES[end]
     return tuple(shape)
-
-
-def _pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
-    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
-
-
-def drops(v: Tensor, axis: int, end: str) -> Tensor:
-    """Potential at the start of each edge less that at its end; ground has 0."""
-    dim, n = axis + 1, v.shape[axis + 1]
-    if end == "ring":
-        return v - v.roll(-1, dim)
-    if end == "short":
-        v, n = _pad(v, axis, 1, 1), n + 2
-    return v.narrow(dim, 0, n - 1) - v.narrow(dim, 1, n - 1)
-
-
-def outflow(current: Tensor, axis: int, end: str) -> Tensor:
-    """What the currents of an axis carry out of each node; the transpose of `drops`."""
-    dim = axis + 1
-    if end == "ring":
-        return current - current.roll(1, dim)
-    if end == "open":
-        current = _pad(current, axis, 1, 1)
-    n = current.shape[dim] - 1
-    return current.narrow(dim, 1, n) - current.narrow(dim, 0, n)
 
 
 def as_network(g: Tensor, axis: int, end: str) -> tuple[Tensor, Tensor | None]:
@@ -80,10 +47,10 @@ def as_network(g: Tensor, axis: int, end: str) -> tuple[Tensor, Tensor | None]:
     if end == "ring":
         return g, None
     if end == "open":
-        return _pad(g, axis, 0, 1), None
+        return pad(g, axis, 0, 1), None
     nodes = n - 1
-    ground = _pad(g.narrow(dim, 0, 1), axis, 0, nodes - 1)
-    ground = ground + _pad(g.narrow(dim, n - 1, 1), axis, nodes - 1, 0)
+    ground = pad(g.narrow(dim, 0, 1), axis, 0, nodes - 1)
+    ground = ground + pad(g.narrow(dim, n - 1, 1), axis, nodes - 1, 0)
     return g.narrow(dim, 1, nodes), ground
 
 
@@ -107,7 +74,7 @@ def zero_current(voltage: Tensor, ends: str | Sequence[str] = "open") -> LCState
         For another voltage than `lc_step` takes, or unknown ends.
     """
     check_field("voltage", voltage)
-    words = words_of(ends, voltage.dim() - 2)
+    words = _ends.of_axes(ends, voltage.dim() - 2, BOUNDED_ENDS)
     shapes = [edge_shape(voltage, axis, word) for axis, word in enumerate(words)]
     return LCState(voltage, tuple(voltage.new_zeros(shape) for shape in shapes))
 
@@ -137,7 +104,7 @@ def edge_inductance(
         As `edge_conductance`; also for other ends.
     """
     check_field("conductivity", conductivity)
-    words = words_of(ends, conductivity.dim() - 2)
+    words = _ends.of_axes(ends, conductivity.dim() - 2, BOUNDED_ENDS)
     steps = spacings(spacing, len(words))
     rings = ["ring" if word == "ring" else "open" for word in words]
     found = []

@@ -8,22 +8,23 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from chonn_ops import _ends
 from chonn_ops.network._checks import (
+    BOUNDED_ENDS,
     check_arguments,
     check_field,
+    check_like,
     check_not_negative,
     check_tensor,
     error,
     readable,
 )
+from chonn_ops.network._edges import drops, outflow
 from chonn_ops.network.api import NetworkInfo
 from chonn_ops.network.in_time.coils import (
     LCState,
     as_network,
-    drops,
     edge_shape,
-    outflow,
-    words_of,
 )
 from chonn_ops.network.in_time.rc import check_step, like, solve_passively
 
@@ -172,7 +173,7 @@ def lc_step(
     """
     check_step(dt)
     check_field("voltage", state[0])
-    words = words_of(ends, state[0].dim() - 2)
+    words = _ends.of_axes(ends, state[0].dim() - 2, BOUNDED_ENDS)
     v, current = _check_state(state, words)
     if len(inductance) != len(words):
         raise error("inductance", f"{len(words)} of them, one an axis", len(inductance))
@@ -181,10 +182,10 @@ def lc_step(
     storage = storage * (2 / dt)
     total, fed = storage, storage * v
     if source is not None:
-        _check_shape("source", source, v)
+        check_like("source", source, v)
         fed = fed + source
     if leak is not None:
-        _check_shape("leak", leak, v)
+        check_like("leak", leak, v)
         check_not_negative("leak", leak)
         total = total + leak
     half, edges = [], []
@@ -216,12 +217,6 @@ def check_positive(name: str, tensor: Tensor) -> None:
     """Where it can be read; a NaN is no refusal."""
     if readable(tensor) and tensor.numel() and tensor.amin() <= 0:
         raise error(name, "> 0 everywhere", f"minimum {tensor.amin().item():g}")
-
-
-def _check_shape(name: str, tensor: Any, v: Tensor) -> None:
-    check_tensor(name, tensor)
-    if tensor.shape != v.shape:
-        raise error(name, f"shape (B, *grid, C) = {tuple(v.shape)}", tuple(tensor.shape))
 
 
 def lc_energy(

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network._checks import traced, used_edges
+from chonn_ops.network._checks import traced
+from chonn_ops.network._edges import used_edges
 
 
 def passive(

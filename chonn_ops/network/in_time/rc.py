@@ -12,8 +12,8 @@ from torch import Tensor
 from chonn_ops.network._checks import (
     check_arguments,
     check_field,
+    check_like,
     check_not_negative,
-    check_tensor,
     error,
 )
 from chonn_ops.network._ends import leak_with_ends
@@ -206,9 +206,7 @@ def rc_step(
     storage = storage * (METHODS[method] / dt)
     current = storage * v
     if source is not None:
-        check_tensor("source", source)
-        if source.shape != v.shape:
-            raise error("source", f"shape (B, *grid, C) = {tuple(v.shape)}", tuple(source.shape))
+        check_like("source", source, v)
         current = current + source
     after, iterations, residual = solve_passively(
         current, list(conductance), leak + storage, words, wall, tol, max_iterations, backend

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops.scan._arguments import Inputs
 from chonn_ops.scan._checkpoints import LINE
+from chonn_ops.scan._checks import MIRROR
 from chonn_ops.scan._walks import Walk, split_checkpoints
-from chonn_ops.scan.cpu.binding import MIRROR, Call, available_isas
+from chonn_ops.scan.cpu.binding import Call, available_isas
 
 __all__ = ["available_isas", "backward", "forward"]
 
@@ -32,19 +34,14 @@ def _pairs(walks: tuple[Walk, ...]) -> bool:
 
 
 def forward(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
+    inputs: Inputs,
     walks: tuple[Walk, ...],
     termination: str,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) and, of one-walk plans, the final states (B, D, N)."""
-    dtype = compute_dtype(u, delta, decay, b, c, d, initial_state)
+    u, delta, decay, b, c, d, initial_state = inputs
+    dtype = compute_dtype(*inputs)
     call = Call(u, decay, dtype, walks)
     (B, _, D), N = u.shape, decay.shape[1]
     y = call.empty(*u.shape)
@@ -107,18 +104,13 @@ def _walk_back(
 def backward(
     grad_y: Tensor,
     grad_state: Tensor | None,
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
+    inputs: Inputs,
     walks: tuple[Walk, ...],
     termination: str,
     checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of u, delta, decay, b, c, d and initial_state (None where the input is)."""
+    """Gradients of the inputs (None where the input is)."""
+    u, delta, decay, b, c, d, initial_state = inputs
     dtype = checkpoints.dtype
     call = Call(u, decay, dtype, walks)
     (B, P, D), N = u.shape, decay.shape[1]

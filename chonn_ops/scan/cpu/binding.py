@@ -9,6 +9,7 @@ from torch import Tensor
 
 from chonn_ops._library import Operator, operator
 from chonn_ops.scan._checkpoints import spacing
+from chonn_ops.scan._checks import MIRROR
 from chonn_ops.scan._walks import Loops, Walk
 
 _TYPES = {torch.bfloat16: 1, torch.float16: 2}  # enum scan_type of scan.h; 0 for the rest
@@ -17,7 +18,6 @@ _TENSORS = (
     *("decay", "d", "initial_state", "state", "checkpoints", "grad_state", "grad_initial_state"),
     *("grad_decay", "grad_d", "table", "ends", "times", "workspace"),
 )
-MIRROR = {"open": 1, "short": -1}
 _SEGMENT = 4096  # steps: shorter pieces of a line are not worth finding out what they start from
 
 

@@ -31,6 +31,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from chonn_ops.scan._arguments import Inputs
 from chonn_ops.scan._walks import Walk, split_checkpoints
 from chonn_ops.scan.triton import backward_walk, forward_walk, plan, sweep
 from chonn_ops.scan.triton.plan import (
@@ -106,19 +107,14 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 
 
 def forward(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
+    inputs: Inputs,
     walks: tuple[Walk, ...],
     termination: str,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
-    scan = Scan(u, delta, decay, b, c, d, len(walks))
+    u, decay, initial_state = inputs.u, inputs.decay, inputs.initial_state
+    scan = Scan(*inputs[:6], len(walks))
     B, _, D = u.shape
     N = decay.shape[1]
     y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
@@ -214,20 +210,15 @@ def _backward_one(
 def backward(
     grad_y: Tensor,
     grad_state: Tensor | None,
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
+    inputs: Inputs,
     walks: tuple[Walk, ...],
     termination: str,
     checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
     dtype of the states."""
-    scan = Scan(u, delta, decay, b, c, d, len(walks))
+    u, delta, decay, b, c, d, initial_state = inputs
+    scan = Scan(*inputs[:6], len(walks))
     kept = split_checkpoints(checkpoints, u.shape[0], walks, u.shape[2], decay.shape[1])
     final = (
         torch.empty(u.shape, dtype=u.dtype, device=u.device),
