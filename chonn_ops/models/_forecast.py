@@ -3,10 +3,9 @@ those carry: features and states, along displacements that are read off potentia
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -168,12 +167,6 @@ class Forecast(nn.Module):
             else:
                 lines.append(place - 0.5)
         return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
-
-
-def of_forecast(given: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of `Forecast` in a model's constructor, out of its `locals`."""
-    keywords = inspect.signature(Forecast).parameters
-    return {name: value for name, value in given.items() if name in keywords}
 
 
 class Carrier(nn.Module):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast, of_forecast
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.nn._checks import check_choice
@@ -44,10 +44,26 @@ class _CHONNRollout(Forecast):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        given = locals()
         check_choice("order", order, ORDERS)
         check_choice("damping", damping, DAMPINGS)
-        super().__init__(channels, **of_forecast(given))
+        super().__init__(
+            channels,
+            channels=channels,
+            history=history,
+            width=width,
+            depth=depth,
+            networks=networks,
+            heads=heads,
+            mlp_ratio=mlp_ratio,
+            ends=ends,
+            nodes=nodes,
+            lengths=lengths,
+            coordinates=coordinates,
+            reach=reach,
+            conservative=conservative,
+            device=device,
+            dtype=dtype,
+        )
         self.carried, self.damping = carried, damping
         factory = {"device": device, "dtype": dtype}
         self.carrier = None

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast, of_forecast
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.network._conductance import edges
 from chonn_ops.network._edges import drops, outflow
@@ -45,10 +45,26 @@ class _CHONNWaves(Forecast):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        given = locals()
         if history < 2:
             raise ValueError(f"history: expected at least 2, a frame and its change, got {history}")
-        super().__init__(2 * channels, **of_forecast(given))
+        super().__init__(
+            2 * channels,
+            channels=channels,
+            history=history,
+            width=width,
+            depth=depth,
+            networks=networks,
+            heads=heads,
+            mlp_ratio=mlp_ratio,
+            ends=ends,
+            nodes=nodes,
+            lengths=lengths,
+            coordinates=coordinates,
+            reach=reach,
+            conservative=conservative,
+            device=device,
+            dtype=dtype,
+        )
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
         self.rates = nn.ParameterDict(
             {

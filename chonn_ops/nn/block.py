@@ -89,9 +89,29 @@ class CKB(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        given = locals()
         super().__init__()
-        options = CKBOptions(**{f.name: given[f.name] for f in dataclasses.fields(CKBOptions)})
+        options = CKBOptions(
+            cell=cell,
+            order=cast("int", order),
+            networks=networks,
+            nodes=nodes,
+            selective=selective,
+            d_state=d_state,
+            expand=expand,
+            norm=cast("str", norm),
+            directions=directions,
+            termination=cast("str", termination),
+            topology=topology,
+            stage_input=stage_input,
+            constrained=constrained,
+            selective_norm=selective_norm,
+            kernel_size=cast("int", kernel_size),
+            dt_rank=dt_rank,
+            dt_min=dt_min,
+            dt_max=dt_max,
+            max_order=max_order,
+            sparsity=sparsity,
+        )
         self.options = options
         if options.stages < 1:
             raise ValueError(f"order: expected at least 1 in a CKB, got {options.order}")
