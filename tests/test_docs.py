@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import pkgutil
 import re
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_links_between_pages_lead_somewhere():
             if anchor:
                 headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
                 assert anchor in {slug(heading) for heading in headings}, f"{page.name}: {target}"
+
+
+PATH = re.compile(
+    r"`((?!benchmarks/results)(?:chonn_ops|plugins|tools|tests|docs|benchmarks|examples)/[\w/.]+)`"
+)
+NAME = re.compile(r"`(chonn_ops(?:\.\w+)+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_names_that_pages_tell_are_there(page):
+    for path in PATH.findall(page.read_text()):
+        assert (ROOT / path).exists(), path
+    for name in NAME.findall(page.read_text()):
+        pkgutil.resolve_name(name)
 
 
 def slug(heading: str) -> str:
