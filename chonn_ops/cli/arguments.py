@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 
 def integer(least: int) -> Callable[[str], int]:
+    """A type for argparse: integers from `least` on."""
+
     def parse(text: str) -> int:
         value = int(text)
         if value < least:
@@ -18,6 +20,7 @@ def integer(least: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
+    """A type for argparse: finite numbers above 0."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be positive and finite, got {text}")
@@ -25,6 +28,7 @@ def positive(text: str) -> float:
 
 
 def distance(text: str) -> float:
+    """A type for argparse: finite numbers from 0 on."""
     value = float(text)
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"must be at least 0 and finite, got {text}")
@@ -32,4 +36,5 @@ def distance(text: str) -> float:
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add ``--force``, without which no file is replaced."""
     parser.add_argument("--force", action="store_true", help="replace an existing output file")

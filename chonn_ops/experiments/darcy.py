@@ -169,6 +169,7 @@ def scales_of(kind: type[SteadyT], **changes: Mapping[str, Any]) -> dict[str, St
 
 
 def sources_of(kind: type[SteadyConfig], **own: str) -> Mapping[str, str]:
+    """Where settings come from: Darcy flow's, but for those of the problem's own."""
     names = [field.name for field in dataclasses.fields(kind)]
     return {**dict.fromkeys(names, "Ours, no paper's: that of Darcy flow."), **own}
 

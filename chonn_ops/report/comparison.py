@@ -196,6 +196,7 @@ def reduction(ours: Statistic, other: Statistic) -> Estimate | None:
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
+    """Of two independent estimates."""
     return _combined(first.mean - second.mean, [estimate[1:] for estimate in (first, second)])
 
 

@@ -96,6 +96,7 @@ LADDERS = {
 
 
 def baseline(study: Study, family: str) -> Group | None:
+    """The first model of a family, None where there is none."""
     found = study.find(family=family)
     return found[0] if found else None
 

@@ -152,4 +152,5 @@ def not_run(found: Sequence[Entry]) -> str:
 
 
 def how(studies: Sequence[Study]) -> str:
+    """What to add to "its models" of these studies."""
     return " scaled down" if any(map(scaled_down, studies)) else ""

@@ -48,6 +48,7 @@ MARK = " †"
 
 
 def title(experiment: str) -> str:
+    """What pages call an experiment."""
     return TITLES.get(experiment, experiment.replace("_", " "))
 
 
@@ -58,6 +59,7 @@ def study_title(study: Study) -> str:
 
 
 def metric_label(name: str) -> str:
+    """What pages call a metric."""
     return METRICS.get(name, name.replace("_", " "))
 
 

@@ -59,6 +59,7 @@ def forward(
     reverse: bool,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
+    """y (B, L, D) and the last state (B, D, N); `checkpoints` get what the backward starts from."""
     every = spacing(decay.shape[1])
     if reverse:
         u, delta, b, c = _flip(u, delta, b, c)
@@ -88,6 +89,7 @@ def backward(
     reverse: bool,
     checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of the seven inputs, None where there is no input."""
     if reverse:
         grad_y, u, delta, b, c = _flip(grad_y, u, delta, b, c)
     every = spacing(decay.shape[1])

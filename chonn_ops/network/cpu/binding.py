@@ -48,6 +48,7 @@ class Arguments(ctypes.Structure):
 
 
 def kernel() -> _library.Operator | None:
+    """The compiled solver, None where there is none."""
     return _library.operator("network", Arguments, ("solve",))
 
 
@@ -75,6 +76,7 @@ def isa_for(
 
 
 def field(tensor: Tensor, order: Sequence[int]) -> _Field:
+    """``struct network_field`` of a tensor (B, \\*grid, C), axes in this order."""
     batch, *node, channel = tensor.stride()
     strides = [0] * (AXES - len(order)) + [node[axis] for axis in order]
     return _Field(

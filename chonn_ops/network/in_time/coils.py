@@ -36,6 +36,7 @@ class LCState(NamedTuple):
 
 
 def edge_shape(field: Tensor, axis: int, end: str) -> tuple[int, ...]:
+    """Of the edges along an axis, for nodes of the field's shape (B, \\*grid, C)."""
     shape = list(field.shape)
     shape[axis + 1] += _EDGES[end]
     return tuple(shape)

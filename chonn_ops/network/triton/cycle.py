@@ -39,6 +39,7 @@ ELIMINATE = tl.constexpr(5)
 
 @triton.jit
 def level_of(fields, table, index, network, networks):
+    """A level by its index, for one network: start, distance of its fields, sizes."""
     row = table + index * ROW
     n0 = tl.load(row + 2).to(tl.int32)
     n1 = tl.load(row + 3).to(tl.int32)
@@ -124,6 +125,7 @@ def do_steps(
 
 @triton.jit
 def dot(a, b, nodes, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
+    """A program's part of the scalar product of two fields."""
     total = tl.zeros((BLOCK,), REAL)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
         p = block * BLOCK + tl.arange(0, BLOCK)

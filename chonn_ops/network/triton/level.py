@@ -33,11 +33,13 @@ _FASTER = tl.constexpr(1 / (2 * 1.25 / 0.75 - 0.75 / 1.25))
 
 @triton.jit
 def slot(level, index):
+    """Start of a level's field by its index."""
     return level[0] + index * level[1]
 
 
 @triton.jit
 def node_count(level):
+    """Nodes of a level."""
     return level[2] * level[3] * level[4]
 
 

@@ -94,6 +94,7 @@ def take_steps(
 def share_dot(
     fields, table, drawn, sums, running, networks, BLOCK: tl.constexpr, REAL: tl.constexpr
 ):
+    """A part of what turns the direction: currents drawn, times what a cycle gave."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
@@ -107,6 +108,7 @@ def share_dot(
 def share_turn(
     fields, table, way, sums, running, networks, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ):
+    """The next direction of conjugate gradients."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
@@ -131,6 +133,7 @@ def share_draw(
     BLOCK: tl.constexpr,
     REAL: tl.constexpr,
 ):
+    """Currents that the direction draws, and its products with them."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
@@ -154,6 +157,7 @@ def share_walk(
     PARTS: tl.constexpr,
     REAL: tl.constexpr,
 ):
+    """A step along the direction, and a part of the square of what is left."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         power = _total(sums, POWER, network, networks, parts, PARTS)

@@ -27,6 +27,7 @@ def programs_wanted(device: torch.device) -> int:
 
 
 def streamable(tensor: Tensor) -> Tensor:
+    """The tensor with its last axis contiguous."""
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
@@ -56,10 +57,12 @@ def _options(states: int) -> dict[str, Any]:
 
 
 def row_strides(*tensors: Tensor) -> list[int]:
+    """Strides of batch and position of each tensor."""
     return [stride for tensor in tensors for stride in tensor.stride()[:2]]
 
 
 def path(walk: Walk) -> tuple[int, ...]:
+    """A walk as numbers: lines, how they lie, steps, how they lie."""
     return (walk.line_count, *_nest(walk.lines), walk.length, *_nest(walk.steps))
 
 

@@ -33,6 +33,7 @@ def load_tile(base, channel, state, D, n_states, other: tl.constexpr):
 
 @triton.jit
 def store_tile(base, tile, channel, state, D, n_states):
+    """Write a tile (rows, channels, states) to (D, N) tensors, without its padding."""
     inside = (channel < D)[:, None, :] & (state < n_states)[None, :, None]
     tl.store(base + channel[:, None, :] * n_states + state[None, :, None], tile, mask=inside)
 
