@@ -248,7 +248,9 @@ def _generate(arguments: argparse.Namespace) -> None:
     if "sizes" in counted:
         options["sizes"] = {split: options.pop(split) for split in problem.SIZES}
     # Of the two files of a problem, one may be there from an interrupted call.
-    there = set() if arguments.force else set(Path(options.get("folder", ".")).glob("*"))
+    there = set()
+    if "folder" in options and not arguments.force:
+        there = set(Path(options["folder"]).glob("*"))
     found = problem.generate(**options)
     paths = found if isinstance(found, tuple) else (found,)
     for path, name in zip(paths, counted, strict=True):

@@ -33,11 +33,8 @@ def claims_page() -> str:
 
 
 def page(found: Sequence[Study]) -> str:
-    """The page of some studies.
-
-    Claims are judged on the models that they are about, not on those of a search.
-    """
-    asked = [study for study in found if "+" not in study.scale]
+    """The page of some studies."""
+    asked = _asked(found)
     entries, observations = scoreboard.entries(asked), scoreboard.observations(asked)
     parts = [
         INTRODUCTION,
@@ -63,6 +60,11 @@ def page(found: Sequence[Study]) -> str:
     return "\n".join(parts)
 
 
+def _asked(found: Sequence[Study]) -> list[Study]:
+    """Those whose models claims are about, without those of a search."""
+    return [study for study in found if "+" not in study.scale]
+
+
 def _files(found: Sequence[Study]) -> Iterator[list[str]]:
     for study in found:
         name = f"{study_title(study)}, `{study.scale}`"
@@ -77,8 +79,7 @@ def _file(study: Study) -> Path:
 def verdicts() -> str:
     """How many claims, with the paper's models, have which verdict."""
     lines = []
-    asked = [study for study in studies() if "+" not in study.scale]
-    for board in scoreboard.boards(scoreboard.entries(asked)):
+    for board in scoreboard.boards(scoreboard.entries(_asked(studies()))):
         counts = Counter(e.judgement.verdict for e in board.entries if not e.claim.setting)
         lines.append([board.heading, *(str(counts[verdict]) for verdict in VERDICTS)])
     return markdown(["claims on", *VERDICTS], lines)
