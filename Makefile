@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.chonn-setup
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
-INPUTS := pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(wildcard chonn_ops/*/cpu/*.[ch])
+INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
 .PHONY: setup setup-pyclaw setup-ngspice demo check test-quick test test-slow docs bench lint tables
 
@@ -14,7 +14,8 @@ setup: $(STAMP)
 $(STAMP): $(INPUTS)
 	@echo "Setting up $(VENV): about 6 GB and two to four minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all]"
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all]" -e ./lab --group dev
 	# PDEBench 0.1.0 pins Python < 3.11 and torch 1.13; it runs on current versions through our plugin.
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python pdebench==0.1.0
 	$(BIN)/chonn info
@@ -53,22 +54,16 @@ docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs
 
 # About three quarters of an hour on two cores, which should have nothing else to do.
+BENCHMARKS := scan network direct volumes block models rollouts vision vision_size
 bench: setup
-	$(BIN)/python benchmarks/scan.py
-	# Peers of the networks; what is not there is left out with a note.
+	# Peers of the networks; a peer that is absent is left out with a note.
 	-$(BIN)/python -m pip install --quiet -c constraints.txt pyamg torch-sla
-	$(BIN)/python benchmarks/network.py
-	$(BIN)/python benchmarks/block.py
-	$(BIN)/python benchmarks/models.py
-	$(BIN)/python benchmarks/steady.py
-	$(BIN)/python benchmarks/rollouts.py
-	$(BIN)/python benchmarks/vision.py
-	$(BIN)/python benchmarks/vision_size.py
-	$(BIN)/python benchmarks/plots.py
-	$(BIN)/python tools/tables.py
+	for name in $(BENCHMARKS); do $(BIN)/chonn-lab bench $$name || exit 1; done
+	$(MAKE) tables
 
+# The tables of README and docs, from the files in lab/results.
 tables: setup
-	$(BIN)/python tools/tables.py
+	$(BIN)/python -m chonn_lab.pages.tables
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
-"""Compiles the C kernels at install time; without a compiler the install goes on without it.
+"""Compiles the C kernels at install time; without a compiler the install goes on without them.
 
-``python hatch_build.py`` compiles in place for development.
+``python hatch_build.py`` compiles in place for development. gcc and clang compile the kernels, on
+Windows clang. The environment's ``CC``, ``CFLAGS``, ``LDFLAGS`` and (macOS) ``ARCHFLAGS`` count.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import os
 import platform
 import runpy
+import shlex
+import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
-from importlib import import_module
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +24,14 @@ try:
 except ImportError:  # run as a script
     BuildHookInterface = object
 
-ROOT = Path(__file__).parent
-# It loads what this builds, and says from which folders; it needs no installed package.
-LIBRARY = runpy.run_path(str(ROOT / "chonn_ops" / "_library.py"))
-SOURCES = [Path("chonn_ops", folder) for folder in LIBRARY["SOURCES"]]
-KERNEL = Path("chonn_ops", LIBRARY["KERNEL"])
+PACKAGE = Path(__file__).parent / "chonn_ops"
+# The module that loads the library names it and its sources; it needs no installed package.
+LIBRARY = runpy.run_path(str(PACKAGE / "_library.py"))
+KERNEL = PACKAGE / LIBRARY["KERNEL"]
+WINDOWS, MACOS = os.name == "nt", sys.platform == "darwin"
 
 # No -ffast-math: where it reaches the linker, gcc adds a start-up file that flushes the whole
-# process's denormals to zero. -fno-wrapv: Python's own flags often bring -fwrapv, under which gcc
+# process's denormals to zero. -fno-wrapv: a packager's CFLAGS often bring -fwrapv, under which gcc
 # leaves the backward's sums over lanes scalar (2.6 times slower).
 FLAGS = [
     *("-O3", "-std=gnu11", "-fvisibility=hidden"),
@@ -37,73 +41,110 @@ X86_FLAGS = {
     "avx2": ["-mavx2", "-mfma"],
     "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
 }
+PROBE = "#ifdef _OPENMP\n#include <omp.h>\n#endif\nint probe(void) { return 0; }\n"
 
 
-def _x86_only() -> bool:
-    """A macOS universal build compiles each file for ARM too, where the x86 flags fail."""
-    machines = os.environ.get("ARCHFLAGS", "") or platform.machine()
-    return "arm" not in machines and platform.machine().lower() in ("x86_64", "amd64")
+class CompilerError(Exception):
+    """There is no compiler, or it failed."""
 
 
-def compile_kernel(root: Path = ROOT) -> Path:
-    """Compile all sources into one shared library; raises where that fails.
+def given(name: str) -> list[str]:
+    """The words of an environment variable."""
+    return shlex.split(os.environ.get(name, ""), posix=not WINDOWS)
 
-    A folder ``x/cpu`` has ``generic.c``, a file for each instruction set, compiled with its flags,
-    and ``x.c`` with the exported functions, which is told which of them there are.
+
+def find_compiler() -> list[str]:
+    """The words of the command: CC as it is, else the first that is installed."""
+    if command := given("CC"):
+        return command
+    # Microsoft's compiler has no vector types, and gcc for Windows misaligns 32-byte vectors on the
+    # stack.
+    python = shlex.split(sysconfig.get_config_var("CC") or "")
+    for command in [["clang"]] if WINDOWS else [python, ["cc"], ["gcc"], ["clang"]]:
+        if command and shutil.which(command[0]):
+            return command
+    raise CompilerError(f"expected {'clang' if WINDOWS else 'gcc or clang'}, found none")
+
+
+def architectures() -> list[str]:
+    """On macOS, the flags for the processors that the wheel's tag names."""
+    if not MACOS or "ARCHFLAGS" in os.environ:
+        return given("ARCHFLAGS") if MACOS else []
+    universal = sysconfig.get_platform().endswith("universal2")
+    return ["-arch", "arm64", "-arch", "x86_64"] if universal else []
+
+
+def run(command: list[str]) -> None:
+    """Run a compiler, on macOS for the oldest system that the wheel's tag admits."""
+    oldest = sysconfig.get_config_var("MACOSX_DEPLOYMENT_TARGET")
+    env = {"MACOSX_DEPLOYMENT_TARGET": str(oldest), **os.environ} if oldest else None
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        said = ("error: ", "undefined ", "cannot find ")  # of compilers and linkers
+        lines = [x for x in done.stderr.splitlines() if any(word in x for word in said)]
+        reason = lines[0] if lines else f"exit status {done.returncode}"
+        raise CompilerError(f"{command[0]} {command[-1]}: {reason}")
+    sys.stderr.write(done.stderr)
+
+
+def compile_kernel() -> Path:
+    """Compile all sources into one shared library.
+
+    ``avx2.c`` and ``avx512.c`` of a source folder are compiled with the flags of their instruction
+    set, and left out where the compiler does not know those. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
+    the other files that they are there.
+
+    Raises
+    ------
+    CompilerError, OSError
+        There is no compiler, or it failed.
     """
-    import_module("setuptools")  # brings distutils, which Python 3.12 dropped
-    from distutils import ccompiler
-    from distutils.errors import CompileError, LinkError
-    from distutils.sysconfig import customize_compiler
+    position = [] if WINDOWS else ["-fPIC"]
+    compiler = [*find_compiler(), *architectures(), *given("CFLAGS"), *FLAGS, *position]
 
-    compiler = ccompiler.new_compiler()
-    customize_compiler(compiler)
-    target = root / KERNEL
+    def link(inputs: list[Path], output: Path, *flags: str) -> Path:
+        math = [] if WINDOWS else ["-lm"]
+        words = [*compiler, *flags, "-shared", *map(str, inputs), *math, *given("LDFLAGS")]
+        run([*words, "-o", str(output)])
+        return output
 
-    version = LIBRARY["interface_version"](root / "chonn_ops")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        probe = folder / "probe.c"
+        probe.write_text(PROBE)
 
-    def compile_folder(sources: Path, output: str, openmp: list[str]) -> list[str]:
-        def compile_source(name: str, flags: list[str], macros: list[tuple[str, str]]) -> list[str]:
-            return compiler.compile(
-                [str(sources / f"{name}.c")],
-                output_dir=output,
-                macros=macros,
-                extra_postargs=[*FLAGS, *openmp, *flags],
-            )
-
-        objects = compile_source("generic", [], [])
-        macros = [("CHONN_INTERFACE", f"{version}LL")]
-        for isa, flags in X86_FLAGS.items() if _x86_only() else ():
+        def accepts(flags: list[str]) -> bool:
             try:
-                objects += compile_source(isa, flags, [])
-            except CompileError:  # a compiler older than the instruction set
-                continue
-            macros.append((f"HAVE_{isa.upper()}", "1"))
-        return objects + compile_source(sources.parent.name, [], macros)
+                link([probe], folder / "probe", *flags)
+            except CompilerError:
+                return False
+            return True
 
-    def build(folder: str, openmp: list[str]) -> None:
-        objects = []
-        for sources in SOURCES:
-            if sources.is_dir():
-                objects += compile_folder(sources, folder, openmp)
-        linked = str(Path(folder, target.name))
-        compiler.link_shared_object(objects, linked, extra_postargs=openmp)
+        # Apple's clang has no OpenMP, and clang's on Windows is a library that users do not have:
+        # one thread.
+        openmp = ["-fopenmp"] if not WINDOWS and accepts(["-fopenmp"]) else []
+        x86 = platform.machine().lower() in ("x86_64", "amd64") and "arm64" not in architectures()
+        isas = {isa: flags for isa, flags in X86_FLAGS.items() if x86 and accepts(flags)}
+        macros = [f"-DHAVE_{isa.upper()}" for isa in isas]
+        macros += [f"-D{name}={value}" for name, value in LIBRARY["CONSTANTS"].items()]
+        macros.append(f"-DCHONN_INTERFACE={LIBRARY['interface_version']()}LL")
+
+        def compile_source(source: Path) -> Path:
+            target = folder / f"{'_'.join(source.relative_to(PACKAGE).parts)}.o"
+            flags = [*openmp, *isas.get(source.stem, []), f"-I{PACKAGE}", *macros]
+            run([*compiler, *flags, "-o", str(target), "-c", str(source)])
+            return target
+
+        left_out = X86_FLAGS.keys() - isas
+        sources = [x for part in LIBRARY["SOURCES"] for x in sorted(PACKAGE.glob(f"{part}/*.c"))]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = pool.map(compile_source, [x for x in sources if x.stem not in left_out])
+        linked = link([*objects], folder / KERNEL.name, *openmp)
         # A rename, so that a process that has the old library loaded keeps it.
-        staged = target.with_name(target.name + ".tmp")
-        staged.write_bytes(Path(linked).read_bytes())
-        staged.replace(target)
-
-    here = Path.cwd()
-    os.chdir(root)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                build(folder, ["-fopenmp"])
-            except (CompileError, LinkError):  # Apple's clang has no OpenMP: one thread
-                build(folder, [])
-    finally:
-        os.chdir(here)
-    return target
+        staged = KERNEL.with_name(KERNEL.name + ".tmp")
+        shutil.copyfile(linked, staged)
+        staged.replace(KERNEL)
+    return KERNEL
 
 
 class KernelBuildHook(BuildHookInterface):
@@ -114,14 +155,13 @@ class KernelBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         if self.target_name != "wheel":
             return
-        root = Path(self.root)
         try:
-            compile_kernel(root)
-        except Exception as error:  # whatever is wrong with the compiler, the package works
-            (root / KERNEL).unlink(missing_ok=True)
+            compile_kernel()
+        except (CompilerError, OSError) as error:
+            KERNEL.unlink(missing_ok=True)
             reason = " ".join(str(error).split())
             print(
-                f"chonn-ops: no compiled kernel ({reason}); scans fall back to PyTorch.",
+                f"chonn-ops: no compiled kernel ({reason}); operators fall back to PyTorch.",
                 file=sys.stderr,
             )
             return

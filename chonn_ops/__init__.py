@@ -1,13 +1,13 @@
-"""chonn-ops: high-order circuit layers for neural operators and vision backbones.
+"""chonn-ops: neural operator layers that solve a circuit.
 
-A hidden feature is a potential in an RC circuit. `kirchhoff_scan` solves one selective first-order
-update exactly under zero-order hold, `KirchhoffCell` adds the projections, `CKB` puts N cells in
-series inside one gated residual block, and the backbones carry such blocks where the paper puts
-them. `kirchhoff_network` solves grids of nodes under Kirchhoff's current law, with the
-conductances that `edge_conductance` makes of a conductivity.
+The input sets the conductances; the layer returns the node voltages. `kirchhoff_network` solves a
+resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `NetworkCell` and
+`KirchhoffCell` compute the circuits from features, `CKB` puts N cells in series inside one gated
+residual block, and the CHONN models are made of such blocks.
 """
 
 from chonn_ops import metrics
+from chonn_ops.circuit import read_circuits, to_netlist
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -23,30 +23,20 @@ from chonn_ops.models import (
     CHONNWaves1d,
     CHONNWaves2d,
     CNOUNet,
-    Equalised,
-    grid_nodes,
-    grid_spacing,
 )
 from chonn_ops.network import (
-    directed_network,
+    Factorization,
     edge_conductance,
+    edge_inductance,
+    factorize,
     kirchhoff_network,
     lc_step,
     rc_step,
+    wall_leak,
+    zero_current,
 )
-from chonn_ops.nn import (
-    CKB,
-    CKBOptions,
-    FixedGridCKB,
-    KirchhoffCell,
-    LCNetworkCell,
-    NetworkCell,
-    RCNetworkCell,
-    prune,
-)
-from chonn_ops.reading import inspect, to_netlist
+from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
-from chonn_plugins import autoload as _autoload
 
 __version__ = "0.1.0"
 
@@ -67,27 +57,23 @@ __all__ = [
     "CHONNWaves2d",
     "CKBOptions",
     "CNOUNet",
-    "Equalised",
-    "FixedGridCKB",
+    "Factorization",
     "KirchhoffCell",
-    "LCNetworkCell",
+    "Network",
     "NetworkCell",
-    "RCNetworkCell",
+    "Scan",
     "available_backends",
-    "directed_network",
     "edge_conductance",
-    "grid_nodes",
-    "grid_spacing",
-    "inspect",
+    "edge_inductance",
+    "factorize",
     "kirchhoff_network",
     "kirchhoff_scan",
     "lc_step",
     "metrics",
-    "prune",
     "rc_step",
+    "read_circuits",
     "scan_field",
     "to_netlist",
+    "wall_leak",
+    "zero_current",
 ]
-
-# Last: an integration may import any public name.
-_autoload.arm()

@@ -1,21 +1,25 @@
-"""Which backend an operator runs on: the one asked for, else the fastest that this machine has."""
+"""Selection of an operator's backend: the requested one, else the fastest on this machine."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from chonn_ops._library import warn_of_fallback
 
 _NAMES = ("reference", "torch", "cpu", "triton")
 _TRITON = (3, 9)  # the kernels return tuples from helpers; older releases were not tried
+
+_AGREE = 1e-3  # of the largest value: far above rounding, far below what a wrong kernel gives
 
 
 @cache
@@ -31,7 +35,7 @@ def _interprets_triton() -> bool:
 
 
 class Backends:
-    """The modules `reference`, `torch`, `cpu` and `triton` of an operator, imported when asked for.
+    """The modules `reference`, `torch`, `cpu` and `triton` of an operator, imported on first use.
 
     Parameters
     ----------
@@ -40,9 +44,12 @@ class Backends:
     variable : str
         Environment variable that forces one where the caller does not.
     made_of : mapping from name to callable, optional
-        What makes a backend of a module that is none yet.
+        Functions that turn a module into a backend, for modules that are not one themselves.
     needs : mapping from name to str, optional
-        Packages that this package does not depend on.
+        The optional package that a backend requires.
+    results_on : callable, optional
+        Results of a small problem, (backend, device) -> tensors. Before "triton" is selected for a
+        device for the first time, its results there are compared with those of "torch".
     """
 
     def __init__(
@@ -51,10 +58,13 @@ class Backends:
         variable: str,
         made_of: Mapping[str, Callable[[Any], Any]] | None = None,
         needs: Mapping[str, str] | None = None,
+        results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
     ) -> None:
         self._package, self._variable = package, variable
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
+        self._results_on = results_on
+        self._passed: dict[torch.device, bool] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
@@ -73,22 +83,58 @@ class Backends:
         return name not in self._needs or find_spec(self._needs[name]) is not None
 
     def available(self) -> tuple[str, ...]:
-        """Names of those that this machine has what they need for."""
+        """Names of the backends that run on this machine."""
         return tuple(name for name in _NAMES if self._runs(name))
+
+    def check_triton(self, device: torch.device) -> bool:
+        """Whether the Triton kernels give what PyTorch gives on a device: compared once, with one
+        RuntimeWarning where they do not. While a CUDA graph is recorded nothing can be compared,
+        and an unchecked device gets PyTorch."""
+        if self._results_on is None:
+            return True
+        if device not in self._passed:
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return False
+            self._passed[device] = True
+            reason = self._difference(device)
+            if reason:
+                self._passed[device] = False
+                warnings.warn(
+                    f"{self._package}: the Triton kernels fail their check on {device}, the torch "
+                    f"backend runs instead: {reason}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        return self._passed[device]
+
+    def _difference(self, device: torch.device) -> str:
+        """Why the results of Triton are not those of PyTorch, or an empty string."""
+        assert self._results_on is not None
+        try:
+            found = self._results_on(self["triton"], device)
+        except Exception as failure:  # a compiler or a driver may raise anything
+            return f"{type(failure).__name__}: {failure}"
+        expected = self._results_on(self["torch"], device)
+        for actual, right in zip(found, expected, strict=True):
+            error = float((actual - right).abs().amax() / right.abs().amax())
+            if not error <= _AGREE:
+                return f"results differ by {error:.1e} of the largest"
+        return ""
 
     def choose(self, name: str, device: torch.device) -> Any:
         """The forced backend (argument, then environment), else the fastest for the device.
 
-        To be asked when the operator runs, so that an exported program picks the machine it runs
+        Called when the operator runs, so that an exported program selects by the machine it runs
         on.
         """
         forced = name or os.environ.get(self._variable, "")
-        if not forced:  # asks nothing about CUDA for tensors elsewhere: asking may start its driver
+        if not forced:  # queries CUDA for CUDA tensors only: a query may start its driver
             if device.type == "cpu":
                 if self._compiled():
                     return self["cpu"]
                 warn_of_fallback()
-            return self["triton" if device.type == "cuda" and _has_triton() else "torch"]
+            some = device.type == "cuda" and _has_triton() and self.check_triton(device)
+            return self["triton" if some else "torch"]
         known = self.available()
         if forced not in known:
             raise ValueError(f"backend: expected one of {known}, got {forced!r}")

@@ -1,14 +1,15 @@
-"""The compiled library of all operators: found, checked before anything in it is called, loaded.
+"""The compiled library of all operators: this module finds it, checks it and loads it.
 
-It is one file beside this one, called through ctypes, which releases the GIL. A file that is not
-what the package next to it expects is refused with a warning, and callers fall back.
+The library is one file beside this module. ctypes calls it, which releases the GIL. A library that
+does not match the package is refused with a warning, and the operators fall back to PyTorch.
 
-An operator ``x`` exports, in ``x/cpu/x.c``: ``chonn_x_arguments()``, the size of its argument
-struct; ``chonn_x_lanes(isa, is_double)``, the channels a vector holds, 0 where the build or the
-processor lacks the instruction set; ``chonn_x_workspace(isa, is_double, arguments)``, elements a
-thread needs; and its calls ``chonn_x_<call>(isa, is_double, arguments)``.
+An operator ``x`` exports these functions in ``x/cpu/x.c``, with the help of ``_library.h``:
+``chonn_x_arguments()``, the size of its argument struct; ``chonn_x_lanes(isa, is_double)``, the
+channels that a vector holds, or 0 where the build or the processor lacks the instruction set;
+``chonn_x_workspace(isa, is_double, arguments)``, the elements that a thread needs; and its calls
+``chonn_x_<call>(isa, is_double, arguments)``.
 
-Standard library only: ``hatch_build.py`` runs this file to know the sources and their version.
+This module imports the standard library only, because ``hatch_build.py`` runs it at build time.
 """
 
 from __future__ import annotations
@@ -25,35 +26,50 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-SOURCES = ("scan/cpu", "network/cpu")  # those that do not exist are skipped
+SOURCES = ("scan/cpu", "network/cpu", "network/direct/cpu")
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
+# Numbers that C and Python share; the build defines each as a macro for every C source.
+CONSTANTS = {
+    "SCAN_CHUNK": 32,  # steps: a chunk's arrays stay in the L1 cache
+    "SCAN_LINE": 512,  # steps: both scans of a line up to here go in one pass, within the L2 cache
+    # Codes of the dtypes of tensors; `_dtypes.CODES` maps PyTorch's dtypes to them.
+    "DTYPE_FLOAT32": 0,
+    "DTYPE_FLOAT64": 1,
+    "DTYPE_BFLOAT16": 2,
+    "DTYPE_FLOAT16": 3,
+    "NETWORK_PARALLEL": 16384,  # nodes of a level that more than one thread visits
+}
+HEADERS = ("_library.h", "_half.h")  # shared by the sources of all operators
 
 
 _refusals: list[str] = []
 
 
 class Refused(Exception):
-    """Why a file is not run."""
+    """The reason why a library is not loaded."""
 
 
 def interface_version(package: Path = PACKAGE) -> int | None:
-    """A digest of the C sources, which the build compiles in as ``chonn_interface_version()``.
+    """A digest of the C sources and `CONSTANTS`, compiled in as ``chonn_interface_version()``.
 
-    So that no change of them can forget to count it up. None where the sources do not lie beside.
+    Every change of a source changes the digest, so nobody has to count a version up. The result is
+    None where the sources are not installed.
     """
-    digest = hashlib.sha256()
-    folders = [package / folder for folder in SOURCES if (package / folder).is_dir()]
-    for path in (p for folder in folders for p in sorted(folder.glob("*.[ch]"))):
-        content = path.read_bytes()
+    paths = [p for folder in SOURCES for p in sorted((package / folder).glob("*.[ch]"))]
+    if not paths:
+        return None
+    digest = hashlib.sha256(repr(CONSTANTS).encode())
+    for path in (*(package / header for header in HEADERS), *paths):
+        content = path.read_bytes() if path.exists() else b""
         digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
-    return int.from_bytes(digest.digest()[:8], "big") >> 1 if folders else None
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
 
 
 def _check_whole(path: Path) -> None:
-    """Not cut off: the loader maps a short ELF file as if it were whole, and dies of SIGBUS.
+    """Refuse a truncated library: Linux maps a short ELF file and the process dies of SIGBUS.
 
-    macOS and Windows compare the sizes themselves.
+    The loaders of macOS and Windows compare the sizes themselves.
     """
     size = path.stat().st_size
     if size == 0:
@@ -65,7 +81,7 @@ def _check_whole(path: Path) -> None:
         if header[:4] != b"\x7fELF":
             raise Refused(f"expected a shared library, got a file that begins with {header[:4]!r}")
         end = 64
-        if size >= end and header[4] == 2:  # 64-bit; what loads another would be a 32-bit Python
+        if size >= end and header[4] == 2:  # 64-bit; a 32-bit Python does not get here
             order = "<" if header[5] == 1 else ">"
             programs, sections = struct.unpack(order + "2Q", header[32:48])
             each, count, section, total = struct.unpack(order + "4H", header[54:62])
@@ -78,7 +94,7 @@ def _check_whole(path: Path) -> None:
                     offset, _, _, length = struct.unpack_from(order + "4Q", table, at + 8)
                     end = max(end, offset + length)
     if size < end:
-        raise Refused(f"expected at least {end} bytes, got {size}: it is cut off")
+        raise Refused(f"expected at least {end} bytes, got {size}: the file is truncated")
 
 
 def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
@@ -136,22 +152,22 @@ def _opened() -> ctypes.CDLL | None:
 
 
 class Operator:
-    """One operator's functions in the library.
+    """The functions of one operator in the library.
 
     Parameters
     ----------
     library : ctypes.CDLL
     name : str
-        As in ``chonn_<name>_forward``.
+        The x of the function names ``chonn_x_...``.
     arguments : type of ctypes.Structure
-        The C struct's mirror.
+        The mirror of the C struct.
     calls : iterable of str
-        Functions of (isa, is_double, arguments) without a result, reached by `call`.
+        Names of the functions of (isa, is_double, arguments) without a result, for `call`.
 
     Raises
     ------
     Refused
-        A function is missing, or the struct has another size.
+        If a function is missing, or the struct has another size.
     """
 
     def __init__(
@@ -174,12 +190,12 @@ class Operator:
         self.isas = tuple(isa for i, isa in enumerate(ISAS) if self.lanes(i, 0))
 
     def isa(self, variable: str) -> int:
-        """The index of the fastest instruction set, or of what an environment variable names.
+        """The index of the fastest instruction set, or of the one that a variable names.
 
         Raises
         ------
         ValueError
-            It names one that the build does not contain or this processor does not run.
+            If the build does not contain the named one, or this processor does not run it.
         """
         isa = os.environ.get(variable) or self.isas[-1]
         if isa not in self.isas:
@@ -191,7 +207,7 @@ class Operator:
 def operator(
     name: str, arguments: type[ctypes.Structure], calls: tuple[str, ...] = ("forward", "backward")
 ) -> Operator | None:
-    """An `Operator`, or None, with one warning, where its library is absent or refused."""
+    """The `Operator`, or None where the library is absent or, with one warning, refused."""
     library = _opened()
     try:
         return Operator(library, name, arguments, calls) if library else None
@@ -202,19 +218,19 @@ def operator(
 
 @cache
 def warn_of_fallback() -> None:
-    """Say once that a kernel would be faster; one that was refused has had its warning."""
+    """Warn once that no kernel is built; a refused kernel has caused a warning already."""
     if not _refusals:
         warnings.warn(
             "chonn-ops has no compiled kernel here: scans and networks on the CPU run on the "
             f"slower PyTorch backend. With a C compiler, {_remedy()}; backend='torch' (or "
-            "CHONN_SCAN_BACKEND=torch, CHONN_NETWORK_BACKEND=torch) asks for it without a warning.",
+            "CHONN_SCAN_BACKEND=torch, CHONN_NETWORK_BACKEND=torch) selects it without a warning.",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def state() -> str:
-    """Which file is loaded, or why none is."""
+    """The path of the loaded library, or the reason why none is loaded."""
     library = _opened()
     if _refusals:
         return "; ".join(_refusals)

@@ -1,4 +1,4 @@
-"""Sphinx settings: ``make docs``. The pages need no network, fonts or scripts of others."""
+"""Sphinx settings: ``make docs``. The pages load no scripts, styles or fonts from the network."""
 
 import re
 import sys
@@ -20,17 +20,16 @@ version = release = chonn_ops.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"chonn-ops {release}"
-# Lines of 96 characters fit the page.
+# Code lines of 96 characters fit the page.
 html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}
-exclude_patterns = ["results"]
 default_role = "py:obj"
 myst_heading_anchors = 3
-# The README is the front page; links of it to files that are no pages stay links to files.
+# The README is the front page, and some of its links lead to files that are not pages.
 suppress_warnings = ["myst.xref_missing", "ref.citation"]
 
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True  # fields of a NamedTuple have entries of their own
+napoleon_use_ivar = True  # each field of a NamedTuple gets an entry
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "show-inheritance": True}
@@ -46,7 +45,7 @@ def _mathml(display: str):
 
 
 def _own_references(app, what, name, obj, options, lines) -> None:  # noqa: ARG001 - Sphinx's
-    """Numbered references get the name of their module: several share a page."""
+    """Put the module's name into numbered references, because several modules share a page."""
     own = name.rpartition(".")[2]
     lines[:] = [
         re.sub(r"\[(\d+)\](?=_)|(?<=^\.\. )\[(\d+)\]", lambda m: f"[{own}{m[1] or m[2]}]", line)
@@ -55,6 +54,6 @@ def _own_references(app, what, name, obj, options, lines) -> None:  # noqa: ARG0
 
 
 def setup(app) -> None:
-    """Formulas as MathML, which browsers draw by themselves."""
+    """Render formulas as MathML, which browsers draw without scripts."""
     app.connect("autodoc-process-docstring", _own_references)
     app.add_html_math_renderer("mathml", (_mathml("inline"), None), (_mathml("block"), None))

@@ -1,5 +1,5 @@
-"""Figure of a Darcy comparison: input, truth, every model's prediction and its error map, and the
-conductivities that networks made of the input."""
+"""Draw a comparison on Darcy flow: the input, the truth, each model's prediction and error, and the
+conductivity that its networks learned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import matplotlib
 import torch
 from torch import Tensor
 
-from chonn_ops import NetworkCell, inspection
-from chonn_ops.problems import darcy
+from chonn_lab.problems import darcy
+from chonn_ops import NetworkCell
+from chonn_ops.circuit import read_samples
 from chonn_plugins.pdebench import registry
 
 matplotlib.use("Agg")
@@ -27,7 +28,7 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
     Parameters
     ----------
     results : list of dict
-        One finished run a model, as written by ``pdebench_darcy.py``.
+        One finished run of each model, as written by ``pdebench_darcy.py``.
     data : Path
         File in PDEBench's Darcy layout.
     output : Path
@@ -36,7 +37,7 @@ def draw_fields(results: list[dict], data: Path, output: Path, args: argparse.Na
         The comparison's settings.
     """
     nu, truth = (torch.from_numpy(fields[0]) for fields in darcy.read(data, stop=1))
-    grid = inspection.read(data, count=1).grid_coordinates()
+    grid = read_samples(data, count=1).grid_coordinates()
     predictions, conductivities = {}, {}
     for result in results:
         name, model = result["model"], load(result, args, output)
@@ -86,16 +87,17 @@ def show(panel, field: Tensor, title: str, **options):
     panel.set_title(title, fontsize=10)
     panel.set_xticks([])
     panel.set_yticks([])
-    # x runs to the right and y upwards, as on the unit square.
+    # On the unit square x runs to the right and y upwards.
     return panel.imshow(field.T, origin="lower", **options)
 
 
 @contextmanager
 def learned_conductivity(model: torch.nn.Module, nu: Tensor) -> Iterator[list]:
-    """Collects, from the model's passes inside, the conductivity nearest to the permeability.
+    """Record the learned conductivities while the model is evaluated inside the context.
 
-    Yields a list that holds, afterwards, the largest correlation with `nu` of the logarithm of any
-    network's conductivity, and that field; nothing for models without networks.
+    Yields a list that is filled with pairs: the correlation of `nu` with the logarithm of a
+    network's conductivity, and that logarithm. On exit the pair with the largest correlation is
+    first. The list stays empty for models without networks.
     """
     found: list[tuple[float, Tensor]] = []
 
@@ -117,7 +119,7 @@ def learned_conductivity(model: torch.nn.Module, nu: Tensor) -> Iterator[list]:
 
 
 def load(result: dict, args: argparse.Namespace, output: Path) -> torch.nn.Module:
-    """The trained model; order 0 of ours is the stock one to the last parameter."""
+    """The trained model. Order 0 of ours has the modules and names of PDEBench's own model."""
     name, options = result["model"], result["options"]
     stock = registry.HOST_MODELS.get(name)
     model = registry.load(f"chonn_{stock}" if stock else name)

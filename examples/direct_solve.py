@@ -1,8 +1,8 @@
-"""Darcy flow with nothing trained: the permeability is a circuit, solved for its potentials.
+"""Solve Darcy flow as a circuit, with nothing trained, and compare with PDEBench's scheme.
 
-Every cell of the grid is a node, two cells in series are the resistor between their centres, rain
-of 1 is the current into each node and the walls are ground. The pressure is the potential, and its
-gradients with respect to the permeability come from one more solve of the same circuit.
+Each cell of the grid is a node. The permeability of two neighbouring cells sets the resistor
+between them, the source term is a current into each node, and the boundary is connected to ground.
+The pressure is the voltage. Its gradient with respect to the permeability costs one more solve.
 
     python examples/direct_solve.py --resolution 64
 """
@@ -17,20 +17,20 @@ import h5py
 import torch
 from torch import Tensor
 
+from chonn_lab.problems import darcy
 from chonn_ops import edge_conductance, kirchhoff_network
-from chonn_ops.problems import darcy
 
 
 def pressure(permeability: Tensor) -> Tensor:
-    """Potentials (B, R, R) of -div(a grad u) = 1 on the unit square, from a (B, R, R)."""
+    """Solve -div(a grad u) = 1 on the unit square for u (B, R, R), given a (B, R, R)."""
     k = permeability[..., None]  # one channel
     h = 1 / k.shape[1]
-    ground = torch.zeros_like(k)
+    leak = torch.zeros_like(k)
     for axis in (1, 2):
-        for end in (0, -1):  # PDEBench has u = 0 half a cell outside, a whole one from the centre
-            ground.select(axis, end).add_(k.select(axis, end))
-    rain = torch.full_like(k, h * h)
-    return kirchhoff_network(rain, edge_conductance(k, h), ground, tol=1e-6)[..., 0]
+        for end in (0, -1):  # PDEBench has u = 0 half a cell outside: one cell from a centre
+            leak.select(axis, end).add_(k.select(axis, end))
+    source = torch.full_like(k, h * h)
+    return kirchhoff_network(source, edge_conductance(k, h), leak, tol=1e-6)[..., 0]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,11 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
     u = pressure(a)
     error = (u - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
     print(f"relative L2 difference from PDEBench's scheme: {error.mean():.4f}")
-    print(f"passive: {u.min():.2e} <= u, as no node is below ground")
+    print(f"smallest pressure: {u.min():.2e} >= 0, because a resistor network is passive")
 
     a = a.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(pressure(a).mean(), a)
-    print(f"a better conductor anywhere lowers the mean pressure: {slope.max():.2e} <= 0")
+    (gradient,) = torch.autograd.grad(pressure(a).mean(), a)
+    print(f"largest gradient of the mean pressure by the permeability: {gradient.max():.2e} <= 0")
 
 
 if __name__ == "__main__":

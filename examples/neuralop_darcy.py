@@ -1,8 +1,8 @@
-"""neuraloperator's FNO with a circuit behind its lifting, trained by neuraloperator's own Trainer.
+"""Train three models on neuraloperator's Darcy files with neuraloperator's own Trainer.
 
-``spectral_mixer="ckb"`` is all that differs between the first two models; the third one is made of
-circuits alone. The data are neuraloperator's: ``darcy_{train,test}_{16,32}.pt`` in a folder, which
-are downloaded into it where they are not there.
+The first is neuraloperator's FNO. The second differs by ``spectral_mixer="ckb"`` alone, which puts
+a block of networks behind the lifting. The third consists of networks. The script downloads the
+files ``darcy_{train,test}_{16,32}.pt`` into the folder if they are missing.
 
     python examples/neuralop_darcy.py --data folder --epochs 10
 """
@@ -20,7 +20,6 @@ from neuralop.training import AdamW, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
-import chonn_ops  # noqa: F401  (not needed where `import torch` loads plugins, as it does by default)
 from chonn_plugins.neuralop import CHONNNetwork
 
 RESOLUTIONS = (16, 32)
@@ -32,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--n-train", type=int, default=1000)
     parser.add_argument("--width", type=int, default=24, help="hidden channels")
-    parser.add_argument("--modes", type=int, default=12, help="of Fourier, an axis")
+    parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis")
     args = parser.parse_args(arguments)
     data = DarcyDataset(
         root_dir=args.data,
@@ -47,8 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     fourier = ((args.modes, args.modes), 1, 1, args.width)
     models: dict[str, tuple[nn.Module, float]] = {
         "FNO": (FNO(*fourier), 3e-3),
-        "FNO with circuits": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
-        "circuits": (CHONNNetwork(1, 1, n_dim=2, width=args.width, depth=2), 1e-2),
+        "FNO with networks": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
+        "networks": (CHONNNetwork(1, 1, n_dim=2, width=args.width, depth=2), 1e-2),
     }
     for name, (model, rate) in models.items():
         errors = train(model, data, rate, args.epochs)
@@ -57,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def train(model: nn.Module, data: DarcyDataset, rate: float, epochs: int) -> dict[int, float]:
-    """Relative L2 errors on both test grids after a training on the first."""
+    """Train on the first grid; return the relative L2 errors on both test grids."""
     torch.manual_seed(0)
     optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
     loss = LpLoss(d=2, p=2, reduction="mean")

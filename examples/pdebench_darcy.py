@@ -1,10 +1,10 @@
-"""Train PDEBench's U-Net and FNO beside their CHONN versions, and a model of Kirchhoff networks,
-through PDEBench's own runner.
+"""Train five models on Darcy flow in PDEBench's own runner: its U-Net and FNO, their CHONN
+versions, and a CHONN network.
 
-Every model gets the same data, epochs, batch size, learning rate and seeds, and is trained and
-evaluated by ``python -m pdebench.models.train_models_forward`` in a process of its own. The script
-prints one table and writes ``results.json`` and ``fields.png``. A stopped comparison goes on where
-it was; finished runs with the same settings are read back.
+All models get the same data, epochs, batch size, learning rate and seeds. Each is trained and
+evaluated by ``python -m pdebench.models.train_models_forward`` in its own process. The script
+prints one table and writes ``results.json`` and ``fields.png``. A comparison that was stopped
+resumes; finished runs with the same settings are read back.
 
     python examples/pdebench_darcy.py --output runs/demo
     python examples/pdebench_darcy.py --data my_darcy.hdf5 --modes 8 --epochs 30 --seeds 0 1 2
@@ -30,8 +30,8 @@ from _darcy_figure import draw_fields
 from tqdm import tqdm
 
 import chonn_ops
-from chonn_ops.experiments.provenance import code
-from chonn_ops.problems.origin import identify
+from chonn_lab.experiments.provenance import code
+from chonn_lab.problems.origin import identify
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
 MODELS = ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
@@ -64,14 +64,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/demo"))
     parser.add_argument("--data", type=Path, help="Darcy file in PDEBench's layout")
     parser.add_argument("--n", type=int, default=200, help="samples to generate without --data")
-    parser.add_argument("--resolution", type=int, default=64, help="points an axis to generate")
+    parser.add_argument("--resolution", type=int, default=64, help="points per axis to generate")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=10, help="divides both splits (U-Net)")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--order", type=int, help="cells in series in every CKB")
-    parser.add_argument("--modes", type=int, default=12, help="Fourier modes an axis (FNO)")
+    parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis (FNO)")
     parser.add_argument("--width", type=int, default=20, help="channels (FNO)")
     parser.add_argument(
         "--set",
@@ -84,19 +84,19 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def generate(args: argparse.Namespace, output: Path) -> Path:
-    """Darcy samples by `chonn data generate`, once."""
+    """Generate Darcy samples with `chonn-lab data generate`, unless the file exists."""
     folder = output / "data" / f"n{args.n}-r{args.resolution}"
     path = folder / "2D_DarcyFlow_beta1.0_Train.hdf5"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "chonn_ops.cli", "data", "generate", "darcy"]
+        command = [sys.executable, "-m", "chonn_lab.cli", "data", "generate", "darcy"]
         size = ["--n", str(args.n), "--resolution", str(args.resolution)]
         subprocess.run([*command, *size, "--output", str(path)], check=True)
     return path
 
 
 def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> list[str]:
-    """The user's command line: stock and CHONN models differ in `model_name` and `ckb` only."""
+    """Overrides of PDEBench's settings; models differ in `model_name` and `ckb` only."""
     with h5py.File(data) as file:
         samples = file["tensor"].shape[0]
     values = {
@@ -152,7 +152,7 @@ def run_model(
             )
         for what, now in (("data", known(data)), ("code", code()["code"])):
             if result.get(what) != now:
-                print(f"{model}, seed {seed}: finished before, with other {what} than there is now")
+                print(f"{model}, seed {seed}: this finished run used other {what} than the present")
         return result
     started_here = folder / ".unfinished"
     if started_here.exists():
@@ -194,7 +194,7 @@ def run_model(
 
 def run_pdebench(options: list[str], folder: Path, title: str) -> tuple[str, float]:
     """PDEBench's runner in a process of its own; returns its output and peak memory in MiB."""
-    # Unbuffered, or the epochs arrive at the end.
+    # Unbuffered: otherwise all epochs are printed at the end.
     command = [sys.executable, "-u", "-m", "pdebench.models.train_models_forward", *options]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -214,7 +214,7 @@ def run_pdebench(options: list[str], folder: Path, title: str) -> tuple[str, flo
     log = "".join(lines)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}\nin {folder} failed:\n{log}")
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss: bytes there, KiB on Linux
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes on macOS, else KiB
     return log, usage.ru_maxrss / unit
 
 
@@ -247,12 +247,12 @@ def summary(results: list[dict], data: Path, args: argparse.Namespace) -> dict[s
 
 
 def known(data: Path) -> dict[str, dict]:
-    """Of the data file: its SHA-256, and who made it."""
+    """The SHA-256 of the data file, and which program made it."""
     return {data.name: identify(data).record()}
 
 
 def write(path: Path, record: dict[str, object]) -> None:
-    """All of the file or none of it, whenever the run stops."""
+    """Write the whole file or nothing, whenever the run is stopped."""
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     staged.write_text(json.dumps(record, indent=1) + "\n")
     staged.replace(path)

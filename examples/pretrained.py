@@ -1,7 +1,7 @@
-"""A network that comes with trained weights: Darcy flow at its own resolution and on finer grids.
+"""Evaluate a pretrained network on Darcy flow, on its training grid and on a finer one.
 
-8,073 parameters, trained on 64 x 64 points; it takes any grid, as a circuit has the spacing in its
-resistors.
+The network has 8,073 parameters and was trained on 64 x 64 points. It takes any grid, because the
+spacing of the grid enters the conductances of its circuits.
 
     python examples/pretrained.py --resolutions 64 128
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 import h5py
 import torch
 
+from chonn_lab.problems import darcy
 from chonn_ops import CHONNNetwork2d
-from chonn_ops.problems import darcy
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     for resolution in args.resolutions:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "darcy.hdf5"
-            # The walls of its training data lie 1/128 outside, half a cell of 64 points.
+            # u = 0 lies 1/128 outside the square in the training data: half a cell of 64 points.
             darcy.generate(path, args.samples, resolution, seed=7, margin=1 / 128, progress=False)
             with h5py.File(path) as file:
                 permeability = torch.tensor(file["nu"][:])[:, None]  # (B, 1, R, R)

@@ -1,6 +1,6 @@
-"""What a trained network has learned, read as the circuit that it is.
+"""Print the circuits that a pretrained network has learned.
 
-`chonn inspect` makes a page with pictures of the same numbers, for checkpoints of every host.
+`chonn inspect` writes the same numbers with pictures, for checkpoints of every host.
 
     python examples/read_network.py
 """
@@ -15,7 +15,7 @@ import h5py
 import torch
 
 import chonn_ops
-from chonn_ops.problems import darcy
+from chonn_lab.problems import darcy
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,12 +30,12 @@ def main(arguments: list[str] | None = None) -> None:
             permeability = torch.tensor(file["nu"][:])[:, None]  # (B, 1, R, R)
 
     model = chonn_ops.CHONNNetwork2d.from_pretrained("darcy-small")
-    layers = chonn_ops.inspect(model, permeability)["networks"]
+    layers = chonn_ops.read_circuits(model, permeability)["networks"]
     for place, layer in enumerate(layers):
-        print(f"\nlayer {place}: its fields are worth {layer['effective_rank']:.1f} of them")
+        print(f"\nlayer {place}, effective rank of its voltages: {layer['effective_rank']:.1f}")
         print("network  conductivity  length scale  power to ground")
         for number, network in enumerate(layer["networks"]):
-            # Quantiles over samples and nodes: least, 1/4, median, 3/4, largest.
+            # Quantiles 0, 1/4, 1/2, 3/4 and 1 over samples and nodes: entry 2 is the median.
             conductivity, length = network["conductivity"][2], network["length_scale"][2]
             share = network["leak_share"]
             print(f"{number:>7}  {conductivity:>12.3g}  {length:>12.3g}  {share:>15.0%}")

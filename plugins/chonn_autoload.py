@@ -1,8 +1,12 @@
 """What torch calls at the end of ``import torch`` (entry-point group ``torch.backends``).
 
-One file of the standard library only. It is installed beside the package's metadata, in editable
-installs too: who sees the entry point can import it, even where ``.pth`` files are not processed or
-the checkout is gone. Whatever fails behind it, ``import torch`` goes on.
+This file needs the standard library only. It is installed beside the package's metadata, in
+editable installs too, so whoever sees the entry point can import it, even where ``.pth`` files are
+not processed or the checkout is gone. Whatever fails behind it, ``import torch`` goes on.
+
+One case is out of our hands: if the metadata are left without this file, torch raises "Failed to
+load the backend extension: chonn_ops" and names its switch, ``TORCH_DEVICE_BACKEND_AUTOLOAD=0``. No
+code of ours can run then. Therefore both are in the same wheel's RECORD: pip removes both or none.
 """
 
 import contextlib

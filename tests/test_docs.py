@@ -1,26 +1,39 @@
-"""Every Python block of README and docs runs; the pages hold together."""
+"""Every Python block of README and docs runs; links, files and names in the pages exist."""
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 FENCE = re.compile(r"^```(python|pycon)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Tested with what they need by tests/experiments/test_own_experiment.py.
-ELSEWHERE = {"own_experiments.md"}
-NEEDED = {"neuraloperator.md": "neuralop", "theory.md": "schemdraw", "extending.md": "h5py"}
+# lab/tests/experiments/test_own_experiment.py runs it.
+ELSEWHERE = {"experiments.md"}
+NEEDED = {
+    "circuits.md": "safetensors",
+    "hosts.md": "neuralop",
+    "start.md": "safetensors",
+    "theory.md": "scipy",
+}
 WITH_CODE = [
     page for page in PAGES if FENCE.search(page.read_text()) and page.name not in ELSEWHERE
 ]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name])
@@ -32,6 +45,7 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
             continue
         exec("import torch; from chonn_ops import *", names)
         example = doctest.DocTestParser().get_doctest(code, names, page.name, page.name, 0)
+        example.globs = names  # not a copy: later blocks use what earlier ones define
         assert not doctest.DocTestRunner(verbose=False).run(example, clear_globs=False).failed
 
 
@@ -40,53 +54,59 @@ def test_most_pages_have_code():
 
 
 def test_links_between_pages_lead_somewhere():
-    """To files and to headings, as GitHub and the site name them."""
+    """Links to files, and to headings under the names that GitHub and the site give them."""
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             if "://" in target:
                 continue
             file, _, anchor = target.partition("#")
             path = (page.parent / file) if file else page
-            assert path.exists(), f"{page.name}: {target}"
+            assert path.exists(), f"{name_of(page)}: {target}"
             if anchor:
                 headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-                assert anchor in {slug(heading) for heading in headings}, f"{page.name}: {target}"
-
-
-PATH = re.compile(
-    r"`((?!benchmarks/results)(?:chonn_ops|plugins|tools|tests|docs|benchmarks|examples)/[\w/.]+)`"
-)
-NAME = re.compile(r"`(chonn_ops(?:\.\w+)+)`")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_and_names_that_pages_tell_are_there(page):
-    for path in PATH.findall(page.read_text()):
-        assert (ROOT / path).exists(), path
-    for name in NAME.findall(page.read_text()):
-        pkgutil.resolve_name(name)
+                assert anchor in set(map(slug, headings)), f"{name_of(page)}: {target}"
 
 
 def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+# NAME stands for a name.
+PATH = re.compile(r"`((?:chonn_ops|docs|examples|lab|plugins|tests)/(?!\S*NAME)[\w/.-]+)`")
+NAME = re.compile(r"`((?:chonn_ops|chonn_lab|chonn_plugins)(?:\.\w+)+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_and_names_in_pages_exist(page):
+    for path in PATH.findall(page.read_text()):
+        assert (ROOT / path).exists(), path
+    for name in NAME.findall(page.read_text()):
+        if name.startswith("chonn_lab") and importlib.util.find_spec("chonn_lab") is None:
+            continue
+        pkgutil.resolve_name(name)
+
+
+def test_tables_are_those_of_the_result_files():
+    pytest.importorskip("chonn_lab")
+    subprocess.run([sys.executable, "-m", "chonn_lab.pages.tables", "--check"], check=True)
+
+
 def test_every_page_is_in_the_site():
-    index = (ROOT / "docs" / "index.md").read_text()
+    """The index lists the user's pages by name; its pattern ``lab/*`` takes the laboratory's."""
+    index = (DOCS / "index.md").read_text()
     listed = set(re.findall(r"^(\w[\w/]*)$", index, re.MULTILINE))
-    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
-    assert pages <= listed
+    assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= listed
+    assert "\nlab/*\n" in index
+    assert all((DOCS / f"{page}.md").exists() for page in listed)
 
 
 def test_the_site_builds_without_warnings(tmp_path):
     """As ``make docs`` does; it needs nothing from the network."""
-    pytest.importorskip("sphinx")
-    pytest.importorskip("myst_parser")
-    pytest.importorskip("furo")
-    pytest.importorskip("latex2mathml")
+    for module in ("sphinx", "myst_parser", "furo", "latex2mathml"):
+        pytest.importorskip(module)
     from sphinx.cmd.build import build_main
 
-    assert build_main(["-q", "-W", "--keep-going", str(ROOT / "docs"), str(tmp_path)]) == 0
+    assert build_main(["-q", "-W", "--keep-going", str(DOCS), str(tmp_path)]) == 0
     front = (tmp_path / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', front)
     operators = (tmp_path / "api" / "operators.html").read_text()

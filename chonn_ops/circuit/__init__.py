@@ -1,11 +1,25 @@
-"""Circuit theory of the paper's cells and of networks, with fixed coefficients, in NumPy and SciPy.
+"""Circuits: the paper's theory, and trained models read as circuits.
 
-docs/theory.md names the function and the test of every equation of the paper's Methods.
+- Theory with fixed coefficients, in NumPy and SciPy: cells and cascades (`RCCell`, `Cascade`),
+  their transfer functions, resistor networks (`ResistorNetwork`, `grid`, `ladder`).
+  docs/theory.md names the function and the test of every equation of the paper's Methods.
+- Trained cells: `read_circuits` gives their numbers, `to_netlist` their SPICE text;
+  `draw_schematic` draws small circuits.
+- Checkpoints: `load_checkpoint`, `read_samples` and `write_page` are the steps of
+  ``chonn inspect``.
 """
 
-from chonn_ops.circuit._cascade import Cascade, DiscreteCascade
-from chonn_ops.circuit._cell import BranchCurrents, DiscreteCell, RCCell
-from chonn_ops.circuit._lattice import (
+from chonn_ops.circuit.cells import (
+    BranchCurrents,
+    Cascade,
+    DiscreteCascade,
+    DiscreteCell,
+    RCCell,
+)
+from chonn_ops.circuit.checkpoint import TrainedModel, load_checkpoint
+from chonn_ops.circuit.netlist import to_netlist
+from chonn_ops.circuit.networks import (
+    ResistorNetwork,
     attenuation,
     endless_conductance,
     grid,
@@ -13,8 +27,11 @@ from chonn_ops.circuit._lattice import (
     ladder_cell,
     length_scale,
 )
-from chonn_ops.circuit._network import ResistorNetwork
-from chonn_ops.circuit._rational import TransferFunction
+from chonn_ops.circuit.page import write_page
+from chonn_ops.circuit.reading import read_circuits
+from chonn_ops.circuit.samples import Samples, read_samples
+from chonn_ops.circuit.schematic import draw_schematic
+from chonn_ops.circuit.transfer import TransferFunction
 
 __all__ = [
     "BranchCurrents",
@@ -23,11 +40,19 @@ __all__ = [
     "DiscreteCell",
     "RCCell",
     "ResistorNetwork",
+    "Samples",
+    "TrainedModel",
     "TransferFunction",
     "attenuation",
+    "draw_schematic",
     "endless_conductance",
     "grid",
     "ladder",
     "ladder_cell",
     "length_scale",
+    "load_checkpoint",
+    "read_circuits",
+    "read_samples",
+    "to_netlist",
+    "write_page",
 ]

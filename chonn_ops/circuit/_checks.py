@@ -1,4 +1,4 @@
-"""Checks of what circuits are made of."""
+"""Checks of the numbers that circuits are made of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_positive(**values: float) -> None:
 
 
 def finite_array(name: str, values: object, ndim: int | None = None) -> Array:
-    """float64 of a number of axes, all finite."""
+    """The values as a float64 array; ValueError for another number of axes, NaN or infinity."""
     array = np.asarray(values, dtype=np.float64)
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{name}: expected {ndim} axes, got shape {array.shape}")

@@ -1,9 +1,6 @@
 """The ``chonn`` command.
 
-``chonn run`` trains and scores the models of an experiment, ``chonn list`` names the experiments,
-``chonn report`` draws tables and figures of results, ``chonn data generate|fetch|convert`` makes
-data files, ``chonn data info`` says where they come from, ``chonn inspect`` shows the circuits in a
-checkpoint, ``chonn info`` describes the installation.
+``chonn inspect`` shows the circuits in a checkpoint, ``chonn info`` describes the installation.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
@@ -13,35 +10,19 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from types import FrameType
 from typing import NoReturn
 
 from chonn_ops import __version__
-from chonn_ops.cli.data import add_data_commands
 from chonn_ops.cli.inspect import add_inspect_command
-from chonn_ops.cli.run import add_run_commands
 
-EXPERIMENTS_MODULES = (
-    "filelock",
-    "h5py",
-    "matplotlib",
-    "pooch",
-    "requests",
-    "scipy",
-    "tensorboard",
-    "tqdm",
+# What `chonn inspect` imports beyond torch and numpy, and the extra that brings it.
+EXTRAS: Mapping[str, str] = dict.fromkeys(
+    ("h5py", "matplotlib", "schemdraw", "scipy"), "chonn-ops[circuit]"
 )
-INFO_PACKAGES = (
-    "torch",
-    "numpy",
-    "scipy",
-    "h5py",
-    "pdebench",
-    "neuraloperator",
-    "timm",
-)
+INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -57,16 +38,39 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     int
         Exit code. Wrong usage raises SystemExit(2), as argparse does.
     """
-    arguments = _parser().parse_args(argv)
+    return execute(_parser(), argv, EXTRAS)
+
+
+def execute(
+    parser: argparse.ArgumentParser, argv: "Sequence[str] | None", extras: Mapping[str, str]
+) -> int:
+    """Run the command that a parser finds, and turn errors into one line and an exit code.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Sets ``command``, a function of the parsed arguments.
+    argv : sequence of str, optional
+        Arguments, by default those of the process.
+    extras : mapping from str to str
+        What to install, by the name of a module that an optional part needs.
+    """
+    arguments = parser.parse_args(argv)
     # Without a handler SIGTERM ends the process before temporary files are removed.
     earlier = signal.signal(signal.SIGTERM, _terminate)
     try:
         arguments.command(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        print("chonn: interrupted", file=sys.stderr)
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # The reader, such as `head`, has closed the pipe. What is left in the buffer has nowhere
+        # to go, and the interpreter would complain when it flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ImportError, OSError, ValueError, MemoryError, BrokenExecutor) as error:
-        print(f"chonn: error: {_one_line(error)}", file=sys.stderr)
+        print(f"{parser.prog}: error: {_one_line(error, extras)}", file=sys.stderr)
         return 1
     finally:
         signal.signal(signal.SIGTERM, earlier)
@@ -77,24 +81,22 @@ def _terminate(signum: int, _frame: "FrameType | None") -> NoReturn:
     raise SystemExit(128 + signum)
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException, extras: Mapping[str, str]) -> str:
     if isinstance(error, ImportError):
         module = (error.name or "").partition(".")[0]
-        if module in EXPERIMENTS_MODULES:
-            return f"this needs {module}: pip install 'chonn-ops[experiments]'"
+        if module in extras:
+            return f"this needs {module}: pip install '{extras[module]}'"
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="chonn", description="High-order circuit layers.")
+    parser = argparse.ArgumentParser(prog="chonn", description="Circuit layers for PyTorch.")
     parser.add_argument("--version", action="version", version=f"chonn-ops {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    info = commands.add_parser("info", help="versions, threads and scan backends")
+    info = commands.add_parser("info", help="versions, threads and backends")
     info.set_defaults(command=_info)
 
-    add_run_commands(commands)
-    add_data_commands(commands)
     add_inspect_command(commands)
     return parser
 
@@ -115,12 +117,12 @@ def _info(_arguments: argparse.Namespace) -> None:
 
 
 def _autoload_state() -> str:
-    """Whether `import torch` arms the integrations, and if not, why."""
+    """Whether `import torch` installs the import hook of the integrations, and if not, why."""
     for switch in ("CHONN_AUTOLOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
         if os.environ.get(switch) == "0":
-            return f"no, {switch}=0; after `import chonn_ops`, yes"
+            return f"no, {switch}=0 is set"
     if not importlib.metadata.entry_points(group="torch.backends", name="chonn_ops"):
-        return "no, installed before it could: install chonn-ops again"
+        return "no, its entry point is missing: install chonn-ops again"
     return "yes"
 
 

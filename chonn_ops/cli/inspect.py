@@ -12,9 +12,9 @@ def add_inspect_command(commands: Any) -> None:
     """Add ``inspect`` to the subparsers of ``chonn``."""
     parser = commands.add_parser(
         "inspect",
-        help="the circuits in a checkpoint: a page with pictures, and numbers",
+        help="show the circuits in a checkpoint: a page with pictures, and numbers",
         description=(
-            "Ask the model of a checkpoint at data, and write what its circuits are there: "
+            "Evaluate the model of a checkpoint on data, and write the circuits in it to "
             "inspection.html and inspection.json."
         ),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -23,60 +23,60 @@ def add_inspect_command(commands: Any) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="of PDEBench's runner, neuraloperator's Trainer (its folder), timm's train.py or "
-        "chonn run; or a state dict (.pt, .safetensors)",
+        help="checkpoint of PDEBench's runner, neuraloperator's Trainer (its folder) or timm's "
+        "train.py, or a state dict (.pt, .safetensors)",
     )
     parser.add_argument(
         "--data", metavar="FILE", required=True, help="data file; pictures for models of timm"
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("inspection"), metavar="FOLDER", help="of both files"
+        "--output",
+        type=Path,
+        default=Path("inspection"),
+        metavar="FOLDER",
+        help="folder of the two files",
     )
     parser.add_argument(
         "--start", type=integer(0), default=0, metavar="I", help="number of the first sample"
     )
     parser.add_argument(
-        "--samples", type=integer(1), default=128, metavar="N", help="how many, at most"
+        "--samples", type=integer(1), default=128, metavar="N", help="largest number of samples"
     )
     parser.add_argument(
         "--sample",
         type=integer(0),
         default=argparse.SUPPRESS,
         metavar="I",
-        help="number of the one that is pictured (default: the first)",
+        help="number of the sample whose fields are drawn (default: the first)",
     )
     parser.add_argument(
         "--model",
         default=argparse.SUPPRESS,
         metavar="NAME",
-        help="of a state dict whose weights do not tell: class in chonn_ops, or name in timm",
+        help="for a state dict without a card: class in chonn_ops, or name in timm",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=argparse.SUPPRESS,
         metavar="NAME=VALUE",
-        help="keyword of that model, such as width=16 or ckb.order=3; repeatable",
+        help="option of that model, such as width=16 or ckb.order=3; repeatable",
     )
     add_force(parser)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    from chonn_ops import inspection
-    from chonn_ops.inspection import _samples
+    from chonn_ops.circuit import load_checkpoint, read_samples, write_page
 
-    name = getattr(arguments, "model", None)
-    options = dict(map(_assignment, getattr(arguments, "set", ())))
-    data = Path(arguments.data)
-    part = (arguments.start, arguments.samples)
-    if _samples.is_pictures(data):
-        trained = inspection.load(arguments.checkpoint, name=name, options=options)
-        samples = _samples.read_pictures(data, trained.images, *part)
-    else:
-        samples = inspection.read(data, *part)
-        frame = samples.fields.shape[1:]
-        trained = inspection.load(arguments.checkpoint, frame, name=name, options=options)
-    page, numbers = inspection.write(
+    trained = load_checkpoint(
+        arguments.checkpoint,
+        name=getattr(arguments, "model", None),
+        options=dict(map(_assignment, getattr(arguments, "set", ()))),
+    )
+    samples = read_samples(
+        arguments.data, arguments.start, arguments.samples, trained.image_transform
+    )
+    page, numbers = write_page(
         trained,
         samples,
         arguments.output,

@@ -1,11 +1,9 @@
-"""Backbones with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
+"""Models with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
 
-from chonn_ops.models._blocks import Equalised, grid_nodes, grid_spacing
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
-from chonn_ops.models.stack import CKBStack1d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
 
@@ -23,9 +21,5 @@ __all__ = [
     "CHONNUNet3d",
     "CHONNWaves1d",
     "CHONNWaves2d",
-    "CKBStack1d",
     "CNOUNet",
-    "Equalised",
-    "grid_nodes",
-    "grid_spacing",
 ]

@@ -1,13 +1,14 @@
 """Filters between grids, and an activation that does not alias.
 
-A pointwise non-linearity makes frequencies that its grid cannot hold; they fold back onto lower
-ones, and the layer acts differently on every grid. Applied on a grid twice as fine and low-passed
-before coming back, most of them are gone (Raonic et al. 2023; Karras et al. 2021 for images).
+A pointwise non-linearity creates frequencies that its grid cannot resolve; they fold back onto
+lower ones, and the layer acts differently on every grid. If the non-linearity is applied on a grid
+twice as fine and low-passed before the return, most of them are gone (Raonic et al. 2023; Karras et
+al. 2021 for images).
 
-One filter serves: a Kaiser-windowed sinc that cuts at the coarse grid's Nyquist frequency, half
-way up the fine grid's band. Every second coefficient of it is zero but the middle one, so
-upsampling keeps the samples it has and interpolates those between. Coefficients that reach beyond
-the domain are left out and the rest is scaled to sum 1: constants stay constants up to the walls.
+All layers use one filter: a Kaiser-windowed sinc that cuts at the coarse grid's Nyquist frequency,
+half way up the fine grid's band. Every second coefficient is zero except the middle one, so
+upsampling keeps the given samples and interpolates those between. Coefficients that reach beyond
+the domain are dropped and the others scaled to sum 1: constants stay constants up to the walls.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def half_band_taps(filter_size: int) -> Tensor:
     Parameters
     ----------
     filter_size : int
-        Coarse samples that an interpolated value sees; even.
+        Number of coarse samples that an interpolated value depends on; even.
 
     Returns
     -------
@@ -91,7 +92,7 @@ class Upsample(_Resample):
         return x / (seen_h[:, None] * seen_w)
 
     def _seen(self, n: int, x: Tensor) -> Tensor:
-        """Sum of the coefficients that meet a sample, for each of the 2n new points."""
+        """Sum of the coefficients inside the domain, for each of the 2n new points."""
         taps = self.taps.to(x.dtype).view(1, 1, -1)
         side = self.taps.numel() // 2
         return F.conv_transpose1d(x.new_ones(1, 1, n), taps, None, 2, side, 1).flatten()
@@ -115,7 +116,7 @@ class Downsample(_Resample):
         return x / (seen_h[:, None] * seen_w)
 
     def _seen(self, n: int, x: Tensor) -> Tensor:
-        """Sum of the coefficients that meet a sample, for each of the n / 2 new points."""
+        """Sum of the coefficients inside the domain, for each of the n / 2 new points."""
         taps = self.taps.to(x.dtype).view(1, 1, -1)
         return F.conv1d(x.new_ones(1, 1, n), taps, None, 2, self.taps.numel() // 2).flatten()
 

@@ -1,5 +1,5 @@
-"""What the models that step in time share: features of the frames, networks made of them, and what
-those carry: features and states, along displacements that are read off potentials."""
+"""The layers that rollout and wave models share: networks, and transport along displacements that
+are computed from their potentials."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops import _ends
-from chonn_ops.models._blocks import Pointwise, check_field
-from chonn_ops.models.transport import ENDS, transport
-from chonn_ops.network._conductance import spacings
-from chonn_ops.nn import NetworkCell
-from chonn_ops.nn._checks import check_choice, check_least
-from chonn_ops.nn._geometry import NODES, check_geometry, default_spacing, places
-from chonn_ops.nn._linear import PositionLinear
+from chonn_ops.boundary import per_axis
+from chonn_ops.checks import check_choice, check_least, check_precision
+from chonn_ops.models._blocks import check_field
+from chonn_ops.models.transport import BOUNDARIES, transport
+from chonn_ops.network.conductance import spacings
+from chonn_ops.nn import Network, NetworkCell
+from chonn_ops.nn.geometry import NODES, check_geometry, default_spacing, node_positions
+from chonn_ops.nn.layers import Pointwise, PositionLinear
 
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
 UNIT = 16.0
-# Parameters that are one number for the whole field are kept over this gain: such a number has
-# further to go than a weight.
+# A parameter that is one number for the whole field is stored divided by this gain, because it has
+# to move further than a weight.
 RATE_GAIN = 8.0
 
 
 class Forecast(nn.Module):
-    """Features of the last frames through layers of networks and transport; the next frame is made
-    of them by the subclass, in `advance`.
+    """Base of the models that predict the next frame: layers of networks and transport compute
+    features, and the subclass computes the next frame from them in `advance`.
 
     Parameters
     ----------
     readouts : int
-        Numbers a point that are read out for `advance`.
-    channels, history, width, depth, networks, heads, mlp_ratio, ends, nodes, lengths, coordinates,
-    reach, conservative
+        Channels of the readout that `advance` gets.
+    channels, history, width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, \
+    coordinates, reach, conservative
         See `CHONNRollout2d`.
     """
 
@@ -50,10 +50,10 @@ class Forecast(nn.Module):
         history: int,
         width: int,
         depth: int,
-        networks: int,
+        num_networks: int,
         heads: int,
         mlp_ratio: int,
-        ends: str | Sequence[str],
+        boundary: str | Sequence[str],
         nodes: str,
         lengths: float | Sequence[float],
         coordinates: bool,
@@ -64,33 +64,33 @@ class Forecast(nn.Module):
     ) -> None:
         super().__init__()
         check_least(1, channels=channels, history=history, width=width, depth=depth)
-        check_least(1, networks=networks, heads=heads, mlp_ratio=mlp_ratio)
-        words = _ends.of_axes(ends, self.axes, ENDS)
+        check_least(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
+        words = per_axis(boundary, self.axes, BOUNDARIES)
         check_choice("nodes", nodes, NODES)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         if not 0 < reach < math.inf:
             raise ValueError(f"reach: expected a number > 0, got {reach!r}")
         self.channels, self.history, self.coordinates = channels, history, coordinates
-        self.ends, self.nodes = words, nodes
+        self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory = {"device": device, "dtype": dtype}
         inputs = channels * history
         if coordinates:
-            inputs += sum(2 if end == "ring" else 1 for end in words)
+            inputs += sum(2 if end == "periodic" else 1 for end in words)
         self.lift = PositionLinear(inputs, width, **factory)
         self.conservative = conservative
-        moved = {"ends": words, "reach": reach}
+        moved = {"boundary": words, "reach": reach}
         self.layers = nn.ModuleList(
-            CarrierLayer(width, networks, heads, self.axes, nodes, moved, factory)
+            CarrierLayer(width, num_networks, heads, self.axes, nodes, moved, factory)
             for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
+            Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
         )
         self.head = PositionLinear(width, readouts, **factory)
         with torch.no_grad():
-            # The first frames predicted are near the last ones.
+            # Before training the predicted frame is close to the last one.
             nn.init.zeros_(self.head.bias)
             self.head.weight.mul_(0.1)
 
@@ -115,6 +115,7 @@ class Forecast(nn.Module):
             For another number of axes or channels, or a spacing that does not fit.
         """
         check_field(x, self.history * self.channels, self.axes)
+        check_precision("x", x, self.parameters())
         frames = x.movedim(1, -1)
         grid = frames.shape[:-1]
         check_geometry(grid, spacing, None)
@@ -132,7 +133,7 @@ class Forecast(nn.Module):
         return self.advance(frames, self.head(h), potentials, steps).movedim(-1, 1)
 
     def features(self, frames: Tensor) -> Tensor:
-        """What the layers are given of the frames (B, \\*grid, history * channels)."""
+        """The input of the layers, from the frames (B, \\*grid, history * channels)."""
         return frames
 
     def advance(
@@ -145,24 +146,25 @@ class Forecast(nn.Module):
         frames : Tensor, shape (B, \\*grid, history * channels)
         readout : Tensor, shape (B, \\*grid, readouts)
         potentials : Tensor, shape (B, \\*grid, networks)
-            Of the last layer.
+            Potentials of the last layer.
         steps : list of float
-            Spacing.
+            Spacing of the nodes along each axis.
         """
         raise NotImplementedError
 
     def _without_mean(self, increment: Tensor) -> Tensor:
-        """The increment; where the sum is to be kept, less its mean."""
+        """The increment, without its mean if the model is conservative."""
         if not self.conservative:
             return increment
         places = tuple(range(1, self.axes + 1))
         return increment - increment.mean(places, keepdim=True)
 
     def _coordinates(self, field: Tensor) -> Tensor:
-        """Where the nodes are: sine and cosine of the angle on rings, -1/2 to 1/2 between walls."""
+        """Coordinates of the nodes: sine and cosine of the angle along periodic axes, otherwise
+        -1/2 to 1/2."""
         lines = []
-        for place, end in zip(places(field, self.nodes), self.ends, strict=True):
-            if end == "ring":
+        for place, end in zip(node_positions(field, self.nodes), self.boundary, strict=True):
+            if end == "periodic":
                 lines += [torch.sin(2 * math.pi * place), torch.cos(2 * math.pi * place)]
             else:
                 lines.append(place - 0.5)
@@ -170,28 +172,28 @@ class Forecast(nn.Module):
 
 
 class Carrier(nn.Module):
-    """Fields moved along displacements that are read off potentials.
+    """Transport of fields along displacements that are computed from potentials.
 
     Parameters
     ----------
-    networks : int
+    num_networks : int
         Potentials m.
     heads : int
-        Displacements; a field's channels are shared out among them.
+        Number of displacements; each moves an equal part of a field's channels.
     axes : {1, 2}
-    ends, order, conservative
+    boundary, order, conservative
         See `chonn_ops.models.transport.transport`.
     reach : float
-        What a displacement stays below.
+        Upper bound of a displacement.
     """
 
     def __init__(
         self,
-        networks: int,
+        num_networks: int,
         heads: int,
         axes: int,
         *,
-        ends: Sequence[str],
+        boundary: Sequence[str],
         reach: float,
         order: int = 1,
         conservative: bool = False,
@@ -200,50 +202,51 @@ class Carrier(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.axes, self.reach = heads, axes, reach
-        self.ends, self.order, self.conservative = tuple(ends), order, conservative
-        # Displacements themselves, and in two dimensions stream functions.
+        self.boundary, self.order, self.conservative = tuple(boundary), order, conservative
+        # Vector fields and, in two dimensions, stream functions.
         self.maps = nn.Linear(
-            networks, heads * (axes + (axes == 2)), bias=False, device=device, dtype=dtype
+            num_networks, heads * (axes + (axes == 2)), bias=False, device=device, dtype=dtype
         )
         with torch.no_grad():
             self.maps.weight.mul_(0.1)
             if axes == 2:
-                nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * networks**-0.5)
+                nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
 
     def displacement(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """(B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of `spacing`."""
+        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
+        `spacing`."""
         maps = self.maps(potentials)
         direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
         shift = direct / UNIT
         if self.axes == 2:
             stream = maps[..., 2 * self.heads :]
             along = [
-                _derivative(stream, axis, step, end == "ring")
-                for axis, (step, end) in enumerate(zip(spacing, self.ends, strict=True))
+                _derivative(stream, axis, step, end == "periodic")
+                for axis, (step, end) in enumerate(zip(spacing, self.boundary, strict=True))
             ]
             shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
         return self.reach * torch.tanh(shift / self.reach)
 
     def forward(self, field: Tensor, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """The field (B, \\*grid, C) moved; `spacing` is that of the nodes."""
+        """Transport a field (B, \\*grid, C) on nodes of this spacing."""
         steps = torch.tensor(spacing, dtype=potentials.dtype, device=potentials.device)
         displacement = self.displacement(potentials, spacing) / steps
         return transport(
             field,
             displacement,
-            ends=self.ends,
+            boundary=self.boundary,
             order=self.order,
             conservative=self.conservative,
         )
 
 
 class CarrierLayer(nn.Module):
-    """What a layer adds: networks made of the features, gated, and features that they move."""
+    """One layer: gated networks of the features, and features transported along the potentials."""
 
     def __init__(
         self,
         width: int,
-        networks: int,
+        num_networks: int,
         heads: int,
         axes: int,
         nodes: str,
@@ -251,13 +254,14 @@ class CarrierLayer(nn.Module):
         factory: dict,
     ) -> None:
         super().__init__()
-        self.split = [width, networks, width]
-        self.in_proj = PositionLinear(width, 2 * width + networks, bias=False, **factory)
-        # There is no norm: signals keep their size.
+        self.split = [width, num_networks, width]
+        self.in_proj = PositionLinear(width, 2 * width + num_networks, bias=False, **factory)
+        # Without a norm, this initialisation keeps the size of signals.
         nn.init.normal_(self.in_proj.weight, std=width**-0.5)
-        self.cell = NetworkCell(width, networks, axes, ends=moved["ends"], nodes=nodes, **factory)
-        self.carrier = Carrier(networks, heads, axes, **moved, **factory)
-        self.out_proj = PositionLinear(networks + width, width, **factory)
+        options = Network(num_networks=num_networks, nodes=nodes)
+        self.cell = NetworkCell(width, axes, options, boundary=moved["boundary"], **factory)
+        self.carrier = Carrier(num_networks, heads, axes, **moved, **factory)
+        self.out_proj = PositionLinear(num_networks + width, width, **factory)
 
     def forward(self, h: Tensor, spacing: list[float]) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)

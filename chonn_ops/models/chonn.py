@@ -25,7 +25,7 @@ from timm.models import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from chonn_ops.models import _vision
+from chonn_ops.models import vision
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -49,7 +49,7 @@ ROUTINGS: dict[str, dict[str, Any]] = {
     "serial+constraints": {},
 }
 
-register_notrace_module(_vision.TokenMixer)  # fx sees one node: shapes decide how cells scan
+register_notrace_module(vision.TokenMixer)  # fx sees one node: shapes decide how cells scan
 
 
 class CHONN(nn.Module):
@@ -74,15 +74,16 @@ class CHONN(nn.Module):
     depths, dims : tuple of int
         Blocks and channels of each stage.
     mlp_ratio : float
-    cell, order, max_order, networks, d_state, directions, termination, topology, stage_input, \
-    constrained
-        Of every CKB, see `chonn_ops.CKBOptions`. None: that cell's default, but scans have one
-        state on "cross" lines, and two cells. The paper's routing ablation: `ROUTINGS`, as in
-        ``create_model("chonn_tiny", **ROUTINGS["parallel"])``.
     drop_rate : float
         Dropout before the classifier.
     drop_path_rate : float
         Stochastic depth of the last block; grows linearly from 0 in the first.
+    **ckb
+        Options of every CKB, as in `chonn_ops.CKBOptions.from_mapping`. The defaults differ from
+        those of a `chonn_ops.CKB`, since these are the paper's backbones: scans of one state on
+        "cross" lines, LayerNorm, ``stage_input="inject"``. ``cell="network"`` puts networks in the
+        place of scans. `ROUTINGS` has the paper's routing ablation, as in
+        ``create_model("chonn_tiny", **ROUTINGS["parallel"])``.
 
     Raises
     ------
@@ -98,84 +99,68 @@ class CHONN(nn.Module):
         depths: Sequence[int] = (2, 2, 6, 2),
         dims: Sequence[int] = (96, 192, 384, 768),
         mlp_ratio: float = 4.0,
-        cell: str = "scan",
-        order: int | str | None = None,
-        max_order: int | None = None,
-        networks: int | None = None,
-        d_state: int | None = None,
-        directions: str | None = None,
-        termination: str | None = None,
-        topology: str = "series",
-        stage_input: str = "inject",
-        constrained: bool | None = None,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.2,
         device=None,
         dtype=None,
+        **ckb: Any,
     ) -> None:
         super().__init__()
         if len(depths) != len(dims):
             raise ValueError(f"depths, dims: expected equal lengths, got {depths} and {dims}")
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        own = {"d_state": d_state, "directions": directions, "constrained": constrained}
-        given = {"order": order, "max_order": max_order, "networks": networks, **own}
-        ckb = _vision.ckb_options(cell, topology, stage_input, termination=termination, **given)
+        options = vision.ckb_options(ckb)
         self.num_classes, self.in_chans, self.output_fmt = num_classes, in_chans, "NHWC"
         rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").split(list(depths))
-        self.stem = _vision.Stem(in_chans, dims[0], **dd)
+        self.stem = vision.Stem(in_chans, dims[0], **dd)
         stages = []
         for i, dim in enumerate(dims):
-            downsample = _vision.Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
+            downsample = vision.Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
             hidden = int(mlp_ratio * dim)
             blocks = [
-                _vision.Block(dim, hidden, ckb, _drop_path(rate), _drop_path(rate), **dd)
+                vision.Block(dim, hidden, options, _drop_path(rate), _drop_path(rate), **dd)
                 for rate in rates[i].tolist()
             ]
-            stages.append(_vision.Stage(downsample, blocks))
+            stages.append(vision.Stage(downsample, blocks))
         self.stages = nn.Sequential(*stages)
         self.feature_info = [
             {"num_chs": dim, "reduction": 4 * 2**i, "module": f"stages.{i}"}
             for i, dim in enumerate(dims)
         ]
         self.num_features = self.head_hidden_size = dims[-1]
-        classifier = _vision.classifier_of(dims[-1], num_classes, **dd)
-        _vision.init_weights(classifier, trunc_normal_)
-        self.head = _vision.Head(dims[-1], classifier, global_pool, drop_rate, **dd)
+        classifier = vision.classifier_of(dims[-1], num_classes, **dd)
+        vision.init_weights(classifier, trunc_normal_)
+        self.head = vision.Head(dims[-1], classifier, global_pool, drop_rate, **dd)
         for name, module in self.named_modules():
             if ".mixer." not in name:  # CKBs start as CKBs do
-                _vision.init_weights(module, trunc_normal_)
+                vision.init_weights(module, trunc_normal_)
 
-    @torch.jit.ignore()
     def no_weight_decay(self) -> set[str]:
-        """Circuit parameters: decay rates, skips, initial steps, walls, gates."""
-        circuit = ("decay_param", "skip_param", "dt_proj.bias", "wall_param", "gate_param")
+        """Circuit parameters: decay rates, skips, initial steps, walls."""
+        circuit = ("decay_param", "skip_param", "dt_proj.bias", "wall_param")
         return {name for name, _ in self.named_parameters() if name.endswith(circuit)}
 
-    @torch.jit.ignore()
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Parameters by depth, for layer-wise learning rates."""
         stage = r"^stages\.(\d+)"
         fine = [(rf"{stage}\.downsample", (0,)), (rf"{stage}\.blocks\.(\d+)", None)]
         return {"stem": r"^stem", "blocks": stage if coarse else fine}
 
-    @torch.jit.ignore()
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute blocks in the backward instead of keeping their activations."""
         for stage in self.stages.children():
-            assert isinstance(stage, _vision.Stage)
+            assert isinstance(stage, vision.Stage)
             stage.grad_checkpointing = enable
 
-    @torch.jit.ignore()
     def get_classifier(self) -> nn.Module:
         """The last linear layer."""
         return self.head.fc
 
-    @torch.jit.ignore()
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A fresh classifier; pooling stays as it is unless given."""
         like, self.num_classes = self.stem.conv1.weight, num_classes
-        classifier = _vision.classifier_of(self.num_features, num_classes, like.device, like.dtype)
-        _vision.init_weights(classifier, trunc_normal_)
+        classifier = vision.classifier_of(self.num_features, num_classes, like.device, like.dtype)
+        vision.init_weights(classifier, trunc_normal_)
         self.head.reset(classifier, global_pool)
 
     def forward_intermediates(
@@ -200,10 +185,7 @@ class CHONN(nn.Module):
             raise ValueError(f"output_fmt: expected 'NCHW' or 'NHWC', got '{output_fmt}'")
         take, last = feature_take_indices(len(self.stages), indices)
         x = self.stem(x)
-        if torch.jit.is_scripting() or not stop_early:  # TorchScript cannot slice modules
-            stages = self.stages
-        else:
-            stages = self.stages[: last + 1]
+        stages = self.stages[: last + 1] if stop_early else self.stages
         intermediates: list[Tensor] = []
         for index, stage in enumerate(stages):
             x = stage(x)
@@ -214,7 +196,6 @@ class CHONN(nn.Module):
             return intermediates
         return x, intermediates
 
-    @torch.jit.ignore()
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
@@ -265,14 +246,14 @@ def _cfg(**changes: Any) -> Any:
 
 
 default_cfgs = generate_default_cfgs(
-    {name: _cfg() for name in _vision.SIZES}
+    {name: _cfg() for name in vision.SIZES}
     | {"test_chonn": _cfg(input_size=(3, 96, 96), pool_size=(3, 3))}
 )
 
 
 def _create(variant: str, pretrained: bool, kwargs: dict[str, Any]) -> CHONN:
     features = {"out_indices": (0, 1, 2, 3), "feature_cls": "getter"}
-    options = {**_vision.SIZES[variant], **kwargs}
+    options = {**vision.SIZES[variant], **kwargs}
     return build_model_with_cfg(CHONN, variant, pretrained, feature_cfg=features, **options)
 
 

@@ -1,8 +1,8 @@
 """Convolutional neural operator (Raonic et al. 2023, arXiv 2302.01178) with Kirchhoff blocks.
 
 Written from the CNO paper's description: a U-shaped network of convolutions whose activations and
-changes of grid respect the bandwidth of the grid. Steady-state experiments of the CHONN paper put
-CKBs into it; its module names are ours, no checkpoint of the original loads.
+changes of grid respect the bandwidth of the grid. The steady-state experiments of the CHONN paper
+put CKBs into it. The module names are ours; checkpoints of the original do not load.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from chonn_ops.checks import check_least
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
-from chonn_ops.models._blocks import build_ckb
+from chonn_ops.models._blocks import Factory, build_ckb
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn._checks import check_least
-from chonn_ops.nn.options import options_or_defaults
+from chonn_ops.nn.options import options_or_default
 
 
 class CNOUNet(nn.Module):
@@ -48,14 +48,15 @@ class CNOUNet(nn.Module):
     kernel_size : int
         Of all convolutions but those in CKBs; odd.
     filter_size : int
-        Coarse samples that an interpolated value sees; even.
+        Number of coarse samples that an interpolated value depends on; even.
     batch_norm : bool
     ckb : CKBOptions, optional
-        Options of the CKBs; ``CKBOptions(order=0)`` is the plain CNO to the last parameter.
+        Options of the CKBs. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
+        ``CKBOptions(order=0)`` the plain CNO, parameter for parameter.
     stages : sequence of str, optional
         Stages that a CKB follows, out of, from first to last: "lift" (full grid, after the
         lifting), "encoder1" (full grid) to "encoder{n_layers}" (after the residual blocks of the
-        level; the skip connection sees the CKB's output), "bottleneck", "decoder{n_layers}" to
+        level; the skip connection gets the CKB's output), "bottleneck", "decoder{n_layers}" to
         "decoder1" (full grid; after the upsampling). Default: the deepest encoder stage, the
         bottleneck and the deepest decoder stage, as in the paper.
 
@@ -84,7 +85,7 @@ class CNOUNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = options_or_defaults(ckb)
+        ckb = options_or_default(ckb)
         check_least(1, n_layers=n_layers)
         check_least(0, n_res=n_res, n_res_neck=n_res_neck)
         check_least(1, latent=latent)
@@ -103,8 +104,8 @@ class CNOUNet(nn.Module):
         if unknown:
             raise ValueError(f"stages: expected names out of {known}, got {unknown}")
         self.n_layers, self.in_channels = n_layers, in_channels
-        factory = {"device": device, "dtype": dtype}
-        # Without parameters: shared by all blocks.
+        factory: Factory = {"device": device, "dtype": dtype}
+        # They have no parameters, so all blocks share them.
         self.activation = AntialiasedLeakyReLU(filter_size, **factory)
         self.upsample = Upsample(filter_size, **factory)
         self.downsample = Downsample(filter_size, **factory)
@@ -156,7 +157,7 @@ class CNOUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         if ckb.order:
             for stage in stages:
-                self.ckbs[stage] = build_ckb(width_of[stage], 2, ckb, device, dtype)
+                self.ckbs[stage] = build_ckb(width_of[stage], 2, ckb, factory)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields to fields.
@@ -181,7 +182,7 @@ class CNOUNet(nn.Module):
                 f"x: expected shape (B, {self.in_channels}, H, W) with H and W multiples of "
                 f"{multiple}, got {tuple(x.shape)}"
             )
-        if x.device.type == "cpu":  # there, depthwise filters are twice as quick so
+        if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
             x = x.contiguous(memory_format=torch.channels_last)
         x = self._ckb("lift", self.lift(x))
         kept = []

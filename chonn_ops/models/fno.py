@@ -1,35 +1,40 @@
-"""Fourier neural operators with a cascaded Kirchhoff block in, or before, their first layer.
+"""Fourier neural operators with a cascaded Kirchhoff block in front of, or in, their first layer.
 
 The plain network is PDEBench's FNO (pdebench/models/fno/fno.py, MIT, after
 zongyi-li/fourier_neural_operator; Li et al., "Fourier Neural Operator for Parametric Partial
-Differential Equations", ICLR 2021). Module names, creation order and so parameters are the same:
-with ``order=0`` a PDEBench checkpoint loads and the same seed gives the same weights.
+Differential Equations", ICLR 2021). Module names and creation order, and so the parameters, are the
+same: with ``order=0`` a PDEBench checkpoint loads, and the same seed gives the same weights.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import DownsampledCKB, Equalised, build_ckb, grid_nodes, grid_spacing
+from chonn_ops.checks import check_choice, check_least
+from chonn_ops.models._blocks import DownsampledCKB, Factory, hosted_ckb
+from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn._checks import check_choice, check_least
-from chonn_ops.nn._layers import CONV
-from chonn_ops.nn.network_cell import place_nodes
-from chonn_ops.nn.options import options_or_defaults
+from chonn_ops.nn.layers import CONV
+from chonn_ops.nn.options import options_or_default
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 LAYERS = 4
-MODES = ("replace", "alongside", "lift")
+MODES = ("lift", "replace", "alongside")
 
 # PDEBench pads non-periodic fields at the end of these many trailing axes by these many points.
-_PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
+PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
 
 
 def complex_of(dtype: torch.dtype | None) -> torch.dtype:
-    """Of the weights of Fourier modes in a model of `dtype`: complex64 at least, and by default."""
+    """Type of the weights of Fourier modes in a model of `dtype`: complex64 at least."""
     if dtype is None:
         return torch.complex64
     return torch.promote_types(dtype, torch.float32).to_complex()
@@ -89,8 +94,23 @@ class SpectralConv(nn.Module):
         return torch.fft.irfftn(out, s=grid, dim=axes)
 
 
-class _CHONNFNO(nn.Module):
-    """FNO over as many axes as there are mode counts; one CKB, see `mode`."""
+class Keywords(TypedDict, total=False):
+    """Keywords of all `CHONNFNO` classes beside PDEBench's; see `CHONNFNO2d`."""
+
+    ckb: CKBOptions | None
+    mode: str | None
+    downsample: int
+    padding: int | None
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class CHONNFNO(nn.Module):
+    """FNO over as many axes as there are mode counts; the base of `CHONNFNO2d` and its kin."""
+
+    # Where the block goes, by its cell: networks where they have the lowest error, scans as in the
+    # paper.
+    default_mode: ClassVar[Mapping[str, str]] = {"network": "lift", "scan": "replace"}
 
     def __init__(
         self,
@@ -98,36 +118,36 @@ class _CHONNFNO(nn.Module):
         modes: tuple[int, ...],
         width: int,
         initial_step: int,
-        ckb: CKBOptions | None,
-        mode: str,
-        downsample: int,
-        padding: int | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        *,
+        ckb: CKBOptions | None = None,
+        mode: str | None = None,
+        downsample: int = 1,
+        padding: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = options_or_defaults(ckb)
+        ckb = options_or_default(ckb)
+        mode = self.default_mode[ckb.cell.name] if mode is None else mode
         check_choice("mode", mode, MODES)
         check_least(1, downsample=downsample)
         if padding is not None:
             check_least(0, padding=padding)
         dims = len(modes)
         self.spatial_dims, self.mode = dims, mode
-        self.network = bool(ckb.order) and ckb.cell == "network"
-        padded_axes, points = _PADDING[dims]
+        padded_axes, points = PADDING[dims]
         points = points if padding is None else padding
         self.pad = [0, points] * padded_axes
         self.interior = (..., *[slice(0, -points or None)] * padded_axes)
 
-        factory = {"device": device, "dtype": dtype}
+        factory: Factory = {"device": device, "dtype": dtype}
         self.fc0 = nn.Linear(initial_step * num_channels + dims, width, **factory)
         for layer in range(LAYERS):
             self.add_module(f"conv{layer}", SpectralConv(width, width, modes, **factory))
         for layer in range(LAYERS):
             self.add_module(f"w{layer}", CONV[dims](width, width, 1, **factory))
         if dims == 3:
-            # PDEBench's FNO3d carries four batch norms that it never calls: kept for its
-            # checkpoints' sake.
+            # PDEBench's FNO3d has four batch norms that it never calls; its checkpoints have them.
             for layer in range(LAYERS):
                 self.add_module(f"bn{layer}", nn.BatchNorm3d(width, **factory))
         self.fc1 = nn.Linear(width, 128, **factory)
@@ -135,10 +155,9 @@ class _CHONNFNO(nn.Module):
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckb: nn.Module | None = None
+        self.takes_geometry = bool(ckb.order) and ckb.cell.name == "network"
         if ckb.order:
-            block: nn.Module = build_ckb(width, dims, ckb, device, dtype)
-            if ckb.cell == "network":
-                block = Equalised(block)
+            block = hosted_ckb(width, dims, ckb, factory)
             if downsample > 1:
                 block = DownsampledCKB(block, downsample)
             if mode == "replace":
@@ -154,7 +173,8 @@ class _CHONNFNO(nn.Module):
         x : Tensor, shape (B, \\*grid, initial_step * num_channels)
             Previous frames, channels last.
         grid : Tensor, shape (B, \\*grid, number of axes)
-            Coordinates.
+            Coordinates. Blocks of networks take the spacing from them, and the position of the
+            nodes where the coordinates show it.
 
         Returns
         -------
@@ -176,59 +196,27 @@ class _CHONNFNO(nn.Module):
                 f"grid: expected shape {(*x.shape[:-1], self.spatial_dims)}, "
                 f"got {tuple(grid.shape)}"
             )
+        geometry = {}
+        if self.takes_geometry:
+            geometry = {"spacing": grid_spacing(grid), "nodes": grid_nodes(grid)}
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
         if self.mode == "lift" and self.ckb is not None:
-            h = self._evolve(self.ckb, h, grid)
+            h = self.ckb(h, **geometry)
         h = F.pad(h, self.pad)
         for layer in range(LAYERS):
             w = self.get_submodule(f"w{layer}")
             replaced = layer == 0 and self.mode == "replace"
-            pointwise = self._evolve(w, h, grid) if replaced else w(h)
+            pointwise = w(h, **geometry) if replaced else w(h)
             out = self.get_submodule(f"conv{layer}")(h) + pointwise
             if layer == 0 and self.mode == "alongside" and self.ckb is not None:
-                out = out + self._evolve(self.ckb, h, grid)
+                out = out + self.ckb(h, **geometry)
             h = F.gelu(out) if layer < LAYERS - 1 else out
         h = h[self.interior].movedim(1, -1)
         return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
 
-    def _evolve(self, block: nn.Module, h: Tensor, grid: Tensor) -> Tensor:
-        if not self.network:
-            return block(h)
-        nodes = grid_nodes(grid)
-        if nodes is not None:
-            place_nodes(block, nodes)
-        return block(h, grid_spacing(grid))
 
-
-_PARAMETERS = """
-
-    Parameters
-    ----------
-    num_channels : int
-        Channels of one frame.
-    {modes} : int
-        Fourier modes kept along each axis.
-    width : int
-        Hidden channels.
-    initial_step : int
-        Frames given as input.
-    ckb : CKBOptions, optional
-        Options of the block; ``CKBOptions(order=0)`` is the plain FNO to the last parameter.
-    mode : {{"replace", "alongside", "lift"}}
-        Whether the CKB takes the place of the first layer's pointwise branch ``w0`` (the paper),
-        is added to it, or stands before the first layer, on the lifted input without padding.
-    downsample : int
-        Coarsening of the grid inside the CKB (the paper's shallow water uses 2).
-    padding : int, optional
-        Points of zeros at the end of the padded axes; default PDEBench's. Periodic fields need
-        none: with 0 rings close where the field does.
-    """
-
-
-class CHONNFNO1d(_CHONNFNO):
-    __doc__ = "PDEBench's ``FNO1d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
-        modes="modes"
-    )
+class CHONNFNO1d(CHONNFNO):
+    """PDEBench's ``FNO1d`` with a CKB: call with (x, grid). Parameters as `CHONNFNO2d`."""
 
     def __init__(
         self,
@@ -236,22 +224,44 @@ class CHONNFNO1d(_CHONNFNO):
         modes: int = 16,
         width: int = 64,
         initial_step: int = 10,
-        *,
-        ckb: CKBOptions | None = None,
-        mode: str = "replace",
-        downsample: int = 1,
-        padding: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **keywords: Unpack[Keywords],
     ) -> None:
-        chosen = (ckb, mode, downsample, padding, device, dtype)
-        super().__init__(num_channels, (modes,), width, initial_step, *chosen)
+        super().__init__(num_channels, (modes,), width, initial_step, **keywords)
 
 
-class CHONNFNO2d(_CHONNFNO):
-    __doc__ = "PDEBench's ``FNO2d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
-        modes="modes1, modes2"
-    )
+class CHONNFNO2d(CHONNFNO):
+    """PDEBench's ``FNO2d`` with a CKB: call with (x, grid).
+
+    Parameters
+    ----------
+    num_channels : int
+        Channels of one frame.
+    modes1, modes2 : int
+        Fourier modes kept along each axis.
+    width : int
+        Hidden channels.
+    initial_step : int
+        Frames given as input.
+    ckb : CKBOptions, optional
+        Options of the block. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
+        ``CKBOptions(order=0)`` the plain FNO, parameter for parameter.
+    mode : {"lift", "replace", "alongside"}, optional
+        Whether the block stands in front of the first layer, on the lifted input without padding
+        (default for networks), takes the place of the first layer's pointwise branch ``w0`` (the
+        paper's, default for scans), or is added to it.
+    downsample : int
+        Coarsening of the grid inside the block (the paper's shallow water uses 2). Default: 1.
+    padding : int, optional
+        Points of zeros at the end of the padded axes; default PDEBench's. Set 0 for periodic
+        fields, which must close where the field does.
+    device, dtype
+        As in `torch.nn`.
+
+    Raises
+    ------
+    ValueError
+        For unfit options.
+    """
 
     def __init__(
         self,
@@ -260,23 +270,13 @@ class CHONNFNO2d(_CHONNFNO):
         modes2: int = 12,
         width: int = 20,
         initial_step: int = 10,
-        *,
-        ckb: CKBOptions | None = None,
-        mode: str = "replace",
-        downsample: int = 1,
-        padding: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **keywords: Unpack[Keywords],
     ) -> None:
-        modes = (modes1, modes2)
-        chosen = (ckb, mode, downsample, padding, device, dtype)
-        super().__init__(num_channels, modes, width, initial_step, *chosen)
+        super().__init__(num_channels, (modes1, modes2), width, initial_step, **keywords)
 
 
-class CHONNFNO3d(_CHONNFNO):
-    __doc__ = "PDEBench's ``FNO3d`` with a CKB: call with (x, grid)." + _PARAMETERS.format(
-        modes="modes1, modes2, modes3"
-    )
+class CHONNFNO3d(CHONNFNO):
+    """PDEBench's ``FNO3d`` with a CKB: call with (x, grid). Parameters as `CHONNFNO2d`."""
 
     def __init__(
         self,
@@ -286,14 +286,6 @@ class CHONNFNO3d(_CHONNFNO):
         modes3: int = 8,
         width: int = 20,
         initial_step: int = 10,
-        *,
-        ckb: CKBOptions | None = None,
-        mode: str = "replace",
-        downsample: int = 1,
-        padding: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **keywords: Unpack[Keywords],
     ) -> None:
-        modes = (modes1, modes2, modes3)
-        chosen = (ckb, mode, downsample, padding, device, dtype)
-        super().__init__(num_channels, modes, width, initial_step, *chosen)
+        super().__init__(num_channels, (modes1, modes2, modes3), width, initial_step, **keywords)

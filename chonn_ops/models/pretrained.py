@@ -1,8 +1,8 @@
-"""Trained weights that come with the package, each beside a card that says what they are.
+"""Trained weights that come with the package, each with a card that describes them.
 
-A card is a JSON object: ``model`` (class), ``options`` (its keywords), ``description``, ``input``,
-``output``, ``domain``, ``data``, ``training``, ``scores`` and the like; the weights are
-safetensors, which hold numbers only.
+A card is a JSON object: ``model`` (class), ``options`` (its keywords, with the block's options as
+one flat mapping ``ckb``), ``input``, ``output``, ``data``, ``training``, ``scores`` and the like.
+The weights are safetensors files, which hold numbers only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FOLDER = Path(__file__).with_name("weights")
 
 
 def names() -> tuple[str, ...]:
-    """Names that `from_pretrained` takes."""
+    """Names of the trained weights."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 def card(name: str) -> dict[str, Any]:
-    """What trained weights are: model, data, training, scores.
+    """The card of trained weights: model, data, training, scores.
 
     Raises
     ------
@@ -57,6 +57,6 @@ def load(model_class: type[nn.Module], name: str) -> nn.Module:
     except ImportError:
         raise ImportError(f"{name}: weights need safetensors: pip install safetensors") from None
     options = dict(found["options"])
-    model = model_class(**{**options, "ckb": CKBOptions(**options["ckb"])})
+    model = model_class(**{**options, "ckb": CKBOptions.from_mapping(options["ckb"])})
     model.load_state_dict(safetensors.load_file(FOLDER / f"{name}.safetensors"))
     return model.eval()

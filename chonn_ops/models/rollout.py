@@ -1,4 +1,4 @@
-"""Models that step in time: networks, transport along their potentials, and a damped state."""
+"""Rollout models: networks, transport along their potentials, and diffusion of the state."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.checks import check_choice
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
 from chonn_ops.models.transport import ORDERS
-from chonn_ops.network import kirchhoff_network
-from chonn_ops.nn._checks import check_choice
+from chonn_ops.network import rc_step
 
 DAMPINGS = ("state", "increment", "none")
-# Diffusivity over a step in these units; 5e-4 of the unit box.
+# Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
 DIFFUSIVITY = 0.125
 
 
@@ -29,10 +29,10 @@ class _CHONNRollout(Forecast):
         width: int = 24,
         depth: int = 2,
         *,
-        networks: int = 8,
+        num_networks: int = 8,
         heads: int = 4,
         mlp_ratio: int = 2,
-        ends: str | Sequence[str] = "ring",
+        boundary: str | Sequence[str] = "periodic",
         nodes: str = "left",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = True,
@@ -52,10 +52,10 @@ class _CHONNRollout(Forecast):
             history=history,
             width=width,
             depth=depth,
-            networks=networks,
+            num_networks=num_networks,
             heads=heads,
             mlp_ratio=mlp_ratio,
-            ends=ends,
+            boundary=boundary,
             nodes=nodes,
             lengths=lengths,
             coordinates=coordinates,
@@ -68,17 +68,17 @@ class _CHONNRollout(Forecast):
         factory = {"device": device, "dtype": dtype}
         self.carrier = None
         if carried:
-            moved = {"ends": self.ends, "reach": reach, "order": order}
+            moved = {"boundary": self.boundary, "reach": reach, "order": order}
             moved["conservative"] = conservative
-            self.carrier = Carrier(networks, channels, self.axes, **moved, **factory)
-        # softplus of it, over the gain.
+            self.carrier = Carrier(num_networks, channels, self.axes, **moved, **factory)
+        # The diffusivity is softplus(RATE_GAIN * parameter).
         self.diffusivity_param = None
         if damping != "none":
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
 
     def diffusivity(self) -> Tensor:
-        """Of the last networks over a step, (channels,), the domain's unit of length being 1."""
+        """Diffusivity of the state per step, (channels,), in the unit of the domain."""
         if self.diffusivity_param is None:
             return torch.zeros(self.channels)
         return F.softplus(RATE_GAIN * self.diffusivity_param) / UNIT**2
@@ -86,7 +86,7 @@ class _CHONNRollout(Forecast):
     def advance(
         self, frames: Tensor, readout: Tensor, potentials: Tensor, steps: list[float]
     ) -> Tensor:
-        """The last frame, moved; what is read out, added; the sum, or that alone, damped."""
+        """Transport the last frame, add the readout, and diffuse the sum or the readout."""
         state = frames[..., -self.channels :]
         increment = self._without_mean(readout)
         if self.carrier is not None:
@@ -97,12 +97,12 @@ class _CHONNRollout(Forecast):
         return self._damped(state, steps) if self.damping == "state" else state
 
     def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
-        """An implicit step of diffusion: networks with a capacitor at every node."""
+        """One implicit step of diffusion, solved as an RC network."""
         wide = field.to(torch.promote_types(field.dtype, torch.float32))
         diffusivity = self.diffusivity().to(wide)
         edges = [(diffusivity / step**2).expand_as(wide) for step in steps]
-        words = ["ring" if end == "ring" else "open" for end in self.ends]
-        return kirchhoff_network(wide, edges, torch.ones_like(wide), ends=words, tol=1e-4)
+        words = ["periodic" if end == "periodic" else "neumann" for end in self.boundary]
+        return rc_step(wide, edges, torch.zeros_like(wide), 1.0, 1.0, boundary=words, tol=1e-4)
 
 
 class CHONNRollout1d(_CHONNRollout):
@@ -112,61 +112,61 @@ class CHONNRollout1d(_CHONNRollout):
 
 
 class CHONNRollout2d(_CHONNRollout):
-    """Predict the next frame of a flow: circuits find the flow, and carry and damp the state.
+    """Predict the next frame of a flow with networks, transport and diffusion.
 
-    A pointwise embedding of the last frames; `depth` layers in which networks are solved, gated
-    and read as displacements that move the features, and a pointwise network follows; a pointwise
-    readout, which is added to the last frame. That frame itself, too, is moved along displacements
-    read off the last potentials (`carried`), and what comes out is solved for once more by a
-    network with a capacitor at every node, an implicit step of diffusion (`damping`). So what a
-    rollout adds to its state at the scale of the grid, where models of increments keep everything,
-    is carried along and decays.
+    A pointwise embedding of the last frames is followed by `depth` layers and a pointwise readout.
+    Each layer solves networks, gates their potentials, computes displacements from the potentials
+    and transports features along them; a pointwise network follows. The next frame is the last
+    frame, transported along displacements computed from the last potentials (`carried`), plus the
+    readout; an implicit step of diffusion then acts on the sum (`damping`). In a rollout, errors
+    at the scale of the grid are therefore transported and decay, while a model that only adds
+    increments keeps them.
 
-    In two dimensions displacements are the curl of a stream function, with a part that is none.
+    In two dimensions a displacement is the curl of a stream function plus a general vector field.
 
-    Not in the CHONN paper, whose circuits are lines.
+    The model is not in the CHONN paper, whose circuits are lines.
 
     Parameters
     ----------
     channels : int
-        Of a frame.
+        Channels of a frame.
     history : int
-        Frames given.
+        Number of input frames.
     width : int
         Hidden channels.
     depth : int
         Layers.
-    networks : int
-        Networks of every layer.
+    num_networks : int
+        Networks of each layer.
     heads : int
-        Displacements of every layer, each for ``width / heads`` of the channels.
+        Displacements of each layer; one displacement moves ``width / heads`` channels.
     mlp_ratio : int
         Hidden channels of the pointwise networks over `width`.
-    ends : {"ring", "wall"} or a sequence of them, one an axis
+    boundary : {"periodic", "robin"} or a sequence of them, one an axis
     nodes : {"centres", "left", "corners"}
         Where the nodes lie, see `NetworkCell`.
     lengths : float or sequence of float, one an axis
-        Size of the domain, to tell the spacing from a grid; the unit box by default.
+        Size of the domain, which sets the default spacing of a grid; the unit box by default.
     coordinates : bool
-        Whether the model gets the coordinates, on rings sine and cosine of the angle; without, it
-        is equivariant to shifts on rings.
+        Whether the coordinates are additional inputs: sine and cosine of the angle along periodic
+        axes. Without them the model is equivariant to shifts along periodic axes.
     reach : float
-        What a displacement stays below, in the unit of `lengths`.
+        Upper bound of a displacement, in the unit of `lengths`.
     order : {1, 3}
-        Of the interpolation of the last frame, see `chonn_ops.models.transport.transport`; that
-        of features, of which there are many more, is linear.
+        Order of the interpolation of the last frame, see `chonn_ops.models.transport.transport`.
+        Features, of which there are many more, are interpolated linearly.
     conservative : bool
-        Whether the sum of the last frame over the nodes is kept: it is moved in the conservative
-        form, and what is added has no mean.
+        Whether the sum of a frame over the nodes is conserved: transport is in conservative form,
+        and the mean of the readout is removed.
     carried : bool
-        Whether the last frame is moved, too, before the readout is added (ablation).
+        Whether the last frame is transported before the readout is added (ablation).
     damping : {"state", "increment", "none"}
-        What goes through the last solve: the sum, what is added alone, or nothing (ablation).
+        Where diffusion acts: on the sum, on the readout alone, or nowhere (ablation).
 
     Raises
     ------
     ValueError
-        For sizes below 1, heads that do not divide the width, or other words.
+        For sizes below 1, heads that do not divide the width, or an unknown word.
 
     Examples
     --------

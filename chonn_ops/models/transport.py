@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops import _ends
-from chonn_ops.nn._checks import check_choice
+from chonn_ops.boundary import per_axis
+from chonn_ops.checks import check_choice
 
-ENDS = ("ring", "wall")
+BOUNDARIES = ("periodic", "robin")
 ORDERS = (1, 3)
 
 
@@ -21,34 +21,34 @@ def transport(
     field: Tensor,
     displacement: Tensor,
     *,
-    ends: str | Sequence[str] = "ring",
+    boundary: str | Sequence[str] = "periodic",
     order: int = 3,
     conservative: bool = False,
 ) -> Tensor:
     r"""Move a field along displacements.
 
-    In the advective form each node takes what was upstream, :math:`y_p = f(p - d_p)`, interpolated
-    between nodes (a semi-Lagrangian step). In the conservative form each node sends what it has
-    downstream, :math:`y_q = \sum_p w(q - p - d_p) f_p` with the same weights w: the sum over the
-    nodes is kept whatever the displacements are. It is the transpose of the advective form with
-    the displacements reversed. Where all displacements are equal both are the same; where they are
-    whole numbers of steps, both are exact.
+    The advective form reads each node's value upstream, :math:`y_p = f(p - d_p)`, interpolated
+    between nodes (a semi-Lagrangian step). The conservative form sends each node's value
+    downstream, :math:`y_q = \sum_p w(q - p - d_p) f_p` with the same weights w, so the sum over the
+    nodes is conserved for any displacements. It is the transpose of the advective form with
+    reversed displacements. Both forms agree where all displacements are equal, and both are exact
+    where the displacements are whole numbers of steps.
 
     Parameters
     ----------
     field : Tensor, shape (B, \*grid, C)
         1 to 3 grid axes.
     displacement : Tensor, shape (B, \*grid, H, axes)
-        In steps of the grid, along each axis. H divides C: one displacement for every C / H
-        consecutive channels.
-    ends : {"ring", "wall"} or a sequence of them, one an axis
-        What is behind the ends of an axis: the other end, or nothing. Nodes next to a wall take
-        what is at the wall where the way leads through it, and what is sent through it stays there.
+        Displacements along each axis, in steps of the grid. H divides C, and one displacement moves
+        C / H consecutive channels.
+    boundary : {"periodic", "robin"} or a sequence of them, one an axis
+        "robin" is a wall: a displacement that leads through it ends at the outermost node.
     order : {1, 3}
-        Degree of the interpolating polynomials, through the two or four nearest nodes an axis. The
-        linear ones keep to the range of the field but damp what is a few nodes wide; they are
-        monotone and the cubic ones are not.
+        Degree of the interpolating polynomials, through the two or four nearest nodes an axis.
+        Linear interpolation stays within the range of the field but damps structures a few nodes
+        wide. Cubic interpolation damps less and can overshoot.
     conservative : bool
+        Use the conservative form.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def transport(
     Raises
     ------
     ValueError
-        For shapes, ends or orders that do not fit.
+        For shapes, boundary or orders that do not fit.
 
     References
     ----------
@@ -70,7 +70,7 @@ def transport(
     >>> transport(line, torch.full((1, 5, 1, 1), 2.0)).flatten().tolist()
     [3.0, 4.0, 0.0, 1.0, 2.0]
     """
-    words = _check(field, displacement, ends, order)
+    words = _check(field, displacement, boundary, order)
     grid, channels = field.shape[1:-1], field.shape[-1]
     heads = displacement.shape[-2]
     rows, weights = _stencil(displacement, words, order, -1.0 if not conservative else 1.0)
@@ -86,7 +86,7 @@ def transport(
 
 
 def _check(
-    field: Tensor, displacement: Tensor, ends: str | Sequence[str], order: int
+    field: Tensor, displacement: Tensor, boundary: str | Sequence[str], order: int
 ) -> tuple[str, ...]:
     axes = field.dim() - 2
     if axes not in (1, 2, 3):
@@ -105,28 +105,28 @@ def _check(
             f"displacement: expected H to divide the {field.shape[-1]} channels, got {heads}"
         )
     check_choice("order", order, ORDERS)
-    return _ends.of_axes(ends, axes, ENDS)
+    return per_axis(boundary, axes, BOUNDARIES)
 
 
 def _stencil(
-    displacement: Tensor, ends: tuple[str, ...], order: int, direction: float
+    displacement: Tensor, boundary: tuple[str, ...], order: int, direction: float
 ) -> tuple[Tensor, Tensor]:
-    """Rows of the field, as (B grid H, C / H), around where each row's way ends, and their weights:
-    (B grid H, taps) each."""
+    """Indices of the rows of the field (B grid H, C / H) around the end of each displacement, and
+    their interpolation weights: (B grid H, taps) each."""
     grid, heads = displacement.shape[1:-2], displacement.shape[-2]
     device = displacement.device
     places, weights = [], []
-    for axis, (n, end) in enumerate(zip(grid, ends, strict=True)):
+    for axis, (n, end) in enumerate(zip(grid, boundary, strict=True)):
         shape = [1] * (displacement.dim() - 1)
         shape[axis + 1] = n
         start = torch.arange(n, device=device, dtype=displacement.dtype).view(shape)
         place = start + direction * displacement[..., axis]
-        if end == "wall":
+        if end == "robin":
             place = place.clamp(0, n - 1)
         base = place.detach().floor()
         weights.append(_weights(place - base, order))
         taps = [base.long() + tap for tap in range(-(order // 2), order // 2 + 2)]
-        places.append([tap % n if end == "ring" else tap.clamp(0, n - 1) for tap in taps])
+        places.append([tap % n if end == "periodic" else tap.clamp(0, n - 1) for tap in taps])
     rows, products = [], []
     for taps in itertools.product(range(order + 1), repeat=len(grid)):
         row = torch.zeros((), dtype=torch.long, device=device)
@@ -144,7 +144,7 @@ def _stencil(
 
 
 def _weights(fraction: Tensor, order: int) -> list[Tensor]:
-    """Lagrange's polynomials through the nodes next to a place between nodes 0 and 1."""
+    """Weights of Lagrange interpolation at a point between nodes 0 and 1."""
     t = fraction
     if order == 1:
         return [1 - t, t]

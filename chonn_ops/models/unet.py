@@ -2,24 +2,26 @@
 
 The plain network is PDEBench's U-Net (pdebench/models/unet/unet.py, MIT, after
 mateuszbuda/brain-segmentation-pytorch): four levels, two 3-point convolutions with batch norm and
-tanh a level. Module names, creation order and so parameters are the same: with ``order=0`` a
-PDEBench checkpoint loads and the same seed gives the same weights.
+tanh a level. Module names and creation order, and so the parameters, are the same: with ``order=0``
+a PDEBench checkpoint loads, and the same seed gives the same weights.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.models._blocks import CONV_TRANSPOSE, Equalised, build_ckb
+from chonn_ops.checks import check_choice
+from chonn_ops.models._blocks import Factory, hosted_ckb
+from chonn_ops.models.equalised import Equalised
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn._checks import check_choice
-from chonn_ops.nn._layers import CONV
-from chonn_ops.nn.options import options_or_defaults
+from chonn_ops.nn.layers import CONV
+from chonn_ops.nn.options import options_or_default
 
 LEVELS = 4
 STAGES = (
@@ -27,18 +29,22 @@ STAGES = (
     "bottleneck",
     *(f"decoder{k}" for k in range(LEVELS, 0, -1)),
 )
-MODES = ("stages", "correction")
-DEEPEST_STAGES = ("encoder4", "bottleneck", "decoder4")
+MODES = ("correction", "stages")
 
-_NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-_POOL = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
-_NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
+NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+POOL = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
 
-class _CHONNUNet(nn.Module):
-    """U-Net over `spatial_dims` axes, with CKBs as `mode` says."""
+class CHONNUNet(nn.Module):
+    """The U-Net in any number of dimensions; see `CHONNUNet2d`."""
 
-    spatial_dims: int
+    spatial_dims: ClassVar[int]
+    # What the blocks do, by their cell: networks where they have the lowest error, scans as in the
+    # paper.
+    default_mode: ClassVar[Mapping[str, str]] = {"network": "correction", "scan": "stages"}
+    default_stages: ClassVar[tuple[str, ...]] = ("encoder4", "bottleneck", "decoder4")
 
     def __init__(
         self,
@@ -47,21 +53,22 @@ class _CHONNUNet(nn.Module):
         init_features: int = 32,
         *,
         ckb: CKBOptions | None = None,
-        stages: Sequence[str] = DEEPEST_STAGES,
-        mode: str = "stages",
+        mode: str | None = None,
+        stages: Sequence[str] = default_stages,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = options_or_defaults(ckb)
+        ckb = options_or_default(ckb)
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
             raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")
+        mode = self.default_mode[ckb.cell.name] if mode is None else mode
         check_choice("mode", mode, MODES)
-        if mode == "correction" and ckb.order and ckb.cell != "network":
-            raise ValueError(f"mode: expected 'stages' with cell={ckb.cell!r}, got {mode!r}")
+        if mode == "correction" and ckb.order and ckb.cell.name != "network":
+            raise ValueError(f"mode: expected 'stages' with cell={ckb.cell.name!r}, got {mode!r}")
         dims = self.spatial_dims
-        factory = {"device": device, "dtype": dtype}
+        factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
 
@@ -70,7 +77,7 @@ class _CHONNUNet(nn.Module):
         for level in range(1, LEVELS + 1):
             width = width_of[f"encoder{level}"] = width_of[f"decoder{level}"] = widths[level - 1]
             self.add_module(f"encoder{level}", self._block(channels, width, f"enc{level}", factory))
-            self.add_module(f"pool{level}", _POOL[dims](kernel_size=2, stride=2))
+            self.add_module(f"pool{level}", POOL[dims](kernel_size=2, stride=2))
             channels = width
         self.bottleneck = self._block(channels, widths[-1], "bottleneck", factory)
         for level in range(LEVELS, 0, -1):
@@ -86,17 +93,15 @@ class _CHONNUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         self.network: nn.Module | None = None
         if corrects:
-            network = _NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
-            self.network = Equalised(network)
+            self.network = Equalised(NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory))
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
         elif ckb.order:
             for stage in stages:
-                block: nn.Module = build_ckb(width_of[stage], dims, ckb, device, dtype)
-                self.ckbs[stage] = Equalised(block) if ckb.cell == "network" else block
+                self.ckbs[stage] = hosted_ckb(width_of[stage], dims, ckb, factory)
 
     @classmethod
-    def _block(cls, in_channels: int, features: int, name: str, factory: dict) -> nn.Sequential:
+    def _block(cls, in_channels: int, features: int, name: str, factory: Factory) -> nn.Sequential:
         layers: list[tuple[str, nn.Module]] = []
         for index, channels in ((1, in_channels), (2, features)):
             conv = CONV[cls.spatial_dims](
@@ -104,7 +109,7 @@ class _CHONNUNet(nn.Module):
             )
             layers += [
                 (f"{name}conv{index}", conv),
-                (f"{name}norm{index}", _NORM[cls.spatial_dims](features, **factory)),
+                (f"{name}norm{index}", NORM[cls.spatial_dims](features, **factory)),
                 (f"{name}tanh{index}", nn.Tanh()),
             ]
         return nn.Sequential(OrderedDict(layers))
@@ -153,7 +158,14 @@ class _CHONNUNet(nn.Module):
         return self.ckbs[name](x) if name in self.ckbs else x
 
 
-_PARAMETERS = """
+class CHONNUNet1d(CHONNUNet):
+    """`CHONNUNet2d` for fields (B, C, X)."""
+
+    spatial_dims = 1
+
+
+class CHONNUNet2d(CHONNUNet):
+    """PDEBench's ``UNet2d`` with CKBs: (B, C, X, Y) -> (B, C', X, Y).
 
     Parameters
     ----------
@@ -162,26 +174,28 @@ _PARAMETERS = """
     init_features : int
         Channels of the first level; level k has ``2**k`` times as many.
     ckb : CKBOptions, optional
-        Options of the blocks; ``CKBOptions(order=0)`` is the plain U-Net to the last parameter.
+        Options of the blocks. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
+        ``CKBOptions(order=0)`` the plain U-Net, parameter for parameter.
+    mode : {"correction", "stages"}, optional
+        "correction" (default for networks, which it needs): a `CHONNNetwork2d` with these blocks
+        predicts v, and the U-Net adds a correction, ``v + UNet(x, v)``, which starts at zero.
+        "stages" (the paper's, default for scans): blocks follow the convolutions of `stages`.
     stages : sequence of str
-        Stages that get a CKB after their convolutions. Default: the deepest encoder stage, the
-        bottleneck and the deepest decoder stage, as in the paper.
-    mode : {"stages", "correction"}
-        "correction", for network cells: a `CHONNNetwork2d` (or 1d, 3d) of these blocks predicts v,
-        and the U-Net corrects it, ``v + UNet(x, v)``, from zero on; no stage gets a CKB.
+        Stages that get a CKB with mode "stages". Default: the deepest encoder stage, the bottleneck
+        and the deepest decoder stage, as in the paper.
+    device, dtype
+        As in `torch.nn`.
+
+    Raises
+    ------
+    ValueError
+        For unfit options.
     """
 
-
-class CHONNUNet1d(_CHONNUNet):
-    __doc__ = "PDEBench's ``UNet1d`` with CKBs: (B, C, X) -> (B, C', X)." + _PARAMETERS
-    spatial_dims = 1
-
-
-class CHONNUNet2d(_CHONNUNet):
-    __doc__ = "PDEBench's ``UNet2d`` with CKBs: (B, C, X, Y) -> (B, C', X, Y)." + _PARAMETERS
     spatial_dims = 2
 
 
-class CHONNUNet3d(_CHONNUNet):
-    __doc__ = "PDEBench's ``UNet3d`` with CKBs: (B, C, X, Y, Z) -> (B, C', X, Y, Z)." + _PARAMETERS
+class CHONNUNet3d(CHONNUNet):
+    """`CHONNUNet2d` for fields (B, C, X, Y, Z)."""
+
     spatial_dims = 3

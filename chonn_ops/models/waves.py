@@ -1,4 +1,4 @@
-"""Models of waves in time: coils on the edges of a grid, capacitors at its nodes, and transport."""
+"""Wave models: an LC network advances the state; networks and transport compute its inductors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
-from chonn_ops.network import kirchhoff_network
-from chonn_ops.network._conductance import edges
-from chonn_ops.network._edges import drops, outflow
+from chonn_ops.network import edge_conductance, kirchhoff_network
+from chonn_ops.network.edges import drops, outflow, used_edges
 
-# How far a wave gets in a step before training, in the domain's unit.
+# Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
-# Logit of what a current keeps over a step.
+# Logit of the share of a current that remains after a step.
 KEPT = 4.0
-# What a change from frame to frame is over the frames, and a source to begin with over a change.
+# Initial scales: a change between frames relative to a frame, and a source relative to a change.
 CHANGE, SOURCE = 1 / 8, 1 / 12
 
 
@@ -32,10 +31,10 @@ class _CHONNWaves(Forecast):
         width: int = 24,
         depth: int = 2,
         *,
-        networks: int = 4,
+        num_networks: int = 4,
         heads: int = 2,
         mlp_ratio: int = 2,
-        ends: str | Sequence[str] = "wall",
+        boundary: str | Sequence[str] = "robin",
         nodes: str = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
@@ -53,10 +52,10 @@ class _CHONNWaves(Forecast):
             history=history,
             width=width,
             depth=depth,
-            networks=networks,
+            num_networks=num_networks,
             heads=heads,
             mlp_ratio=mlp_ratio,
-            ends=ends,
+            boundary=boundary,
             nodes=nodes,
             lengths=lengths,
             coordinates=coordinates,
@@ -75,12 +74,13 @@ class _CHONNWaves(Forecast):
         self.implicit = implicit
 
     def features(self, frames: Tensor) -> Tensor:
-        """The last frame, and what changed from each of the earlier ones to the next."""
+        """The last frame, and the scaled differences of consecutive frames."""
         changes = frames[..., self.channels :] - frames[..., : -self.channels]
         return torch.cat((frames[..., -self.channels :], changes / CHANGE), -1)
 
     def conductivity(self, readout: Tensor) -> Tensor:
-        """Squared distance of a wave's step, in the unit of the networks, (B, \\*grid, C)."""
+        """Square of the distance that a wave travels per step, (B, \\*grid, C), in the unit of
+        length of the networks."""
         return F.softplus(self._rate("conductivity", readout)) * torch.exp(readout)
 
     def _rate(self, name: str, like: Tensor) -> Tensor:
@@ -93,21 +93,22 @@ class _CHONNWaves(Forecast):
         potentials: Tensor,  # noqa: ARG002
         steps: list[float],
     ) -> Tensor:
-        """A step of the LC network, with what is read out as its source."""
+        """One step of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)
         raw, source = readout.to(wide).split(self.channels, -1)
         *_, before, now = frames.to(wide).split(self.channels, -1)
         units = [UNIT * step for step in steps]
-        words = ["ring" if end == "ring" else "open" for end in self.ends]
-        conductances = edges(self.conductivity(raw), units, [word == "ring" for word in words])
+        words = ["periodic" if end == "periodic" else "neumann" for end in self.boundary]
+        conductances = edge_conductance(self.conductivity(raw), units, boundary=words)
         per_node = [edge / math.prod(units) for edge in conductances]
         push = CHANGE * SOURCE * self._without_mean(source)
         for axis, (edge, word) in enumerate(zip(per_node, words, strict=True)):
-            used = edge if word == "ring" else edge.narrow(axis + 1, 0, edge.shape[axis + 1] - 1)
-            push = push - outflow(used * drops(now, axis, word), axis, word)
+            faces = (word, word)
+            used = edge if word == "periodic" else used_edges(edge, axis, False)
+            push = push - outflow(used * drops(now, axis, faces), axis, faces)
         if self.implicit:
             quarter = [edge / 4 for edge in per_node]
-            push = kirchhoff_network(push, quarter, torch.ones_like(push), ends=words, tol=1e-4)
+            push = kirchhoff_network(push, quarter, torch.ones_like(push), boundary=words, tol=1e-4)
         kept = torch.sigmoid(self._rate("kept", now))
         return (now + kept * (now - before) + push).to(frames.dtype)
 
@@ -119,41 +120,43 @@ class CHONNWaves1d(_CHONNWaves):
 
 
 class CHONNWaves2d(_CHONNWaves):
-    r"""Predict the next frame of a wave: an LC network whose coils follow the features.
+    r"""Predict the next frame of a wave with an LC network whose inductors depend on the features.
 
-    Two frames, v before and v now, are the voltages and the currents of a network with a capacitor
-    at every node and a coil on every edge. The next frame is its next step::
+    The network has a capacitor at every node and an inductor on every edge. The last two frames are
+    its state: the node voltages v, and their change d, which is the current into the capacitors.
+    The next frame is a leapfrog step of the network::
 
         d' = a d - L v + s,    v' = v + d',    d = v - v_before
 
-    (leapfrog), where L v is the current out of each node by Kirchhoff's current law with the
-    conductances g of :math:`k > 0` as in `edge_conductance`, a < 1 what the coils' resistance
-    leaves, and k and s are read from features: those of `CHONNRollout2d`, networks and what is
-    moved along their potentials. In the continuum
-    :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`; shallow water of depth v over a flat
-    bed has k = g v, and in s the divergence of its momentum's flow.
+    L v is the current out of each node by Kirchhoff's current law, with conductances that
+    `edge_conductance` computes from :math:`k > 0`. The factor a < 1 is the share of a current that
+    the inductors' resistance leaves after a step. The fields k and s are computed from features
+    with the layers of `CHONNRollout2d`. In the continuum the step is
+    :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`. Shallow water of depth v over a flat
+    bed has k = g v, and s contains the divergence of the momentum flux.
 
-    With `implicit` it is the midpoint rule, that of `chonn_ops.lc_step`::
+    `implicit` selects the midpoint rule of `chonn_ops.lc_step`, at the cost of one more solve::
 
         (1 + L / 4) (d' - a d) = s - L v
 
-    at the cost of one more solve: stable for any step while the coils do not change, where
-    leapfrog wants waves to pass less than a node or so.
+    It is stable for any step as long as the inductors are constant; leapfrog is stable while waves
+    travel less than about one node per step.
 
-    Not in the CHONN paper, whose circuits are lines.
+    The model is not in the CHONN paper, whose circuits are lines.
 
     Parameters
     ----------
     channels : int
-        Of a frame.
+        Channels of a frame.
     history : int
-        Frames given, at least 2; the last two are the state, all are seen by the features.
-    width, depth, networks, heads, mlp_ratio, ends, nodes, lengths, coordinates, reach
-        As in `CHONNRollout2d`. At "wall" no current leaves: waves are reflected.
+        Number of input frames, at least 2. The last two are the state; features see all of them.
+    width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, coordinates, reach
+        As in `CHONNRollout2d`. The LC network has "neumann" faces where the boundary is "robin":
+        waves are reflected.
     conservative : bool
-        Whether the sum of a frame over the nodes changes as it did before: s has no mean.
+        Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     implicit : bool
-        Whether steps are those of the midpoint rule.
+        Use the midpoint rule instead of leapfrog.
 
     Raises
     ------

@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops.boundary import Boundary, is_periodic
+from chonn_ops.checks import error
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
-from chonn_ops.network._checks import check_arguments
-from chonn_ops.network._ends import leak_with_ends
+from chonn_ops.network.checks import check_arguments, node_index, ungrounded
+from chonn_ops.network.direct.factor import check_sources, factorize
+from chonn_ops.network.leaks import leak_with_boundary
+from chonn_ops.network.methods import relative_residual
+
+Method = Literal["auto", "direct", "multigrid"]
 
 
 class NetworkInfo(NamedTuple):
@@ -20,10 +26,12 @@ class NetworkInfo(NamedTuple):
     Attributes
     ----------
     iterations : Tensor, shape (B, C)
-        int32; 0 where the network was solved by elimination.
+        int32; 0 where the network was eliminated without iterations.
     residual : Tensor, shape (B, C)
-        :math:`|s - A v|_2 / |s|_2`, float32, or float64 where an input is float64; 0 without a
-        source, NaN where an input is not finite. It has no gradient.
+        :math:`|s - A v|_2 / |s|_2`, float32, or float64 where an input is float64. 0 without a
+        source, and 0 where an eliminated network leaves no more than rounding:
+        :math:`|s - A v|_2 \\le 16 \\epsilon \\, | |A| |v| |_2`, with :math:`\\epsilon` the rounding
+        unit. NaN where an input is not finite. It has no gradient.
     """
 
     iterations: Tensor
@@ -32,32 +40,34 @@ class NetworkInfo(NamedTuple):
 
 def solve_checked(
     source: Tensor,
-    conductance: list[Tensor],
+    conductance: Sequence[Tensor],
     leak: Tensor,
-    ends: list[str],
+    faces: Sequence[tuple[str, str]],
     wall: Tensor | None,
     tol: float,
     max_iterations: int,
     backend: str | None,
+    method: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`kirchhoff_network` without its checks: potentials in the dtype of the solve, iterations,
-    residuals. TorchScript knows it; so no argument is unpacked here."""
+    """`kirchhoff_network` of checked arguments.
+
+    Returns potentials in the dtype of the solve, iterations and residuals. `faces` is what
+    `chonn_ops.boundary.per_face` returns.
+    """
     axes = len(conductance)
-    if torch.jit.is_scripting():
-        dtype = torch.promote_types(leak.dtype, torch.float32)
-    else:
-        dtype = compute_dtype(leak, wall, *conductance)
-    total = leak_with_ends(conductance, leak, ends, wall, dtype)
+    dtype = compute_dtype(leak, wall, *conductance)
+    total = leak_with_boundary(conductance, leak, faces, wall, dtype)
     return torch.ops.chonn_ops.kirchhoff_network(
         source,
         conductance[0],
         conductance[1] if axes > 1 else None,
         conductance[2] if axes > 2 else None,
         total,
-        [word == "ring" for word in ends],
+        is_periodic(faces),
         float(tol),
         int(max_iterations),
         "" if backend is None else backend,
+        method,
         None if total is leak else leak.detach(),
         None if wall is None else wall.detach(),
         True,
@@ -70,10 +80,11 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    ends: str | Sequence[str] = "open",
+    boundary: Boundary = "neumann",
     wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
+    method: Method = "auto",
     return_info: Literal[False] = False,
     backend: str | None = None,
 ) -> Tensor: ...
@@ -85,10 +96,11 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    ends: str | Sequence[str] = "open",
+    boundary: Boundary = "neumann",
     wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
+    method: Method = "auto",
     return_info: Literal[True],
     backend: str | None = None,
 ) -> tuple[Tensor, NetworkInfo]: ...
@@ -99,10 +111,11 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    ends: str | Sequence[str] = "open",
+    boundary: Boundary = "neumann",
     wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
+    method: Method = "auto",
     return_info: bool = False,
     backend: str | None = None,
 ) -> Tensor | tuple[Tensor, NetworkInfo]:
@@ -113,49 +126,64 @@ def kirchhoff_network(
         \sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p
 
     over the neighbours q of each node p along 1, 2 or 3 axes. The matrix is symmetric and an
-    M-matrix: :math:`v \ge 0` where :math:`s \ge 0`, :math:`|v| \le \max |s| / \min l`, and the
-    power fed in, :math:`s \cdot v`, is dissipated, whatever the conductances. Each network stops by
-    its own residual; a gradient costs one more solve.
+    M-matrix. For any conductances :math:`v \ge 0` where :math:`s \ge 0`,
+    :math:`|v| \le \max |s| / \min l`, and the network dissipates the power :math:`s \cdot v`.
 
-    ===========  ================================================================  ==============
-    ends         what the nodes at both ends of an axis have to ground             domain
-    ===========  ================================================================  ==============
-    open         nothing; with `wall`, the wall in series with half an edge,       Neumann; Robin
-                 1 / (1 / w + 1 / (2 g))
-    short        half an edge, 2 g                                                 Dirichlet
-    matched      an endless line of the same edges and leaks,                      open space
+    Networks are eliminated (`method` "direct"), which loses no digit at any contrast, or iterated
+    ("multigrid"), which is faster for large batches of smooth networks at a coarse `tol`. A
+    gradient costs one more solve; a direct forward keeps its factors for it, as long as all that
+    are kept take at most 2 GiB.
+
+    ===========  =================================================================================
+    boundary     conductance to ground of the nodes at a face of the grid
+    ===========  =================================================================================
+    neumann      none: no current leaves
+    dirichlet    half an edge to potential 0: 2 g
+    robin        `wall` in series with half an edge: 1 / (1 / wall + 1 / (2 g))
+    matched      an endless line of the same edges and leaks, for an unbounded domain:
                  2 g l / (l + sqrt(l^2 + 4 g l)); 0 where l = 0
-    ring         nothing; the last node's edge leads to the first node             periodic
-    ===========  ================================================================  ==============
+    periodic     none; an edge joins the last node and the first
+    ===========  =================================================================================
 
-    with g the conductance of the edge next to the end (an axis of one node: its only entry) and l
-    the node's leak. So `wall` goes from open (0) to short (infinity).
+    with g the conductance of the edge next to the face (an axis of one node: its only entry) and l
+    the node's leak. "robin" goes from "neumann" (``wall=0``) to "dirichlet" (``wall=inf``).
 
     Parameters
     ----------
-    source : Tensor, shape (B, \*grid, C)
-        Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32 or float64;
-        the solve is float32, and float64 as soon as one input is float64, autocast or not.
+    source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
+        Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32 or float64.
+        The solve is float64 if any input is float64, else float32, also under autocast. S sources
+        share one elimination of their networks, as by `factorize`, whose backends and derivatives
+        these have.
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
-        axis. The last entry along an axis counts for "ring" only, where it joins the last node to
-        the first. See `edge_conductance` for those of a conductivity.
+        axis. The last entry along an axis is used by "periodic" only, where it joins the last node
+        to the first. `edge_conductance` computes them from a conductivity.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p \ge 0` from each node to ground. Every connected part of a network
-        needs one somewhere, or an end that has one: else its potentials are not determined, and
-        nothing but a network without any is noticed. A node with neither edge nor leak has
-        potential 0, whatever its source.
-    ends : {"open", "short", "ring", "matched"} or a sequence of them, one an axis
-        What happens at the ends of an axis, as above; "neumann", "dirichlet" and "periodic" are
-        other words for open, short and ring.
+        needs a leak at one node, or a boundary that adds one; otherwise its potentials are not
+        determined, and it is refused. A node with neither edge nor leak has potential 0, whatever
+        its source.
+    boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
+        Boundary condition, see above: one word for all axes, or for each axis one word or a pair
+        of words for its low and its high face.
     wall : Tensor, shape (C,) or (axes, 2, C), optional
-        Conductance >= 0 to ground behind the half edge at open ends: one a channel, or one for the
-        low and the high end of each axis (those of axes with other ends are not used).
+        Conductance >= 0 to ground behind the half edge at "robin" faces, which require it: one a
+        channel, or one for the low and the high face of each axis. Other faces do not use theirs.
     tol : float
-        Where a network stops: :math:`|s - A v|_2 \le tol \, |s|_2`. Potentials rounded to float32
-        have residuals of about :math:`10^{-7} \, |A|\,|v| / |s|`: less cannot be had in float32.
+        Relative residual at which iterations stop: :math:`|s - A v|_2 \le tol \, |s|_2`. A direct
+        solve is right to rounding, which alone leaves residuals of about
+        :math:`10^{-7} \, |A|\,|v| / |s|` in float32.
     max_iterations : int
-        Where a network stops all the same, with a RuntimeWarning.
+        Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
+        eliminate the rest.
+    method : {"auto", "direct", "multigrid"}
+        "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
+        nodes and of three with at most 12 x 12 x 12, if `tol` is below 1e-4, in groups of networks
+        whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
+        those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network.
+        "direct" eliminates without a bound. "multigrid" only iterates.
+        The backend "reference" is direct in any case.
     return_info : bool
         Also return iterations and residual of each network.
     backend : {"reference", "torch", "cpu", "triton"}, optional
@@ -165,7 +193,7 @@ def kirchhoff_network(
     -------
     v : Tensor, shape (B, \*grid, C)
         Potentials :math:`v_p`, in ``source.dtype``, in the unit of source over conductance. A
-        network with a NaN or an infinity in it is all NaN; others are not touched by it.
+        network with a NaN or an infinity in an input is all NaN; the others are not affected.
     info : NetworkInfo
         Only with `return_info`.
 
@@ -174,20 +202,19 @@ def kirchhoff_network(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; negative conductance, leak or wall, or a network without any
-        leak (checked on the CPU; a check on a GPU would stall it); unknown ends; a `wall` without
-        open ends; a `tol` not between 0 and 1, a `max_iterations` below 1; an unknown or
-        unavailable backend.
-
-    Warns
-    -----
-    RuntimeWarning
-        Once a call, if networks did not reach `tol`: how many, the worst residual, the grid.
+        Wrong shape, dtype or device; negative conductance, leak or wall, or a connected part
+        without leak, which is named (checked on the CPU only, because reading values stalls a GPU;
+        a direct solve finds such parts everywhere); an unknown boundary or method; a `wall` without
+        "robin" or "robin" without `wall`; a `tol` not between 0 and 1, a `max_iterations` below 1;
+        an unknown or unavailable backend.
+    RuntimeError
+        A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
+        is "multigrid". The message says what to change.
 
     References
     ----------
     C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE Trans.
-    Circuits and Systems 22 (1975). The ends "matched" and `wall` are this package's own.
+    Circuits and Systems 22 (1975). The boundary "matched" is this package's own.
 
     Examples
     --------
@@ -200,9 +227,62 @@ def kirchhoff_network(
     >>> [round(x, 4) for x in v.flatten().tolist()]
     [2.0, 1.0]
     """
-    words = check_arguments(source, conductance, leak, ends, wall, tol, max_iterations)
+    if isinstance(source, Tensor) and isinstance(leak, Tensor) and source.dim() == leak.dim() + 1:
+        v, info = _solve_many(
+            source, conductance, leak, boundary, wall, tol, max_iterations, method, backend
+        )
+        return (v, info) if return_info else v
+    faces = check_arguments(source, conductance, leak, boundary, wall, tol, max_iterations, method)
     v, iterations, residual = solve_checked(
-        source, list(conductance), leak, list(words), wall, tol, max_iterations, backend
+        source, conductance, leak, faces, wall, tol, max_iterations, backend, method
     )
     v = v.to(source.dtype)
     return (v, NetworkInfo(iterations, residual)) if return_info else v
+
+
+def _solve_many(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    boundary: Boundary,
+    wall: Tensor | None,
+    tol: float,
+    max_iterations: int,
+    method: str,
+    backend: str | None,
+) -> tuple[Tensor, NetworkInfo]:
+    """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
+    faces = check_arguments(leak, conductance, leak, boundary, wall, tol, max_iterations, method)
+    check_sources("source", source, leak)
+    if method == "multigrid":
+        raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
+    networks = factorize(conductance, leak, boundary=boundary, wall=wall, backend=backend)
+    if networks.undetermined:
+        network, node = networks.undetermined[0]
+        where = divmod(network, leak.shape[-1])
+        raise ungrounded(where, node_index(node, leak.shape[1:-1]))
+    v = networks.solve(source)
+    B, S, C = source.shape[0], source.shape[1], source.shape[-1]
+    iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
+    with torch.no_grad():
+        dtype = networks.dtype
+        total = leak_with_boundary(conductance, leak, faces, wall, dtype)
+        parts = [total.to(dtype), *(g.to(dtype) for g in conductance)]
+        residual = (
+            torch.stack(
+                [
+                    relative_residual(
+                        v[:, i].to(dtype),
+                        source[:, i].to(dtype),
+                        parts[1:],
+                        parts[0],
+                        is_periodic(faces),
+                    )
+                    for i in range(S)
+                ],
+                1,
+            )
+            if S
+            else v.new_zeros(B, S, C, dtype=dtype)
+        )
+    return v, NetworkInfo(iterations, residual)

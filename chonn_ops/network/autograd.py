@@ -1,5 +1,10 @@
 r"""Derivatives of the operator; each is one more solve of the same network.
 
+A backward of one level uses the factors of a direct forward. Under transforms, compilers and for
+derivatives of derivatives the networks are eliminated again: that costs one elimination a solve.
+There no values are read, so gradients of edges between nearly equal potentials, which a backward of
+one level computes in float64, keep the digits of float32 only.
+
 With A v = s the nodal equations, A symmetric:
 
 - backward: A w = grad_v, then grad_s = w, grad_l = -w v, grad_g_pq = -(w_p - w_q) (v_p - v_q);
@@ -24,26 +29,29 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-import chonn_ops.network.operator  # noqa: F401 - defines the operator
-from chonn_ops.network._edges import drops, outflow, pad, used_edges
+from chonn_ops.network.direct.factor import FLAT
+from chonn_ops.network.edges import drops, outflow, pad, used_edges
+from chonn_ops.network.operator import KEPT
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_network.default
 # What runs without the derivatives of this level: in the guard, of these dispatch keys.
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _BELOW = torch._C._after_autograd_keyset
-_DEFAULTS = (None, None, True)
+_BATCHED = torch._C._dispatch_key_parse("Batched")
+_DEFAULTS = ("auto", None, None, True)
 # Of another solve of a network that has passed its checks: no values to look at.
 _AGAIN = (None, None, False)
 
 
-def _end(v: Tensor, axis: int, ring: Sequence[bool]) -> str:
-    return "ring" if ring[axis] and v.shape[axis + 1] > 1 else "open"
+def _faces(v: Tensor, axis: int, periodic: Sequence[bool]) -> tuple[str, str]:
+    word = "periodic" if periodic[axis] and v.shape[axis + 1] > 1 else "neumann"
+    return (word, word)
 
 
-def _edge_gradient(w: Tensor, v: Tensor, axis: int, ring: Sequence[bool]) -> Tensor:
-    end = _end(v, axis, ring)
-    product = (drops(w, axis, end) * drops(v, axis, end)).neg_()
-    return product if end == "ring" else pad(product, axis, 0, 1)
+def _edge_gradient(w: Tensor, v: Tensor, axis: int, periodic: Sequence[bool]) -> Tensor:
+    faces = _faces(v, axis, periodic)
+    product = (drops(w, axis, faces) * drops(v, axis, faces)).neg_()
+    return product if faces[0] == "periodic" else pad(product, axis, 0, 1)
 
 
 def _tangent(
@@ -54,17 +62,63 @@ def _tangent(
     options: Any,
 ) -> Tensor:
     """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak, `options` the
-    operator's from ring to backend."""
-    ring = options[0]
+    operator's from `periodic` to `method`."""
+    periodic = options[0]
     current = torch.zeros_like(v) if tangents[0] is None else tangents[0]
     if tangents[4] is not None:
         current = current - tangents[4] * v
     for axis, g in enumerate(tangents[1:4]):
         if g is not None:
-            end = _end(v, axis, ring)
-            flow = used_edges(g, axis, ring[axis]) * drops(v, axis, end)
-            current = current - outflow(flow, axis, end)
+            faces = _faces(v, axis, periodic)
+            flow = used_edges(g, axis, periodic[axis]) * drops(v, axis, faces)
+            current = current - outflow(flow, axis, faces)
     return _OPERATOR(current, *conductance, leak, *options, *_AGAIN)[0]
+
+
+def _transformed(field: Tensor) -> bool:
+    """Whether a transform, a compiler or another dispatch mode is at work."""
+    batched = torch._C._dispatch_keys(field).has(_BATCHED)
+    return (
+        batched  # by `is_grads_batched`
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
+def _differ_too_little(v: Tensor, periodic: Sequence[bool]) -> bool:
+    """Whether small leaks lift potentials so far that float32 has lost their differences."""
+    steps = [
+        drops(v, axis, _faces(v, axis, periodic)).abs().flatten(1, -2).amax(1)
+        for axis in range(v.dim() - 2)
+        if v.shape[axis + 1] > 1
+    ]
+    size = v.abs().flatten(1, -2).amax(1)
+    return bool(steps) and bool((torch.stack(steps).amax(0) < FLAT * size).any())
+
+
+def _with_digits(
+    ctx: Any,
+    source: Tensor,
+    edges: Sequence[Tensor],
+    leak: Tensor,
+    grad_v: Tensor,
+    v: Tensor,
+    w: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Potentials of both solves, in float64 where an edge's gradient would have no digits."""
+    if _transformed(grad_v):
+        return v, w
+    with torch.no_grad():
+        enough = not any(_differ_too_little(x.detach(), ctx.options[0]) for x in (v, w))
+    if enough:
+        return v, w
+    if torch.is_grad_enabled():
+        three = (*edges, None, None)[:3]
+        again = (*three, leak, *ctx.options, *_AGAIN)
+        return tuple(_OPERATOR(x.double(), *again)[0] for x in (source, grad_v))  # pyright: ignore[reportReturnType]
+    wide = ctx.factor.wide(edges, leak, ctx.options[0])
+    return wide.solve(source), wide.solve(grad_v)
 
 
 class _Network(_SingleLevelFunction):
@@ -73,11 +127,17 @@ class _Network(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
         # Other levels, of transforms around this one, go on differentiating.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
-            v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
+        # Under a transform or a compiler the operator may run on other tensors than these.
+        KEPT.wanted, KEPT.factor = not _transformed(args[0]), None
+        try:
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
+                v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
+            ctx.factor = KEPT.factor
+        finally:
+            KEPT.wanted, KEPT.factor = False, None
         ctx.save_for_backward(*args[:5], v)
         ctx.save_for_forward(*args[:5], v)
-        ctx.options = args[5:9]
+        ctx.options = args[5:10]
         ctx.mark_non_differentiable(iterations, residual)
         ctx.set_materialize_grads(False)
         return v, iterations, residual
@@ -86,16 +146,23 @@ class _Network(_SingleLevelFunction):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
         grad_v = grad_outputs[0]
         if grad_v is None:
-            return (None,) * 13
+            return (None,) * 14
         source, *conductance, leak, v = ctx.saved_tensors
-        needed, ring = ctx.needs_input_grad[1:], ctx.options[0]
-        w = _OPERATOR(grad_v, *conductance, leak, *ctx.options, *_AGAIN)[0]
+        needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
+        edges = [g for g in conductance if g is not None]
+        factor = None if torch.is_grad_enabled() or _transformed(grad_v) else ctx.factor
+        if factor is None or forward_ad.unpack_dual(grad_v, level=0).tangent is not None:
+            w = _OPERATOR(grad_v, *conductance, leak, *ctx.options, *_AGAIN)[0]
+        else:
+            w = factor.solve(grad_v)
         grad_leak = (w * v).neg_().to(leak.dtype) if needed[4] else None
+        if ctx.factor is not None and any(needed[1:4]) and v.dtype == torch.float32:
+            v, w = _with_digits(ctx, source, edges, leak, grad_v, v, w)
         grads = [
-            _edge_gradient(w, v, axis, ring).to(g.dtype) if needed[axis + 1] else None
+            _edge_gradient(w, v, axis, periodic).to(g.dtype) if needed[axis + 1] else None
             for axis, g in enumerate(conductance)
         ]
-        return (None, w.to(source.dtype) if needed[0] else None, *grads, grad_leak, *[None] * 7)
+        return (None, w.to(source.dtype) if needed[0] else None, *grads, grad_leak, *[None] * 8)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:
@@ -106,7 +173,7 @@ class _Network(_SingleLevelFunction):
 def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """What the dispatch key "Autograd" runs, at every level of differentiation in its turn."""
     # The dispatcher leaves out last arguments that equal their defaults.
-    args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 12 + len(_DEFAULTS) :])
+    args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 13 + len(_DEFAULTS) :])
     tensors, rest = args[:5], args[5:]
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         with enable_single_level_autograd_function():
@@ -121,7 +188,7 @@ def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
         with _below_autograd():
             return _OPERATOR.redispatch(keyset & _BELOW, *args)
     v, iterations, residual = _OPERATOR(*primals, *rest)
-    tangent = _tangent(tangents, primals[1:4], primals[4], v, rest[:4])
+    tangent = _tangent(tangents, primals[1:4], primals[4], v, rest[:5])
     return forward_ad.make_dual(v, tangent, level=0), iterations, residual
 
 

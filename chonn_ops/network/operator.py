@@ -1,18 +1,20 @@
 """The `torch.library` operator behind the networks: one solve, on any backend.
 
-A backend is anything with this, `ring` being one bool an axis::
+A backend is anything with this, `periodic` being one bool an axis::
 
-    solve(source, conductance, leak, ring, tol, max_iterations) -> (v, iterations, residual)
+    solve(source, conductance, leak, periodic, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and relative residual norms as (B, C), in any dtype and strides. Values have been
-checked; whether a network converged is judged here. A source at a node without edge and leak
-counts for nothing. Derivatives are `chonn_ops.network.autograd`'s.
+checked; whether a network converged is judged here, and what did not is eliminated by the direct
+method or refused. A source at a node without edge and leak counts for nothing. Derivatives are
+`chonn_ops.network.autograd`'s.
 """
 
 from __future__ import annotations
 
-import warnings
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,9 +24,28 @@ from torch import Tensor
 
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.network._checks import check_values, error
+from chonn_ops.checks import error
+from chonn_ops.network import direct, methods
+from chonn_ops.network.checks import check_grounded, node_index, refuse_negative, ungrounded
+from chonn_ops.network.direct import Factor
 
-BACKENDS = Backends("chonn_ops.network", "CHONN_NETWORK_BACKEND", needs={"reference": "scipy"})
+
+def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
+    """Potentials of small networks, alone and shared by many programs, with several levels."""
+    found = []
+    for n in (24, 80):
+        wave = torch.linspace(0, 6, 2 * n * n * 2, device=device).reshape(2, n, n, 2)
+        g = tuple((scale * wave).sin().exp() for scale in (1, 7))
+        found.append(backend.solve(wave.cos(), g, 0.1 + wave / 6, (False, True), 1e-5, 100)[0])
+    return tuple(found)
+
+
+BACKENDS = Backends(
+    "chonn_ops.network",
+    "CHONN_NETWORK_BACKEND",
+    needs={"reference": "scipy"},
+    results_on=_small_results,
+)
 
 
 def available_backends() -> tuple[str, ...]:
@@ -36,31 +57,12 @@ def available_backends() -> tuple[str, ...]:
     return BACKENDS.available()
 
 
-def warn_of_residuals(
-    name: str, residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int]
-) -> None:
-    """One warning a call. An elimination (no iterations) is as exact as its arithmetic, and a
-    network of NaN has no solution to miss."""
-    if residual.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # nothing may be read while a CUDA graph is being recorded
-    late = (residual > tol) & (iterations > 0)
-    count = int(late.sum())
-    if count:
-        size = " x ".join(str(n) for n in grid)
-        warnings.warn(
-            f"{name}: {count} of {late.numel()} networks above tol={tol:g} after "
-            f"{int(iterations[late].max())} iterations, worst residual "
-            f"{residual[late].max().item():.2e} (grid {size})",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
 _NAME = "chonn_ops::kirchhoff_network"
 torch.library.define(
     _NAME,
-    "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] ring, float tol, "
-    "int max_iterations, str backend, Tensor? own_leak=None, Tensor? wall=None, bool check=True) "
+    "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, "
+    "int max_iterations, str backend, str method='auto', Tensor? own_leak=None, Tensor? wall=None, "
+    "bool check=True) "
     "-> (Tensor, Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
@@ -72,10 +74,11 @@ def _network(
     g1: Tensor | None,
     g2: Tensor | None,
     leak: Tensor,
-    ring: Sequence[bool],
+    periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
     backend: str,
+    method: str = "auto",
     own_leak: Tensor | None = None,
     wall: Tensor | None = None,
     check: bool = True,
@@ -90,22 +93,189 @@ def _network(
         if tensor.shape != source.shape:  # backends trust it with addresses
             raise error(name, f"shape {tuple(source.shape)}", tuple(tensor.shape))
     grid = source.shape[1:-1]
-    if not len(grid) == len(conductance) == len(ring):
-        raise error("ring", f"{len(grid)} axes, as source has", f"{len(conductance)}, {len(ring)}")
-    if check:
-        check_values(conductance, leak, ring, own_leak, wall)
+    if not len(grid) == len(conductance) == len(periodic):
+        raise error(
+            "periodic", f"{len(grid)} axes, as source has", f"{len(conductance)}, {len(periodic)}"
+        )
+    if check and leak.device.type == "cpu":  # reading values stalls a GPU
+        refuse_negative(conductance, leak if own_leak is None else own_leak, periodic, wall)
+        check_grounded(conductance, leak, periodic)
     dtype = compute_dtype(source, leak, *conductance)
     B, C = source.shape[0], source.shape[-1]
     if B == 0:
         nothing = source.new_empty(0, C, dtype=dtype)
         return source.new_empty(source.shape, dtype=dtype), nothing.to(torch.int32), nothing
     with torch.autocast(source.device.type, enabled=False):
-        v, iterations, residual = BACKENDS.choose(backend, source.device).solve(
-            source, conductance, leak, tuple(ring), tol, max_iterations
+        solver = BACKENDS.choose(backend, source.device)
+        v, iterations, residual = _solve(
+            solver,
+            source,
+            conductance,
+            leak,
+            tuple(map(bool, periodic)),
+            tol,
+            max_iterations,
+            method,
         )
-    warn_of_residuals("kirchhoff_network", residual, iterations, tol, grid)
     outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(dtype))
     return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
+
+
+class Kept(threading.local):
+    """Where a derivative asks the operator to leave the factors of a direct solve, if any."""
+
+    wanted = False
+    factor: Factor | None = None
+
+
+KEPT = Kept()
+# Factors that wait for a backward: together they take at most `methods.MEMORY`.
+_waiting: weakref.WeakSet[Factor] = weakref.WeakSet()
+
+
+def _fits(grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: Any) -> bool:
+    """Whether the memory bound allows to keep these factors, too."""
+    taken = sum(factor.nbytes for factor in tuple(_waiting))
+    return taken + methods.bytes_of(grid, periodic, count, dtype) <= methods.MEMORY
+
+
+def _solve(
+    solver: Any,
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    tol: float,
+    max_iterations: int,
+    method: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials, iterations and residuals; raises where a network is not solved."""
+    B, *grid, C = source.shape
+    dtype = compute_dtype(source, leak, *conductance)
+    if solver.__name__.endswith(".reference"):  # direct itself
+        return solver.solve(source, conductance, leak, periodic, tol, max_iterations)
+    compiled = solver.__name__.endswith(".cpu")
+    network = (source, conductance, leak, periodic)
+    shape = (tuple(grid), periodic)
+    if method == "direct" or (
+        method == "auto" and methods.eliminates(*shape, B * C, dtype, tol, compiled)
+    ):
+        return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
+    rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
+    patience = methods.PATIENCE[sum(n > 1 for n in grid)]
+    most = min(max_iterations, patience) if rest else max_iterations
+    v, iterations, residual = solver.solve(*network, tol, most)
+    if residual.is_cuda and torch.cuda.is_current_stream_capturing():
+        return v, iterations, residual  # nothing may be read while a CUDA graph is being recorded
+    late = residual > tol  # not NaN: an input of that network is not finite
+    if bool(late.any()):
+        v, iterations, residual = _solve_rest(
+            *network, (v, iterations, residual), late, tol, rest > 0, compiled
+        )
+    return v, iterations, residual
+
+
+def _solve_rest(
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    so_far: tuple[Tensor, Tensor, Tensor],
+    late: Tensor,
+    tol: float,
+    affordable: bool,
+    compiled: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Eliminate the `late` networks (B, C), those that iterations left above `tol`."""
+    v, iterations, residual = so_far
+    b, c = late.nonzero(as_tuple=True)
+    picked = [x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance)]
+    part = (picked[0], tuple(picked[2:]), picked[1], periodic)
+    if affordable:
+        x, _, left = _eliminate(*part, tol, compiled, keep=False)
+        v, residual = v.to(x.dtype), residual.to(x.dtype)
+        v.movedim(-1, 1)[b, c] = x[..., 0]
+        residual[b, c] = left[:, 0]
+        return v, iterations, residual
+    # Rounding alone may leave this much of lines and narrow grids, which were eliminated.
+    x = v.movedim(-1, 1)[b, c][..., None]
+    dtype = x.dtype
+    s, l, *g = (field.to(dtype) for field in picked)  # noqa: E741
+    left = methods.relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
+    residual[b, c] = torch.where(iterations[b, c] == 0, left, residual[b, c])
+    _require(residual, iterations, tol, source.shape[1:-1], dtype)
+    return v, iterations, residual
+
+
+def _require(
+    residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int], dtype: torch.dtype
+) -> None:
+    """Raise where a network is above `tol`."""
+    late = residual > tol
+    if bool(late.any()):
+        size = " x ".join(map(str, grid))
+        wider = "" if dtype == torch.float64 else "float64 inputs, "
+        raise RuntimeError(
+            f"kirchhoff_network: expected residuals of at most tol={tol:g}, got "
+            f"{float(residual[late].max()):.2e} in the worst of {int(late.sum())} of "
+            f"{late.numel()} networks after {int(iterations[late].max())} iterations (grid {size})."
+            f" To solve them: method='direct', {wider}a smaller contrast, a larger tol or more "
+            "max_iterations"
+        )
+
+
+def _eliminate(
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    tol: float,
+    compiled: bool,
+    *,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows."""
+    B, *grid, C = source.shape
+    dtype = compute_dtype(source, leak, *conductance)
+    backend = "cpu" if compiled else "torch"
+    source, leak, *g = (x.detach().to(dtype) for x in (source, leak, *conductance))
+    with torch.no_grad():
+        most = methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
+        if keep and most == B * C and _fits(tuple(grid), periodic, B * C, dtype):
+            KEPT.factor = factor = Factor(g, leak, periodic, dtype=dtype, backend=backend)
+            _waiting.add(factor)
+            v, undetermined = factor.solve(source), factor.undetermined
+        elif most in (0, B * C):
+            v, undetermined = direct.solve(source, g, leak, periodic, backend=backend)
+        else:
+            v, undetermined = _in_groups(source, g, leak, periodic, most, backend)
+        if undetermined:
+            network, node = undetermined[0]
+            raise ungrounded(divmod(network, C), node_index(node, grid))
+        residual = methods.relative_residual(v, source, g, leak, periodic)
+    iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
+    _require(residual, iterations, tol, grid, dtype)
+    return v, iterations, residual
+
+
+def _in_groups(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    most: int,
+    backend: str,
+) -> tuple[Tensor, list[tuple[int, int]]]:
+    """`direct.solve` of at most so many networks at a time."""
+    rows = [x.movedim(-1, 1).flatten(0, 1)[..., None] for x in (source, leak, *conductance)]
+    v, undetermined = [], []
+    for start in range(0, len(rows[0]), most):
+        s, l, *g = (x[start : start + most] for x in rows)  # noqa: E741
+        x, without = direct.solve(s, g, l, periodic, backend=backend)
+        v.append(x)
+        undetermined += [(start + network, node) for network, node in without]
+    whole = torch.cat(v).reshape(source.shape[0], source.shape[-1], *source.shape[1:-1])
+    return whole.movedim(1, -1), undetermined
 
 
 torch.library.impl(_NAME, "default", _network)

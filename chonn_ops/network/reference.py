@@ -1,4 +1,4 @@
-"""Kirchhoff networks by SciPy's direct solver in float64: the truth every backend is held to.
+"""Kirchhoff networks by SciPy's direct solver in float64: the reference for every backend.
 
 =================  ================  ==============================================================
 here               nodal analysis    meaning
@@ -8,10 +8,10 @@ here               nodal analysis    meaning
 ``conductance``    :math:`g_{pq}`    conductance of the edge between nodes p and q >= 0; 0: no edge
 ``leak``           :math:`l_p`       conductance from node p to ground (potential 0) >= 0
 ``flow``           :math:`i_{pq}`    current from p to q: Ohm's law, :math:`g_{pq} (v_p - v_q)`
-``excess``         :math:`r_p`       what Kirchhoff's current law leaves at node p: 0 when solved
+``excess``         :math:`r_p`       residual of Kirchhoff's current law at node p
 =================  ================  ==============================================================
 
-Kirchhoff's current law at every node p, what comes in is what goes out::
+Kirchhoff's current law at every node p: the current in equals the current out::
 
     source_p  =  sum over neighbours q of  g_pq (v_p - v_q)  +  leak_p v_p
 
@@ -20,9 +20,9 @@ definite where every connected part has a leak. The same equation is the finite-
 -div(k grad v) + c v = f: g_pq = k_pq * face area / distance, l_p = c_p * volume, s_p = f_p * volume
 (`chonn_ops.network.edge_conductance`).
 
-The factors of A (SuperLU) only give corrections. What they correct is the excess in edge form,
-differences of potentials in extended precision, so that small leaks beside large conductances are
-not lost in the sum A_pp.
+The factors of A (SuperLU) compute corrections of the potentials. The excess that they reduce is
+computed in extended precision from differences of potentials, so that small leaks beside large
+conductances are not lost in the sum A_pp.
 
 A node with neither edge nor leak is not part of the network: its potential is 0, whatever its
 source. NaN or infinity anywhere in a network makes all its potentials NaN.
@@ -45,10 +45,10 @@ _CORRECTIONS = 20
 _Array = np.ndarray[Any, Any]
 
 
-def _edges(grid: tuple[int, ...], ring: Sequence[bool]) -> tuple[_Array, ...]:
+def _edges(grid: tuple[int, ...], periodic: Sequence[bool]) -> tuple[_Array, ...]:
     """For each axis, 1 where an entry of its conductance is an edge and 0 where not."""
     masks = []
-    for axis, closed in enumerate(ring):
+    for axis, closed in enumerate(periodic):
         mask = np.ones(grid)
         if not closed or grid[axis] == 1:
             np.moveaxis(mask, axis, 0)[-1] = 0
@@ -57,7 +57,7 @@ def _edges(grid: tuple[int, ...], ring: Sequence[bool]) -> tuple[_Array, ...]:
 
 
 def _excess(s: _Array, g: Sequence[_Array], leak: _Array, v: _Array) -> _Array:
-    """What Kirchhoff's current law leaves at each node of one network."""
+    """The residual of Kirchhoff's current law at each node of one network."""
     excess = s - leak * v
     for axis, conductance in enumerate(g):
         flow = conductance * (v - np.roll(v, -1, axis))
@@ -66,7 +66,7 @@ def _excess(s: _Array, g: Sequence[_Array], leak: _Array, v: _Array) -> _Array:
 
 
 def _check_ground(a: Any, leak: _Array, name: str) -> None:
-    """An isolated node may have no leak; a larger part may not."""
+    """Require a leak in every connected part of at least two nodes."""
     from scipy.sparse.csgraph import connected_components
 
     count, part = connected_components(a, directed=False)
@@ -75,7 +75,7 @@ def _check_ground(a: Any, leak: _Array, name: str) -> None:
     if floating.any():
         raise ValueError(
             f"{name}: expected a leak or a wall in every connected part, got a part of "
-            f"{sizes[floating][0]} nodes with none: its potentials are not determined"
+            f"{sizes[floating][0]} nodes with none, whose potentials are not determined"
         )
 
 
@@ -131,7 +131,7 @@ def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    ring: Sequence[bool],
+    periodic: Sequence[bool],
     tol: float = 0.0,  # noqa: ARG001 - direct
     max_iterations: int = 0,  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,9 +141,10 @@ def solve(
     ----------
     source, leak : Tensor, shape (B, \\*grid, C)
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis; entry p joins node p to the next one along it. The last entry closes a ring.
-    ring : sequence of bool
-        One an axis.
+        One tensor an axis; entry p joins node p and the next one along the axis. The last entry
+        joins the last node and the first on a periodic axis, and is ignored on other axes.
+    periodic : sequence of bool
+        One entry an axis.
 
     Raises
     ------
@@ -153,7 +154,7 @@ def solve(
     s, l, *g = (  # noqa: E741
         np.moveaxis(x.detach().cpu().double().numpy(), -1, 1) for x in (source, leak, *conductance)
     )
-    masks = _edges(s.shape[2:], ring)
+    masks = _edges(s.shape[2:], periodic)
     v, residual = np.empty(s.shape), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
         edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
@@ -161,53 +162,3 @@ def solve(
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
     return out, iterations, torch.from_numpy(residual).to(source.device)
-
-
-def solve_directed(
-    source: Tensor,
-    forward: Sequence[Tensor],
-    backward: Sequence[Tensor],
-    leak: Tensor,
-    transposed: bool,
-) -> Tensor:
-    """Potentials (B, \\*grid, C) of directed networks (float64): see `directed_network`.
-
-    Parameters
-    ----------
-    source, leak : Tensor, shape (B, \\*grid, C)
-    forward, backward : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis: from node p to the next one, and back. All axes are rings, whose last entries
-        are 0 where there is no ring.
-    transposed : bool
-        Whether to solve with the transposed matrix.
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.linalg import splu
-
-    s, l, *edges = (  # noqa: E741
-        np.moveaxis(x.detach().cpu().double().numpy(), -1, 1)
-        for x in (source, leak, *forward, *backward)
-    )
-    grid, axes = s.shape[2:], len(forward)
-    nodes = np.arange(np.prod(grid)).reshape(grid)
-    v = np.empty(s.shape)
-    for b, c in np.ndindex(*s.shape[:2]):
-        if not all(np.isfinite(x[b, c]).all() for x in (s, l, *edges)):
-            v[b, c] = np.nan
-            continue
-        entries = [(nodes, nodes, l[b, c])]
-        for axis in range(axes):
-            here, there = nodes, np.roll(nodes, -1, axis)
-            for f, p, q in ((edges[axis], here, there), (edges[axes + axis], there, here)):
-                # What leaves p arrives at q.
-                entries += [(p, p, f[b, c]), (q, p, -f[b, c])]
-        rows, columns, values = (
-            np.concatenate([x.ravel() for x in part]) for part in zip(*entries, strict=True)
-        )
-        a = coo_array((values, (rows, columns)), shape=(nodes.size, nodes.size)).tocsc()
-        a = a.T.tocsc() if transposed else a
-        alone = a.diagonal() == 0
-        a = a + coo_array((alone * 1.0, (nodes.ravel(), nodes.ravel())), shape=a.shape)
-        current = np.where(alone, 0, s[b, c].ravel())
-        v[b, c] = np.where(alone, 0, splu(a.tocsc()).solve(current)).reshape(grid)
-    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.network._elimination import solve_lines
-from chonn_ops.network._halo import Grid, Network, along
+from chonn_ops.network.elimination import solve_lines
+from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
 
 # From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
@@ -40,32 +40,32 @@ def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials, iterations and relative residuals of networks; overwrites `source`."""
-    grid, residual = network.grid, source
+    grid, r = network.grid, source
     norm = _dot(source, source).sqrt()
     size = norm.clone()
     running = size > tol * norm
     iterations = torch.zeros_like(norm, dtype=torch.int32)
-    way, drawn = grid.new(source), grid.new(source)
+    p, Ap = grid.new(source), grid.new(source)
     # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
     wide = source.dtype if source.device.type == "mps" else torch.float64
     v = torch.zeros_like(source, dtype=wide)
-    power = torch.ones_like(norm)
+    pAp = torch.ones_like(norm)
     # Reading a flag stalls a GPU: look now and then, as networks that have stopped stay put.
     every = 1 if source.device.type == "cpu" else 4
     for k in range(max_iterations):
         if k % every == 0 and not running.any():
             break
-        z = cycle.solve(residual)
+        z = cycle.solve(r)
         # The flexible form (Polak-Ribiere): rounding makes a cycle less than exactly linear.
-        turn = torch.where(running, -_dot(drawn, z) / power, 0)
-        way = z.addcmul_(_each(turn, way), way)
-        drawn = network.subtract_currents(drawn.zero_(), way).neg_()
-        power = _dot(way, drawn)
-        running = running & (power > 0)
-        length = torch.where(running, _dot(way, residual) / power, 0)
-        v += way * _each(length.to(wide), v)
-        residual.addcmul_(_each(length, v), drawn, value=-1)
-        size = torch.where(running, _dot(residual, residual).sqrt(), size)
+        beta = torch.where(running, -_dot(Ap, z) / pAp, 0)
+        p = z.addcmul_(_each(beta, p), p)
+        Ap = network.subtract_currents(Ap.zero_(), p).neg_()
+        pAp = _dot(p, Ap)
+        running = running & (pAp > 0)
+        alpha = torch.where(running, _dot(p, r) / pAp, 0)
+        v += p * _each(alpha.to(wide), v)
+        r.addcmul_(_each(alpha, v), Ap, value=-1)
+        size = torch.where(running, _dot(r, r).sqrt(), size)
         iterations += running
         running = running & (size > tol * norm)
     return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
@@ -95,18 +95,18 @@ def _solve_grids(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    ring: Sequence[bool],
+    periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
     iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
-    grid = Grid(source.shape[1:], ring)
-    edges = {along(a, len(ring)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
+    grid = Grid(source.shape[1:], periodic)
+    edges = {along(a, len(periodic)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
     network = Network(grid, edges, grid.pad(leak))
     # A node that nothing is tied to has potential zero, whatever its source.
-    tied = (network.ties() + network.leak) > 0
-    s = grid.pad(source).mul_(tied)
+    connected = (network.edge_sums() + network.leak) > 0
+    s = grid.pad(source).mul_(connected)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
     residual = s.new_zeros(len(s))
     for lead, rows in _groups(network):
@@ -116,7 +116,7 @@ def _solve_grids(
             part, Multigrid(part, lead), s[every], tol, max_iterations
         )
         v[every] = grid.inside(x)
-    v.mul_(grid.inside(tied))
+    v.mul_(grid.inside(connected))
     return v, iterations, residual
 
 
@@ -147,14 +147,14 @@ def _solve_networks(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    ring: Sequence[bool],
+    periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
     iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid); overwrites its tensors."""
     for axis, g in enumerate(conductance):
-        if not ring[axis]:
+        if not periodic[axis]:
             g.select(axis + 1, -1).zero_()
     # Powers of two: tiny currents and conductances must not underflow when they are squared.
     current, sound = unit([source])
@@ -162,10 +162,10 @@ def _solve_networks(
     sound = sound & finite
     for field, scale in ((source, current), *((g, siemens) for g in (leak, *conductance))):
         field.div_(_each(scale, field)).masked_fill_(_each(~sound, field), 0)
-    if len(ring) == 1:
+    if len(periodic) == 1:
         v, iterations, residual = _solve_lines(source, conductance[0], leak)
     else:
-        arguments = (source, conductance, leak, ring, tol, max_iterations, iterate)
+        arguments = (source, conductance, leak, periodic, tol, max_iterations, iterate)
         v, iterations, residual = _solve_grids(*arguments)
     v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
     return v, iterations, residual.masked_fill_(~sound, math.nan)
@@ -176,7 +176,7 @@ def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    ring: Sequence[bool],
+    periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
     iterate: Iterate = conjugate_gradients,
@@ -188,8 +188,9 @@ def solve(
     source, leak : Tensor, shape (B, \\*grid, C)
         Current into every node and its conductance to ground; 1 to 3 grid axes, any strides.
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis: entry p joins node p and the next one; the last counts for a ring alone.
-    ring : sequence of bool
+        One an axis: entry p joins node p and the next one; the last counts on periodic axes
+        alone.
+    periodic : sequence of bool
         Whether an axis is periodic; else no edge leaves its ends.
     tol : float
         Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
@@ -213,7 +214,7 @@ def solve(
     # An axis of one node has no edges.
     long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]
     wide = [conductance[axis] for axis in long]
-    rings = [bool(ring[axis]) and sizes[axis] > 1 for axis in long]
+    wrapped = [bool(periodic[axis]) and sizes[axis] > 1 for axis in long]
     v = source.new_empty((batch, channels, *sizes), dtype=dtype)
     iterations = source.new_empty((batch, channels), dtype=torch.int32)
     residual = source.new_empty((batch, channels), dtype=dtype)
@@ -225,7 +226,7 @@ def solve(
             f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
         )
         x, iterations[b, c], residual[b, c] = _solve_networks(
-            s, g, leaks, rings, tol, max_iterations, iterate
+            s, g, leaks, wrapped, tol, max_iterations, iterate
         )
         v[b, c] = x.reshape(len(row), *sizes)
     return v.movedim(1, -1), iterations, residual

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops import _ends
-from chonn_ops.nn._checks import GRID, check_least, check_shape
-from chonn_ops.nn._geometry import CELL_ENDS, existing
-from chonn_ops.nn._layers import CONV, NORMS, PADDINGS, build_cell
-from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn.gates import ADAPTIVE, StageGates
+from chonn_ops.boundary import per_axis
+from chonn_ops.checks import GRID_AXES, check_choice, check_least, check_precision, check_shape
+from chonn_ops.nn.geometry import existing
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
+from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import CKBOptions
+
+# How the local convolution pads. "neumann": the scan's mirror image repeats the last point (its
+# reverse scan starts there), as "replicate" does at kernel size 3 and "reflect" never does.
+# "dirichlet": the mirror image has the opposite sign, so the field is 0 half a step outside;
+# PyTorch pads zeros, but no odd mirror images.
+PADDINGS = {
+    "matched": "zeros",
+    "periodic": "circular",
+    "neumann": "replicate",
+    "dirichlet": "zeros",
+    "robin": "zeros",
+}
 
 
 class CKB(nn.Module):
@@ -24,17 +35,22 @@ class CKB(nn.Module):
         X~ = Norm(X);   u = SiLU(DSConv(W_u X~));   g = SiLU(W_g X~)
         y(1) = K_1(u);  y(r) = K_r(y(r-1)), r = 2..N;   Y = X + P((sum_r y(r)) * g)
 
-    Shape in = shape out: sequences (B, L, dim), or channels-first fields (B, dim, \\*grid). The
-    cells K are scans of lines (`KirchhoffCell`, the paper's) or networks on the grid
-    (`NetworkCell`).
+    The output has the shape of the input: sequences (B, L, dim), or channels-first fields
+    (B, dim, \\*grid). The cells K are networks on the grid (`NetworkCell`) or scans of lines
+    (`KirchhoffCell`, the paper's).
 
     Choices the paper leaves open: the norm takes one mean and variance a sample, over channels and
     positions, which keeps the relative amplitudes of a field (on Darcy flow it beat a LayerNorm
-    over channels); fields are scanned along their axes; the projection P exists only for
+    over channels); fields are scanned along their axes; scans have a projection P only for
     ``expand > 1``, where shapes demand it (the paper's equation has none); W_u and W_g are one
     matrix without bias; linear maps before the cells start as LeCun normal, so that signals keep
     their size; a stage merges all its scan directions before the next one starts, so that a
-    two-way cascade of order n can represent the n-th power of a symmetric first-order kernel.
+    cascade of order n that scans both ways can represent the n-th power of a symmetric first-order
+    kernel.
+
+    Blocks of networks differ from this in two ways: the gate acts on the potentials, and P maps
+    them back to the block's channels; u has no SiLU, so the sources are linear in the features and
+    only conductivities and leaks are not.
 
     Parameters
     ----------
@@ -42,10 +58,8 @@ class CKB(nn.Module):
         Channels of the block.
     spatial_dims : {1, 2, 3}, optional
         Axes of a channels-first field (B, dim, \\*grid). Default: sequences (B, L, dim).
-    cell, order, networks, nodes, selective, d_state, expand, norm, directions, termination, \
-    topology, stage_input, constrained, selective_norm, kernel_size, dt_rank, dt_min, dt_max, \
-    max_order, sparsity
-        See `CKBOptions`. The order is at least 1 here.
+    **options
+        Those of `CKBOptions`. The order is at least 1 here.
 
     Raises
     ------
@@ -54,119 +68,77 @@ class CKB(nn.Module):
 
     Examples
     --------
-    >>> block = CKB(32, spatial_dims=2, order=2)
+    >>> block = CKB(32, 2, cell=Network(num_networks=8), order=3)
     >>> block(torch.randn(4, 32, 16, 16)).shape
     torch.Size([4, 32, 16, 16])
     """
-
-    __constants__ = ("_direct", "_networks")  # TorchScript compiles one branch of these only
 
     def __init__(
         self,
         dim: int,
         spatial_dims: int | None = None,
         *,
-        cell: str = "scan",
-        order: int | str | None = None,
-        networks: int = 8,
-        nodes: str = "centres",
-        selective: bool = True,
-        d_state: int = 16,
-        expand: int = 1,
-        norm: str | None = None,
-        directions: str = "axial",
-        termination: str | tuple[str, ...] | None = None,
-        topology: str = "series",
-        stage_input: str = "chain",
-        constrained: bool = True,
-        selective_norm: bool | None = None,
-        kernel_size: int | None = None,
-        dt_rank: int | None = None,
-        dt_min: float = 1e-2,
-        dt_max: float = 1.0,
-        max_order: int = 4,
-        sparsity: float = 0.005,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
-        options = CKBOptions(
-            cell=cell,
-            order=cast("int", order),
-            networks=networks,
-            nodes=nodes,
-            selective=selective,
-            d_state=d_state,
-            expand=expand,
-            norm=cast("str", norm),
-            directions=directions,
-            termination=cast("str", termination),
-            topology=topology,
-            stage_input=stage_input,
-            constrained=constrained,
-            selective_norm=selective_norm,
-            kernel_size=cast("int", kernel_size),
-            dt_rank=dt_rank,
-            dt_min=dt_min,
-            dt_max=dt_max,
-            max_order=max_order,
-            sparsity=sparsity,
-        )
-        self.options = options
-        if options.stages < 1:
-            raise ValueError(f"order: expected at least 1 in a CKB, got {options.order}")
+        self.options = chosen = CKBOptions(**options)
         check_least(1, dim=dim)
-        if spatial_dims not in (None, 1, 2, 3):
-            raise ValueError(f"spatial_dims: expected None, 1, 2 or 3, got {spatial_dims!r}")
-        axes = spatial_dims or 1
-        ends = _ends.of_axes(options.termination, axes, CELL_ENDS, "termination")
-        self.dim, self.spatial_dims, self._radius = dim, spatial_dims, options.kernel_size // 2
-        # Beside the options, which TorchScript cannot read.
-        self._parallel, self._inject = topology == "parallel", stage_input == "inject"
-        inner = expand * dim
+        check_choice("spatial_dims", spatial_dims, (None, 1, 2, 3))
+        if chosen.order < 1:
+            raise ValueError(f"order: expected at least 1 in a CKB, got {chosen.order}")
+        self.dim, self.spatial_dims = dim, spatial_dims
+        axes, inner = spatial_dims or 1, chosen.expand * dim
+        boundary = per_axis(chosen.boundary, axes)
         factory = {"device": device, "dtype": dtype}
-        paddings = [PADDINGS[end] for end in ends]
-        mixed = len(set(paddings)) > 1
-        self.norm = NORMS[options.norm](dim, **factory)
-        self._networks = cell == "network"
-        # Networks are read where they are gated, so P is what returns to the block's channels.
-        outputs = networks if self._networks else inner
-        self._split = [inner, outputs]
+        self.has_networks = isinstance(chosen.cell, Network)
+        outputs = chosen.cell.num_outputs(inner)
+        self.split = [inner, outputs]
+        self.norm = NORMS[chosen.norm](dim, **factory)
         self.in_proj = PositionLinear(dim, inner + outputs, bias=False, **factory)
-        self._paddings, self._mixed = paddings, mixed
-        # W_u and what drives a network are linear: without neighbours nothing comes in between.
-        self._direct = self._networks and options.kernel_size == 1
-        self.depthwise: nn.Module = nn.Identity()
-        self.pointwise: nn.Module = nn.Identity()
-        if not self._direct:
-            self.depthwise = CONV[axes](
-                inner,
-                inner,
-                options.kernel_size,
-                padding=0 if mixed else options.kernel_size // 2,
-                padding_mode="zeros" if mixed else paddings[0],
-                groups=inner,
-                **factory,
-            )
-            self.pointwise = PositionLinear(inner, inner, **factory)
-        later = inner  # channels that drive the second cell
-        if self._networks and topology == "series":
-            later = inner + networks if stage_input == "inject" else networks
+        self._add_convolution(inner, boundary, factory)
+        later = self._inputs_of_later_cells(inner, outputs)
         self.cells = nn.ModuleList(
-            build_cell(options, later if stage else inner, axes, factory)
-            for stage in range(options.stages)
+            chosen.cell.build(width, axes, chosen.boundary, chosen.order, factory)
+            for width in (inner, *[later] * (chosen.order - 1))
         )
-        self.gates = None
-        if options.order == ADAPTIVE:
-            self.gates = StageGates(options.stages, options.sparsity, **factory)
         self.out_proj: nn.Module = nn.Identity()
-        if self._networks or expand > 1:
+        if self.has_networks or chosen.expand > 1:
             self.out_proj = PositionLinear(outputs, dim, **factory)
         self.reset_parameters()
 
+    def _add_convolution(self, inner: int, boundary: Sequence[str], factory: dict) -> None:
+        """A depthwise and a pointwise convolution; none for networks with ``kernel_size=1``, where
+        W_u and the source projection are linear with nothing in between."""
+        size = self.options.kernel_size
+        paddings = [PADDINGS[word] for word in boundary]
+        # PyTorch's convolutions pad all axes alike. Where axes differ, `_padded` does it.
+        self._paddings = paddings if len(set(paddings)) > 1 else None
+        self.depthwise: nn.Module | None = None
+        self.pointwise: nn.Module | None = None
+        if self.has_networks and size == 1:
+            return
+        self.depthwise = CONV[len(paddings)](
+            inner,
+            inner,
+            size,
+            padding=0 if self._paddings else size // 2,
+            padding_mode="zeros" if self._paddings else paddings[0],
+            groups=inner,
+            **factory,
+        )
+        self.pointwise = PositionLinear(inner, inner, **factory)
+
+    def _inputs_of_later_cells(self, inner: int, outputs: int) -> int:
+        """Channels that drive the second cell and those after it."""
+        if not self.has_networks or self.options.topology == "parallel":
+            return inner
+        return inner + outputs if self.options.stage_input == "inject" else outputs
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw fresh initial parameters; those of the cells are drawn by the cells."""
+        """Draw fresh initial parameters; the cells draw their own."""
         for layer in (self.in_proj, self.depthwise, self.pointwise):
             if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
                 nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
@@ -174,15 +146,19 @@ class CKB(nn.Module):
                     nn.init.zeros_(layer.bias)
 
     def forward(
-        self, x: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+        self,
+        x: Tensor,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
     ) -> Tensor:
         """Apply the block.
 
         Parameters
         ----------
         x : Tensor, shape (B, L, dim), or (B, dim, \\*grid) with `spatial_dims`
-        spacing, mask : optional
-            Of network cells, see `NetworkCell`.
+        spacing, mask, nodes : optional
+            The geometry of the grid, for network cells; see `NetworkCell.forward`.
 
         Returns
         -------
@@ -191,84 +167,73 @@ class CKB(nn.Module):
         Raises
         ------
         ValueError
-            If a shape does not fit, or scan cells get a spacing or a mask.
+            If a shape does not fit, or scan cells get a geometry.
         """
-        if not torch.jit.is_scripting():
-            self._check(x)
+        check_precision("x", x, self.parameters())
         if self.spatial_dims is None:
-            return x + self.branch(x, spacing, mask)
-        return x + self.branch(x.movedim(1, -1), spacing, mask).movedim(-1, 1)
+            check_shape("x", x, "B", "L", self.dim)
+            return x + self.branch(x, spacing, mask, nodes)
+        check_shape("x", x, "B", self.dim, *GRID_AXES[: self.spatial_dims])
+        return x + self.branch(x.movedim(1, -1), spacing, mask, nodes).movedim(-1, 1)
 
     def branch(
-        self, field: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+        self,
+        field: Tensor,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
     ) -> Tensor:
-        """What the block adds to its input, for backbones with residuals of their own.
+        """What the block adds to its input, for models that have residuals of their own.
 
         Parameters
         ----------
         field : Tensor, shape (B, \\*grid, dim)
             Channels-last whatever `spatial_dims`, which is the number of grid axes.
-        spacing, mask : optional
-            Of network cells, see `NetworkCell`.
+        spacing, mask, nodes : optional
+            As in `forward`.
 
         Returns
         -------
         Tensor, shape of `field`
         """
-        if not self._networks and (spacing is not None or mask is not None):
-            raise ValueError("spacing, mask: expected None, as scan cells have neither")
+        geometry = (spacing, mask, nodes)
+        if not self.has_networks:
+            if any(argument is not None for argument in geometry):
+                raise ValueError("spacing, mask, nodes: expected None with cell='scan'")
+            geometry = ()
         u, gate = self._inputs(field, mask)
-        y = total = u  # for TorchScript, which wants them defined and cannot slice the cells
-        for stage, cell in enumerate(self.cells):
+        y = total = self.cells[0](u, *geometry)
+        for cell in self.cells[1:]:
             driven = u
-            if stage > 0 and not self._parallel:
+            if self.options.topology == "series":
                 driven = y.to(u.dtype)
-                if self._inject:  # of networks "u + y" is one linear map of both
-                    driven = torch.cat((u, driven), -1) if self._networks else u + driven
-            y = cell(driven, spacing, mask) if self._networks else cell(driven)
-            read = y if self.gates is None else self.gates(y, stage)
-            total = read if stage == 0 else total + read
+                if self.options.stage_input == "inject":
+                    # A network's source is one linear map of both.
+                    driven = torch.cat((u, driven), -1) if self.has_networks else u + driven
+            y = cell(driven, *geometry)
+            total = total + y
         return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
     def _inputs(self, field: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """What drives the cells, (B, \\*grid, expand * dim), and the gate before its SiLU."""
-        u, gate = self.in_proj(self.norm(field)).split(self._split, dim=-1)
+        u, gate = self.in_proj(self.norm(field)).split(self.split, dim=-1)
         if mask is not None:  # the convolution must not see what is outside
             u = u * existing(mask, field).to(u.dtype)
-        if not self._direct:
-            u = u.movedim(-1, 1)
-            u = self.depthwise(self._padded(u) if self._mixed else u).movedim(1, -1)
+        if self.depthwise is not None and self.pointwise is not None:
+            u = self.depthwise(self._padded(u.movedim(-1, 1))).movedim(1, -1)
             u = self.pointwise(u)
-        if not self._networks:  # whose sources are linear in u; only their coefficients are not
-            u = F.silu(u)
-        else:  # SiLU of a slice of few channels takes ten times as long on the CPU
-            gate = gate.contiguous()
-        return u, gate
-
-    def take_closed_away(self) -> None:
-        """Of ``order="adaptive"``: remove the stages whose gates are closed. Outputs are equal."""
-        if self.gates is None:
-            raise ValueError(f"order: expected {ADAPTIVE!r}, got {self.options.order!r}")
-        count = self.gates.open_stages()
-        self.gates.keep(count)
-        self.cells = self.cells[:count]
-        options = self.options
-        if not self._networks:  # what the number of cells decided
-            bounded = cast("Any", self.cells[0]).selective_norm
-            options = dataclasses.replace(options, selective_norm=bounded)
-        self.options = dataclasses.replace(options, max_order=count)
+        if not self.has_networks:
+            return F.silu(u), gate
+        # SiLU of a slice of few channels takes ten times as long on the CPU.
+        return u, gate.contiguous()
 
     def _padded(self, field: Tensor) -> Tensor:
         """The field with what the convolution sees outside, where that differs from axis to axis;
-        else the convolution pads."""
-        axes = len(self._paddings)
+        otherwise the convolution pads."""
+        if self._paddings is None:
+            return field
+        axes, radius = len(self._paddings), self.options.kernel_size // 2
         for axis, mode in enumerate(self._paddings):
-            around = [0, 0] * (axes - 1 - axis) + [self._radius, self._radius] + [0, 0] * axis
+            around = [0, 0] * (axes - 1 - axis) + [radius, radius] + [0, 0] * axis
             field = F.pad(field, around, "constant" if mode == "zeros" else mode)
         return field
-
-    def _check(self, x: Tensor) -> None:
-        if self.spatial_dims is None:
-            check_shape("x", x, "B", "L", self.dim)
-        else:
-            check_shape("x", x, "B", self.dim, *GRID[: self.spatial_dims])

@@ -2,35 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops import _ends
-from chonn_ops.network._conductance import blended_edges, end_walls, wall_leak
+from chonn_ops.boundary import BOUNDARIES, per_axis
+from chonn_ops.checks import (
+    GRID_AXES,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_least,
+    check_number,
+    check_shape,
+)
 from chonn_ops.network.api import solve_checked
-from chonn_ops.nn._checks import GRID, check_choice, check_least, check_shape
-from chonn_ops.nn._geometry import (
-    CELL_ENDS,
+from chonn_ops.network.conductance import blended_edges, end_walls, wall_leak
+from chonn_ops.nn.geometry import (
     NODES,
     between_existing,
     check_geometry,
+    default_spacing,
     existing,
-    steps_between_walls,
 )
-from chonn_ops.nn._linear import PositionLinear
-from chonn_ops.nn._recompute import recomputed
+from chonn_ops.nn.layers import PositionLinear, recomputed
 
-# Arguments of softplus: conductivities of 0.3 to 3, leaks of 0.05.
-_CONDUCTIVITY_SPAN = (-1.0, 3.0)
-_LEAK = -3.0
-_COEFFICIENT_SCALE = 0.3
-# log of a length: 0.3 % of the unit box.
-_WALL = -3.0
+# The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
+# start well, except for the sources, which would make potentials of order 10. With this gain the
+# potentials start at order 1, which halved the error on Poisson's equation.
+UNIT = 16.0
+SOURCE_GAIN = 0.1
+# Initial arguments of softplus: conductivities from 0.3 to 3, leaks of 0.05.
+CONDUCTIVITY_SPAN = (-1.0, 3.0)
+LEAK = -3.0
+COEFFICIENT_SCALE = 0.3
+# Smaller conductivities and leaks would only make the solve harder.
+FLOOR = 1e-3
+# Initial logarithm of the distance of a "robin" wall: 0.3 % of the unit box.
+WALL = -3.0
+# The weight of the arithmetic mean is one number for the whole field, which has to move further
+# than a weight: it is stored divided by this gain.
+MEAN_GAIN = 8.0
+MAX_ITERATIONS = 100
+# The boundaries that the cell itself adds to the leak.
+WALLED = ("robin", "dirichlet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Options of a `NetworkCell`.
+
+    Parameters
+    ----------
+    num_networks : int
+        Networks m.
+    nodes : {"centres", "left", "corners"}
+        Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
+        i / (n - 1). It sets the default spacing and the distance of the walls.
+    selective : bool
+        Whether conductivities and leaks depend on the features; otherwise each network has one of
+        each (ablation).
+    tol : float
+        Relative residual at which the solve stops.
+
+    Raises
+    ------
+    ValueError
+        For a size below 1, an unknown word, or a `tol` that is not between 0 and 1.
+    """
+
+    num_networks: int = 8
+    nodes: str = "centres"
+    selective: bool = True
+    tol: float = 1e-3
+
+    name: ClassVar[str] = "network"
+    # What a block with these cells has by default. Without a convolution, which belongs to a grid,
+    # trained weights mean the same on every grid.
+    block_defaults: ClassVar[Mapping[str, Any]] = {
+        "order": 1,
+        "norm": "none",
+        "boundary": "robin",
+        "kernel_size": 1,
+    }
+
+    def __post_init__(self) -> None:
+        check_integer(1, num_networks=self.num_networks)
+        check_choice("nodes", self.nodes, NODES)
+        check_bool(selective=self.selective)
+        check_number(tol=self.tol)
+        if not 0 < self.tol < 1:
+            raise ValueError(f"tol: expected above 0 and below 1, got {self.tol}")
+
+    def check_boundary(self, boundary: str | Sequence[str]) -> str | tuple[str, ...]:
+        """The boundary as a value that can be hashed; ValueError for an unknown one."""
+        words = per_axis(boundary, None, BOUNDARIES)
+        return words[0] if isinstance(boundary, str) else words
+
+    def num_outputs(self, inputs: int) -> int:  # noqa: ARG002 - a scan's depend on them
+        """Channels that a cell returns."""
+        return self.num_networks
+
+    def build(
+        self, dim: int, axes: int, boundary: str | tuple[str, ...], order: int, factory: dict
+    ) -> NetworkCell:
+        """A cell of a block of this order."""
+        del order
+        return NetworkCell(dim, axes, self, boundary=boundary, **factory)
 
 
 class NetworkCell(nn.Module):
-    r"""Resistor networks on the grid, one a channel, made of the features and solved exactly.
+    r"""Resistor networks on the grid, whose conductances the features set.
 
     At every node p with neighbours q::
 
@@ -39,41 +126,32 @@ class NetworkCell(nn.Module):
 
     where g is a mean of both nodes' conductivities k times face area over distance, and V the
     volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s` (see
-    `chonn_ops.edge_conductance`). Each network learns its mean, between the harmonic (k jumps at
-    the face) and the arithmetic one (k of many finite-difference codes, whose data are learned).
-    So the cell belongs to a domain and not to a grid: on a finer one its output converges with the
-    second order of the spacing. The matrix is an M-matrix whatever u is:
-    :math:`|v| \le \max|s| / \min l`.
+    `chonn_ops.edge_conductance`). Each network learns its mean, between the harmonic mean (k jumps
+    at the face) and the arithmetic one (the k of many finite-difference codes). So a trained cell
+    belongs to a domain and not to a grid: on finer grids its output converges with the second order
+    of the spacing. The matrix is an M-matrix whatever u is: :math:`|v| \le \max|s| / \min l`.
 
-    A cell is solved to `tol`, with one more solve for the gradient. What it starts as:
-    conductivities spread over a decade from network to network, leaks that screen potentials over
-    a fifth to a half of the domain, walls about as good as a short.
+    The forward pass solves to the tolerance `Network.tol`; the backward pass solves once more. At
+    the start, conductivities spread over a decade from network to network, leaks screen potentials
+    over a fifth to a half of the domain, and "robin" walls are close to "dirichlet".
 
     Parameters
     ----------
     dim : int
         Channels D of the features.
-    networks : int
-        Networks m.
     spatial_dims : {1, 2, 3}
         Axes of the grid.
-    ends : {"wall", "open", "short", "ring", "matched"} or a sequence of them, one an axis
-        What the ends of an axis are: a wall, ground at a learned distance behind the end (near:
-        Dirichlet, far: Neumann; in between the domain is that much larger), or see
-        `chonn_ops.kirchhoff_network`. With a mask the faces towards missing nodes are what the
-        ends of their axis are, but never "ring" or "matched": "open" then.
-    nodes : {"centres", "left", "corners"}
-        Where n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
-        i / (n - 1). Tells default spacings, and walls their distance.
-    selective : bool
-        Whether conductivity and leak depend on the features; else each network has one of each.
-    tol : float
-        Relative residual at which the solve stops.
+    options : Network
+    boundary : {"robin", "neumann", "dirichlet", "periodic", "matched"} or a sequence
+        One word, or one an axis. "robin" is a wall at potential 0 at a learned distance behind the
+        face (near: Dirichlet, far: Neumann); the others are those of `chonn_ops.kirchhoff_network`.
+        With a mask, faces towards missing nodes get the boundary of their axis, but "neumann" where
+        that is "periodic" or "matched".
 
     Raises
     ------
     ValueError
-        For sizes below 1, unknown ends or a `tol` not between 0 and 1.
+        For sizes below 1 or an unknown boundary.
 
     References
     ----------
@@ -83,7 +161,7 @@ class NetworkCell(nn.Module):
 
     Examples
     --------
-    >>> cell = NetworkCell(24, networks=8)
+    >>> cell = NetworkCell(24, 2, Network(num_networks=8))
     >>> cell(torch.randn(4, 32, 32, 24)).shape
     torch.Size([4, 32, 32, 8])
     """
@@ -91,71 +169,52 @@ class NetworkCell(nn.Module):
     def __init__(
         self,
         dim: int,
-        networks: int = 8,
         spatial_dims: int = 2,
+        options: Network = Network(),
         *,
-        ends: str | tuple[str, ...] = "wall",
-        nodes: str = "centres",
-        selective: bool = True,
-        tol: float = 1e-3,
+        boundary: str | Sequence[str] = Network.block_defaults["boundary"],
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_least(1, dim=dim, networks=networks)
-        if spatial_dims not in (1, 2, 3):
-            raise ValueError(f"spatial_dims: expected 1, 2 or 3, got {spatial_dims!r}")
-        if not 0 < tol < 1:
-            raise ValueError(f"tol: expected above 0 and below 1, got {tol}")
-        self.dim, self.networks, self.spatial_dims = dim, networks, spatial_dims
-        self.ends = list(_ends.of_axes(ends, spatial_dims, CELL_ENDS))
-        self.place(nodes)
-        self.selective, self.tol = selective, tol
-        # Attributes, since TorchScript knows no globals. Conductivities and leaks below the floor
-        # would only make the solve harder. The unit box is 16 units of length of the networks, in
-        # which the initial numbers start well, but for sources, which would make potentials of
-        # order 10: with the gain they start at order 1, which halved the error on Poisson.
-        self._floor, self._unit, self._gain, self._max_iterations = 1e-3, 16.0, 0.1, 100
-        self._mean_gain = 8.0
+        check_least(1, dim=dim)
+        check_choice("spatial_dims", spatial_dims, (1, 2, 3))
+        self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
+        self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
         factory = {"device": device, "dtype": dtype}
-        self.source_proj = PositionLinear(dim, networks, **factory)
-        # Conductivities, then leaks; the bias alone where they are the same everywhere.
+        m = options.num_networks
+        self.source_proj = PositionLinear(dim, m, **factory)
+        # Conductivities, then leaks; the bias alone where they do not depend on the features.
         self.coefficient_proj = (
-            PositionLinear(dim, 2 * networks, bias=False, **factory) if selective else None
+            PositionLinear(dim, 2 * m, bias=False, **factory) if options.selective else None
         )
-        self.coefficient_bias = nn.Parameter(torch.empty(2 * networks, **factory))
-        # logit of the arithmetic mean's part in the conductivity of a face, over the gain: one
-        # number that the whole field wants elsewhere must travel further than a weight. Where the
-        # conductivity is the same everywhere, so are all its means.
-        self.mean_param = nn.Parameter(torch.empty(networks, **factory)) if selective else None
-        # log of the walls' distance behind the ends, the same for all of them.
+        self.coefficient_bias = nn.Parameter(torch.empty(2 * m, **factory))
+        # Logit of the weight of the arithmetic mean, over its gain. All means of a constant
+        # conductivity are the same.
+        self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
+        # Logarithm of the distance of the walls, the same for all faces.
         self.wall_param = (
-            nn.Parameter(torch.empty(networks, **factory)) if "wall" in self.ends else None
+            nn.Parameter(torch.empty(m, **factory)) if "robin" in self.boundary else None
         )
         self.reset_parameters()
-
-    def place(self, nodes: str) -> None:
-        """Say where the nodes lie, as the constructor's `nodes`; ValueError for another word."""
-        check_choice("nodes", nodes, NODES)
-        self.nodes, self._distances = nodes, NODES[nodes]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw fresh initial parameters."""
-        m = self.networks
+        m = self.options.num_networks
         nn.init.normal_(self.source_proj.weight, std=self.dim**-0.5)
         nn.init.zeros_(self.source_proj.bias)
         if self.coefficient_proj is not None:
-            nn.init.normal_(self.coefficient_proj.weight, std=_COEFFICIENT_SCALE * self.dim**-0.5)
-        self.coefficient_bias[:m] = torch.linspace(*_CONDUCTIVITY_SPAN, m)
-        self.coefficient_bias[m:] = _LEAK
+            nn.init.normal_(self.coefficient_proj.weight, std=COEFFICIENT_SCALE * self.dim**-0.5)
+        self.coefficient_bias[:m] = torch.linspace(*CONDUCTIVITY_SPAN, m)
+        self.coefficient_bias[m:] = LEAK
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
-            nn.init.constant_(self.wall_param, _WALL)
+            nn.init.constant_(self.wall_param, WALL)
 
     def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the features make of the networks, in float32 at least.
+        """Coefficients that the features set, in float32 at least.
 
         Parameters
         ----------
@@ -164,31 +223,37 @@ class NetworkCell(nn.Module):
         Returns
         -------
         conductivity : Tensor, shape (B, \\*grid, m)
-            > 0, a length being a sixteenth of the domain's unit.
+            Above 0; the unit of length is a sixteenth of the domain's.
         leak, source : Tensor, shape (B, \\*grid, m)
-            Densities: of a cell of unit volume; the leak > 0.
+            Per unit volume; the leak is above 0.
         """
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
         raw = self.coefficient_bias.to(wide)
         if self.coefficient_proj is not None:
             raw = raw + self.coefficient_proj(F.silu(u))
-        rates = F.softplus(raw) + self._floor
+        rates = F.softplus(raw) + FLOOR
         conductivity, leak = rates.expand(u.shape[:-1] + raw.shape[-1:]).chunk(2, dim=-1)
         return conductivity, leak, source.to(wide)
 
     def forward(
-        self, u: Tensor, spacing: list[float] | None = None, mask: Tensor | None = None
+        self,
+        u: Tensor,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
     ) -> Tensor:
-        """Solve the networks of a channels-last field.
+        """Solve the networks of a field.
 
         Parameters
         ----------
         u : Tensor, shape (B, \\*grid, D)
         spacing : sequence of float, one an axis, optional
-            Distance of the nodes. Default: that of the unit box.
+            Distance of the nodes in the unit of the domain. Default: the nodes fill the unit box.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
+        nodes : {"centres", "left", "corners"}, optional
+            Where the nodes lie, see `Network`. Default: the option.
 
         Returns
         -------
@@ -198,103 +263,110 @@ class NetworkCell(nn.Module):
         Raises
         ------
         ValueError
-            If shape, spacing or mask do not fit.
+            If the shape, the spacing, the mask or the nodes do not fit.
         """
-        if not torch.jit.is_scripting():
-            self._check(u, spacing, mask)
-        source, edges, leak = self._network(u, self._steps(u, spacing), mask)
+        source, edges, leak = self.assemble(u, spacing, mask, nodes)
         return solve_checked(
-            source, edges, leak, self._operator_ends(), None, self.tol, self._max_iterations, None
+            source, edges, leak, self.faces(), None, self.options.tol, MAX_ITERATIONS, None
         )[0]
 
-    def _steps(self, u: Tensor, spacing: list[float] | None) -> list[float]:
-        """Distance of the nodes in the unit of the networks."""
-        if spacing is None:
-            spacing = [1.0 / steps_between_walls(n, self._distances) for n in u.shape[1:-1]]
-        return [self._unit * step for step in spacing]
-
-    def _network(
-        self, u: Tensor, steps: list[float], mask: Tensor | None
+    def assemble(
+        self,
+        u: Tensor,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
     ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Source, edges and leak of the networks, walls included."""
+        """The networks that `forward` solves.
+
+        Returns
+        -------
+        source : Tensor, shape (B, \\*grid, m)
+        conductance : list of Tensor, shape (B, \\*grid, m), one an axis
+        leak : Tensor, shape (B, \\*grid, m)
+            Includes the walls.
+        """
+        spacing, nodes = self.check(u, spacing, mask, nodes)
+        steps = [UNIT * step for step in spacing]
+        volume = math.prod(steps)
         conductivity, leak, source = self.coefficients(u)
-        volume = 1.0
-        for step in steps:
-            volume *= step
-        leak, source = leak * volume, source * (self._gain * volume)
-        edges = self.edges(conductivity, steps)
-        closed = [end in ("wall", "short") for end in self.ends]
-        if any(closed):
-            margins = self._margins(conductivity)
-            leak = leak + end_walls(conductivity, steps, closed, margins, self._distances)
+        leak, source = leak * volume, source * (SOURCE_GAIN * volume)
+        edges = self.edges(conductivity, spacing)
+        walled = [(word in WALLED, word in WALLED) for word in self.boundary]
+        margins = self.margins(conductivity)
+        if margins is not None:
+            leak = leak + end_walls(conductivity, steps, walled, margins, NODES[nodes])
         if mask is not None:
-            if torch.jit.is_scripting():
-                raise ValueError("mask: expected None in TorchScript")
-            else:
-                exists = existing(mask, conductivity)
-                source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
-                edges = between_existing(edges, exists)
-                if any(closed):  # the faces towards missing nodes are half a step away
-                    words = ["ring" if end == "ring" else "open" for end in self.ends]
-                    margin = self._margins(conductivity)
-                    walls = wall_leak(conductivity, steps, mask=exists, ends=words, margin=margin)
-                    leak = leak + walls
+            exists = existing(mask, conductivity)
+            source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
+            edges = between_existing(edges, exists)
+            if margins is not None:
+                # The grid's own faces have their walls already. Faces towards missing nodes are
+                # half a step away.
+                open_faces = ["periodic" if w == "periodic" else "neumann" for w in self.boundary]
+                leak = leak + wall_leak(
+                    conductivity, steps, mask=exists, boundary=open_faces, margin=margins
+                )
         return source, edges, leak
 
-    def edges(self, conductivity: Tensor, spacing: list[float]) -> list[Tensor]:
-        """What the edges between the nodes conduct, one tensor an axis, as `edge_conductance`.
+    def edges(self, conductivity: Tensor, spacing: Sequence[float]) -> list[Tensor]:
+        """Conductances of the edges between the nodes, as `chonn_ops.edge_conductance` has them.
 
         Parameters
         ----------
         conductivity : Tensor, shape (B, \\*grid, m)
             Above 0.
-        spacing : list of float, one an axis
-            Distance of the nodes, the domain's unit being 16.
+        spacing : sequence of float, one an axis
+            Distance of the nodes in the unit of the domain.
 
         Returns
         -------
-        list of Tensor, shape (B, \\*grid, m)
+        list of Tensor, shape (B, \\*grid, m), one an axis
         """
-        ring = [end == "ring" for end in self.ends]
-        arithmetic = torch.zeros(
-            self.networks, dtype=conductivity.dtype, device=conductivity.device
-        )
+        steps = [UNIT * step for step in spacing]
+        periodic = [word == "periodic" for word in self.boundary]
+        arithmetic = conductivity.new_zeros(self.options.num_networks)
         if self.mean_param is not None:
-            arithmetic = torch.sigmoid(self._mean_gain * self.mean_param.to(conductivity.dtype))
-        if torch.jit.is_scripting():
-            return blended_edges(conductivity, spacing, ring, arithmetic)
-        else:
-            return recomputed(blended_edges, conductivity, spacing, ring, arithmetic)
+            arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(conductivity.dtype))
+        return recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
 
-    def _operator_ends(self) -> list[str]:
-        """The ends that are left to the operator. Its own "short" takes the edge next to an end for
-        the conductivity there; finite volumes take the node's, and a mask may have cut the edge."""
-        return ["open" if end in ("wall", "short") else end for end in self.ends]
+    def faces(self) -> list[tuple[str, str]]:
+        """The boundary that is left to the operator once the walls are in the leak.
 
-    def _margins(self, like: Tensor) -> Tensor:
-        """How far behind the ends of each axis ground is, (axes, m): 0 for shorts, infinite where
-        there is no wall."""
-        short = torch.zeros(self.networks, dtype=like.dtype, device=like.device)
-        margins = {"short": short}
+        The operator's own "dirichlet" takes the conductivity from the edge next to the face, which
+        a mask may have removed; finite volumes take the node's.
+        """
+        return [("neumann", "neumann") if w in WALLED else (w, w) for w in self.boundary]
+
+    def margins(self, like: Tensor) -> Tensor | None:
+        """Distance of the walls behind the faces of each axis, (axes, m), in the unit of the
+        networks: 0 for "dirichlet", infinite where there is no wall. None without any wall."""
+        if not any(word in WALLED for word in self.boundary):
+            return None
+        zero = like.new_zeros(self.options.num_networks)
+        margins = {"dirichlet": zero}
         if self.wall_param is not None:
-            margins["wall"] = torch.exp(self.wall_param.to(like.dtype))
-        none = torch.full_like(short, float("inf"))
-        return torch.stack([margins.get(end, none) for end in self.ends])
+            margins["robin"] = torch.exp(self.wall_param.to(like.dtype))
+        none = torch.full_like(zero, math.inf)
+        return torch.stack([margins.get(word, none) for word in self.boundary])
 
-    def _check(self, u: Tensor, spacing: list[float] | None, mask: Tensor | None) -> None:
-        check_shape("u", u, "B", *GRID[: self.spatial_dims], self.dim)
-        check_geometry(u.shape[:-1], spacing, mask)
+    def check(
+        self,
+        u: Tensor,
+        spacing: Sequence[float] | None,
+        mask: Tensor | None,
+        nodes: str | None,
+    ) -> tuple[list[float], str]:
+        """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
+        check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
+        check_geometry(u.shape[:-1], spacing, mask, nodes)
+        nodes = self.options.nodes if nodes is None else nodes
+        if spacing is None:
+            spacing = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
+        return list(spacing), nodes
 
     def extra_repr(self) -> str:
         return (
-            f"dim={self.dim}, networks={self.networks}, spatial_dims={self.spatial_dims}, "
-            f"ends={tuple(self.ends)}, nodes={self.nodes!r}, selective={self.selective}, "
-            f"tol={self.tol:g}"
+            f"dim={self.dim}, spatial_dims={self.spatial_dims}, {self.options}, "
+            f"boundary={self.boundary}"
         )
-
-
-def place_nodes(module: nn.Module, nodes: str) -> None:
-    """`NetworkCell.place` of every network cell in a module."""
-    for cell in module.modules():
-        if isinstance(cell, NetworkCell):
-            cell.place(nodes)

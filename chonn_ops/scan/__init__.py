@@ -1,8 +1,8 @@
 """The selective Kirchhoff scan of lines and fields, on every backend of `available_backends`."""
 
-from chonn_ops.scan._checks import TERMINATIONS
-from chonn_ops.scan._walks import DIRECTIONS
 from chonn_ops.scan.api import kirchhoff_scan, scan_field
+from chonn_ops.scan.checks import BOUNDARIES
 from chonn_ops.scan.operator import available_backends
+from chonn_ops.scan.walks import DIRECTIONS
 
-__all__ = ["DIRECTIONS", "TERMINATIONS", "available_backends", "kirchhoff_scan", "scan_field"]
+__all__ = ["BOUNDARIES", "DIRECTIONS", "available_backends", "kirchhoff_scan", "scan_field"]

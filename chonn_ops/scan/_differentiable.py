@@ -1,7 +1,7 @@
-"""The scan made of PyTorch's own operations, for every derivative but the first reverse one.
+"""The scan in PyTorch operations, for all derivatives but the first one in reverse mode.
 
-Forward mode, `torch.func` and derivatives of gradients are PyTorch's, of any order. All states are
-kept, (B, L, D, N) a walk: it costs the memory and time that the kernels save.
+PyTorch differentiates it to any order, in forward mode and under `torch.func`. It stores all
+states, (B, L, D, N) a walk, so it costs the memory and time that the kernels save.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan._arguments import Inputs, Modes
-from chonn_ops.scan._checks import MIRROR, check_decay
-from chonn_ops.scan._walks import axis_orders
+from chonn_ops.scan.arguments import Inputs, Modes
+from chonn_ops.scan.checks import MIRROR, check_decay, check_delta
+from chonn_ops.scan.walks import axis_orders
 
-_RADIX = 8  # steps taken one after the other, in all groups of so many steps at once
+_RADIX = 8  # steps of a group; a group's steps are sequential, the groups run in parallel
 _GAUSS = [((x + 1) / 2, w / 2) for x, w in np.stack(np.polynomial.legendre.leggauss(8), 1).tolist()]
 
 
@@ -29,20 +29,23 @@ def _weight(delta: Tensor, decay: Tensor) -> Tensor:
     r"""``(1 - exp(-z)) / decay = delta \int_0^1 exp(-z s) ds``, ``z = delta * decay``.
 
     Derivatives of the closed form cancel at small z, the more the higher their order; those of the
-    integral do not, and Gauss' rule takes it to 1e-16 at the z where it is used.
+    integral do not. Gauss' rule has an error of 1e-16 at the z where it is used.
     """
     z = delta * decay
     small = z.abs() < 2
     near = torch.where(small, z, 0.0)
     integral = sum(share * torch.exp(near * -node) for node, share in _GAUSS)
-    # Where it is not taken its slope must be finite: 0 times infinity is NaN.
+    # The branch that is not selected needs a finite slope: 0 times infinity is NaN.
     rate = torch.where(small, 1.0, decay)
     return torch.where(small, delta * integral, -torch.expm1(-delta * rate) / rate)
 
 
 def _recurrence(a: Tensor, x: Tensor, start: Tensor, radix: int) -> Tensor:
-    """``v_k = a_k v_{k-1} + x_k`` along dim 1 from `start`: in groups of `radix` steps from rest,
-    then what enters each group, which is such a recurrence again."""
+    """``v_k = a_k v_{k-1} + x_k`` along dim 1 from `start`.
+
+    Groups of `radix` steps run in parallel from rest. The states that enter the groups follow from
+    a recurrence over groups.
+    """
     steps = x.shape[1]
     if steps <= radix:
         v, states = start, []
@@ -64,7 +67,7 @@ def _recurrence(a: Tensor, x: Tensor, start: Tensor, radix: int) -> Tensor:
 
 
 def _walk(
-    line: Sequence[Tensor], decay: Tensor, start: Tensor | None, ring: bool, radix: int
+    line: Sequence[Tensor], decay: Tensor, start: Tensor | None, periodic: bool, radix: int
 ) -> tuple[Tensor, Tensor]:
     """Readout (M, L, D) and final state (M, D, N) of lines read forwards."""
     u, delta, b, c = line
@@ -72,7 +75,7 @@ def _walk(
     inflow = _weight(steps, rates) * b[:, :, None, :] * u[..., None]
     retention = torch.exp(-steps * rates)
     rest = torch.zeros_like(inflow[:, 0]) if start is None else start
-    if ring:
+    if periodic:
         turn = _recurrence(retention, inflow, rest, radix)[:, -1]
         rest = turn / -torch.expm1(-delta.sum(1)[..., None] * decay)
     v = _recurrence(retention, inflow, rest, radix)
@@ -82,11 +85,13 @@ def _walk(
 def scan(inputs: Inputs, modes: Modes) -> tuple[Tensor, Tensor]:
     """The operator's output (B, P, D) and final state, empty but for "raster"."""
     u, delta, decay, b, c, d, initial_state = inputs
-    grid, directions, reverse, termination, _, passive, _ = modes
-    if passive and not _is_traced():
-        check_decay(_bare(decay))
+    grid, directions, reverse, boundary, _, passive, _ = modes
+    if not _is_traced():
+        check_delta(_bare(delta))
+        if passive:
+            check_decay(_bare(decay))
     dtype, kind = compute_dtype(*inputs), u.dtype
-    # An active circuit's shares of whole groups overflow where no state does.
+    # In an active circuit the product of a group's retentions can overflow where no state does.
     radix = _RADIX if passive else math.prod(grid)
     with torch.autocast(u.device.type, enabled=False):
         fields = [x.to(dtype) for x in (u, delta, b, c)]
@@ -98,13 +103,13 @@ def scan(inputs: Inputs, modes: Modes) -> tuple[Tensor, Tensor]:
         for order in orders:
             lines = [_to_lines(x, grid, order, directions == "axial") for x in fields]
             for way in ways:
-                if way and termination in MIRROR:
+                if way and boundary in MIRROR:
                     assert state is not None
-                    start = MIRROR[termination] * state
+                    start = MIRROR[boundary] * state
                 elif len(ways) > 1:
                     start = None
                 line = [x.flip(1) for x in lines] if way else lines
-                y, state = _walk(line, decay, start, termination == "ring", radix)
+                y, state = _walk(line, decay, start, boundary == "periodic", radix)
                 y = _to_field(y.flip(1) if way else y, grid, order)
                 total = y if total is None else total + y
         assert total is not None
@@ -129,7 +134,7 @@ def _to_field(lines: Tensor, grid: Sequence[int], order: tuple[int, ...]) -> Ten
 
 
 def _is_traced() -> bool:
-    """Whether tensors may stand for values that nobody knows yet."""
+    """Whether tensors may have no values yet, under a compiler or a tracer."""
     return torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
 
 
@@ -142,7 +147,7 @@ def _bare(tensor: Tensor) -> Tensor:
 
 
 def _own(x: Tensor | None, further: bool) -> Tensor | None:
-    """A tensor to differentiate by here; `further` derivatives go on to `x` itself."""
+    """A tensor to differentiate by; with `further` derivatives flow through it to `x`."""
     if x is None:
         return None
     return x.view_as(x) if further and x.requires_grad else x.detach().requires_grad_()
@@ -154,7 +159,7 @@ def _pull(
     inputs: Sequence[Tensor | None],
     further: bool,
 ) -> list[Tensor | None]:
-    """Gradients of `inputs`, None for those that are None or have no part in it."""
+    """Gradients of `inputs`, None for inputs that are None or that `outputs` do not depend on."""
     pairs = [
         (y, grad)
         for y, grad in zip(outputs, cotangents, strict=True)
@@ -179,7 +184,7 @@ def gradients(
     inputs: Sequence[Tensor | None],
     modes: Modes,
 ) -> list[Tensor | None]:
-    """Gradients of the seven `inputs` as the operator's backward has them, but differentiable."""
+    """Gradients of the seven `inputs`, equal to the operator's backward but differentiable."""
     with torch.enable_grad():
         owned: list[Any] = [_own(x, True) for x in inputs]
         return _pull(scan(Inputs(*owned), modes), (grad_y, grad_state), owned, True)

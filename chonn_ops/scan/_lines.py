@@ -1,16 +1,16 @@
-"""A scan of separate lines made into a scan of fields: walks, terminations and their adjoints.
+"""The scan of fields, built from a scan of separate lines: walks, boundaries and their adjoints.
 
-What a line does at its ends, with ``A = exp(-decay * sum_k delta_k)`` the share of a state that
-is left after the whole line:
+The boundaries of a line are as follows, with ``A = exp(-decay * sum_k delta_k)`` the factor by
+which a state decays over the whole line:
 
 - "matched": the scan starts from `initial_state`, or from rest.
-- "ring": it starts from the state that one turn reproduces. A turn maps ``v`` to ``A v + e``,
-  with ``e`` the final state from rest, so ``v = e / (1 - A)``. The adjoint is a ring too: if a
-  sweep that starts from `grad_state` carries ``r`` out, the ring's adjoint starts from
-  ``grad_state + r / (1 - A)``.
-- "open", "short": the reverse scan starts from plus or minus the final state of the forward scan,
-  as if the line went on as its own mirror image, even or odd. The adjoint goes through the reverse
-  scan first; plus or minus what it carries out is carried into the forward scan's.
+- "periodic": the scan starts from the state that one period reproduces. A period maps ``v`` to
+  ``A v + e``, where ``e`` is the final state from rest, so ``v = e / (1 - A)``. The adjoint is
+  periodic too: if an adjoint scan that starts from `grad_state` ends with ``r``, the periodic
+  adjoint starts from ``grad_state + r / (1 - A)``.
+- "neumann", "dirichlet": the reverse scan starts from plus or minus the final state of the forward
+  scan, as if the line continued as its even or odd mirror image. The adjoint of the reverse scan is
+  computed first; plus or minus its final value is the initial one of the forward scan's adjoint.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan._arguments import Inputs
-from chonn_ops.scan._checks import MIRROR
-from chonn_ops.scan._walks import Walk, split_checkpoints
+from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.checks import MIRROR
+from chonn_ops.scan.walks import Walk, split_checkpoints
 
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
 
 
 @dataclass(frozen=True)
 class OverLines:
-    """A backend made of a module whose `forward` and `backward` scan (lines, L, D) tensors.
+    """A backend built from a module whose `forward` and `backward` scan (lines, L, D) tensors.
 
-    With `truth` it works in float64 and walks again where others start from checkpoints.
+    With `truth` it computes in float64 and recomputes states instead of reading checkpoints.
     """
 
     module: ModuleType
@@ -44,7 +44,7 @@ class OverLines:
         self,
         inputs: Inputs,
         walks: tuple[Walk, ...],
-        termination: str,
+        boundary: str,
         checkpoints: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Mean of the walks' readouts plus ``d * u`` (B, P, D); the last walk's final state."""
@@ -54,7 +54,7 @@ class OverLines:
         y = state = None
         for walk, part in zip(walks, kept, strict=True):
             line = _line(walk, u, delta, decay, b, c)
-            start = self._start(walk, line, initial_state, termination, state)
+            start = self._start(walk, line, initial_state, boundary, state)
             skip = d if y is None else None
             lines, state = self.module.forward(*line, skip, start, walk.reverse, part)
             y = _add(walk, y, lines)
@@ -70,7 +70,7 @@ class OverLines:
         grad_state: Tensor | None,
         inputs: Inputs,
         walks: tuple[Walk, ...],
-        termination: str,
+        boundary: str,
         checkpoints: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Gradients of the inputs (None where the input is)."""
@@ -81,23 +81,23 @@ class OverLines:
         kept = self._kept(checkpoints, u, decay, walks)
         totals: list[Tensor | None] = [None] * 4
         grad_decay, grad_d, grad_start = torch.zeros_like(decay), None, None
-        # The two ways of a line are neighbours; here the second, reverse one comes first.
+        # The two walks of a line are neighbours; the adjoint of the reverse one comes first.
         for index in sorted(range(len(walks)), key=lambda i: (i // 2, -i)):
             walk, part = walks[index], kept[index]
             line = _line(walk, u, delta, decay, b, c)
             if part is None:
-                start = self._start(walk, line, initial_state, termination)
+                start = self._start(walk, line, initial_state, boundary)
             else:
                 start = part[:, 0].mT
             scan = (*line, d if index == 0 else None, start, walk.reverse, part)
             grad_lines, grad_end = walk.to_lines(grad_y), grad_state
-            if termination == "ring":
+            if boundary == "periodic":
                 around = self.module.backward(grad_lines, grad_state, *scan)[-1]
                 around = around / _lost(line[1], decay)
                 grad_end = around if grad_state is None else grad_state + around
-            elif termination in MIRROR and not walk.reverse:
+            elif boundary in MIRROR and not walk.reverse:
                 assert grad_start is not None
-                grad_end = MIRROR[termination] * grad_start
+                grad_end = MIRROR[boundary] * grad_start
             *grads, grad_start = self.module.backward(grad_lines, grad_end, *scan)
             fields = (grads[0], grads[1], grads[3], grads[4])
             totals = [_add(walk, *pair) for pair in zip(totals, fields, strict=True)]
@@ -125,19 +125,18 @@ class OverLines:
         walk: Walk,
         line: _Coefficients,
         initial_state: Tensor | None,
-        termination: str,
-        forth: Tensor | None = None,
+        boundary: str,
+        end: Tensor | None = None,
     ) -> Tensor | None:
-        """State before the first step; `forth` is the final state of the forward walk if known."""
-        if termination == "ring":
-            _, end = self.module.forward(*line, None, None, walk.reverse, None)
-            return end / _lost(line[1], line[2])
-        if termination in MIRROR and walk.reverse:
-            if forth is None:
-                _, end = self.module.forward(*line, None, None, False, None)
-            else:
-                end = forth
-            return MIRROR[termination] * end
+        """State before the first step; `end` is the final state of the forward walk if known."""
+        if boundary == "periodic":
+            _, final = self.module.forward(*line, None, None, walk.reverse, None)
+            return final / _lost(line[1], line[2])
+        if boundary in MIRROR and walk.reverse:
+            final = end
+            if final is None:
+                _, final = self.module.forward(*line, None, None, False, None)
+            return MIRROR[boundary] * final
         return initial_state
 
 
@@ -152,12 +151,12 @@ def _line(
 
 
 def _lost(delta: Tensor, decay: Tensor) -> Tensor:
-    """``1 - exp(-decay * sum_k delta_k)``, the share of a state that one line forgets."""
+    """``1 - exp(-decay * sum_k delta_k)``, the fraction that a state loses over a line."""
     return -torch.expm1(-delta.sum(1)[..., None] * decay)
 
 
 def _add(walk: Walk, total: Tensor | None, lines: Tensor) -> Tensor:
-    """Lines onto a field; without one yet, they become it: first walks read it in its order."""
+    """Add lines to a field; without one, reshape them, as first walks have its order."""
     if total is None:
         batch, size = lines.shape[0] // walk.line_count, walk.line_count * walk.length
         return lines.reshape(batch, size, lines.shape[2])

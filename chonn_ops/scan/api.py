@@ -1,4 +1,4 @@
-"""The scans of lines and of fields, and what both call."""
+"""`kirchhoff_scan` and `scan_field`: the scan of lines, and of fields along their lines."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import torch
 from torch import Tensor
 
 from chonn_ops.scan import autograd  # noqa: F401 - registers the operator and its derivatives
-from chonn_ops.scan._checks import check_arguments
+from chonn_ops.scan.checks import check_arguments
 
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
 
 def _keeps_checkpoints(*tensors: Tensor | None) -> bool:
-    """Whether a backward will come. How much it wants kept has a step at lines of 512, which an
-    exported program for lines of any length cannot have: its backward starts afresh."""
+    """Whether to keep checkpoints for a backward.
+
+    An exported program keeps none: their number changes at lines of 512 steps, and a program for
+    lines of any length cannot branch there. Its backward walks the line again instead.
+    """
     needed = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     return needed and not _is_exporting()
 
 
 def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
-    """Steps within which no state grows by more than e^80; float32 ends at e^88."""
-    fastest = (-decay).amax(1).clamp_min(1e-37)  # near the least float32 that is not denormal
+    """Shorten time steps so that no state grows by more than e^80 in one; float32 ends at e^88."""
+    fastest = (-decay).amax(1).clamp_min(1e-37)  # close to the smallest normal float32
     return torch.minimum(delta, (80 / fastest).to(delta.dtype))
 
 
@@ -36,25 +39,19 @@ def scan_checked(
     initial_state: Tensor | None,
     directions: str,
     reverse: bool,
-    termination: str,
+    boundary: str,
     passive: bool,
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
-    """The operator on checked fields (B, \\*grid, C): output and final state, which is empty but
-    for "raster". `initial_state` and `reverse` are for "raster", too.
+    """Run the operator on checked fields (B, \\*grid, C).
 
-    By the dispatcher's name, which TorchScript knows too; so no argument is unpacked here.
+    Returns the output and the final state. The state is empty unless `directions` is "raster";
+    `initial_state` and `reverse` are for "raster" only.
     """
-    if not torch.jit.is_scripting() and torch.jit.is_tracing():
-        raise NotImplementedError(
-            "torch.jit.trace cannot record the scan; expected torch.jit.script or torch.export"
-        )
     if not passive:
         delta = _limit_growth(delta, decay)
-    keep = torch.is_grad_enabled()
-    if not torch.jit.is_scripting():
-        keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)
-    # Views where the grid has one stride, as it has in a slice of channels: else copies.
+    keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)
+    # A grid with a single stride, as in a slice of channels, flattens to a view; others are copied.
     y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
         u.flatten(1, -2),
         delta.flatten(1, -2),
@@ -63,10 +60,10 @@ def scan_checked(
         c.flatten(1, -2),
         d,
         initial_state,
-        list(u.shape[1:-1]),
+        u.shape[1:-1],
         directions,
         reverse,
-        termination,
+        boundary,
         "" if backend is None else backend,
         passive,
         keep,
@@ -86,7 +83,7 @@ def kirchhoff_scan(
     reverse: bool = False,
     initial_state: Tensor | None = None,
     return_state: Literal[False] = False,
-    termination: str = "matched",
+    boundary: str = "matched",
     backend: str | None = None,
     passive: bool = True,
 ) -> Tensor: ...
@@ -104,7 +101,7 @@ def kirchhoff_scan(
     reverse: bool = False,
     initial_state: Tensor | None = None,
     return_state: Literal[True],
-    termination: str = "matched",
+    boundary: str = "matched",
     backend: str | None = None,
     passive: bool = True,
 ) -> tuple[Tensor, Tensor]: ...
@@ -121,7 +118,7 @@ def kirchhoff_scan(
     reverse: bool = False,
     initial_state: Tensor | None = None,
     return_state: bool = False,
-    termination: str = "matched",
+    boundary: str = "matched",
     backend: str | None = None,
     passive: bool = True,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -133,17 +130,19 @@ def kirchhoff_scan(
               + \frac{1 - e^{-\Delta_k \lambda}}{\lambda} b_k u_k, \qquad
         y_k = \sum_n c_k v_k + d u_k
 
-    State, exponentials and sums are float32 for narrower inputs, and float64 as soon as one input
-    is float64. Nothing of size (B, L, D, N) is ever stored, forward or backward.
+    States, exponentials and sums are float64 if any input is float64, else float32. Neither the
+    forward nor the backward stores a tensor of size (B, L, D, N).
 
     Parameters
     ----------
     u : Tensor, shape (B, L, D)
         Input :math:`u_k`. bfloat16, float16, float32 or float64.
     delta : Tensor, shape (B, L, D)
-        Time steps :math:`\Delta_k` > 0, in the time unit of ``1 / decay``.
+        Time steps :math:`\Delta_k \ge 0`, in the time unit of ``1 / decay``; 0 holds the state.
+        Checked on the CPU, like `decay`.
     decay : Tensor, shape (D, N)
-        Decay rates :math:`\lambda` > 0. Checked on the CPU; a check on a GPU would stall it.
+        Decay rates :math:`\lambda` > 0. Checked on the CPU only, because reading values stalls a
+        GPU.
     b, c : Tensor, shape (B, L, N)
         Injection and readout coefficients, shared by the channels.
     d : Tensor, shape (D,), optional
@@ -154,15 +153,17 @@ def kirchhoff_scan(
         State before the first step of the scan; rest (zeros) by default.
     return_state : bool
         Also return the state after the last step of the scan.
-    termination : {"matched", "ring"}, or "periodic" for "ring"
-        "matched" starts from rest or `initial_state`. "ring" closes the line on itself: the scan
-        starts from the state that one turn reproduces, so the final state equals the initial one.
-        "open" and "short" join the two ways of a line: they need `chonn_ops.scan_field`.
+    boundary : {"matched", "periodic"}
+        "matched" starts from rest or `initial_state`. "periodic" joins the line's end to its
+        start: the scan starts from the state that one period reproduces, so the final state equals
+        the initial one. "neumann" and "dirichlet" need both directions of a line, and so
+        `chonn_ops.scan_field`.
     backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
     passive : bool
-        Require decay > 0. With False, for ablations, decay may have either sign (but not be 0):
-        such a circuit amplifies, and steps are shortened where one alone would grow by e^80.
+        Require decay > 0. With False, for ablations, decay may have either sign, but not be 0.
+        Such a circuit amplifies; time steps are shortened where a state would grow by more than
+        e^80 in one.
 
     Returns
     -------
@@ -173,19 +174,22 @@ def kirchhoff_scan(
 
     Raises
     ------
+    TypeError
+        Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; non-positive decay; an unknown termination, or one that
-        needs both ways; an unknown or unavailable backend; an `initial_state` with "ring".
+        Wrong shape, dtype, device or layout; a negative delta or a decay that is not positive (on
+        the CPU); an unknown boundary, or one that needs both directions; an unknown or unavailable
+        backend; an `initial_state` with "periodic".
 
     References
     ----------
-    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc; "ring" is this
-    package's own.
+    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The boundary
+    "periodic" is this package's own.
     """
-    termination = check_arguments(u, delta, decay, b, c, d, initial_state, termination)
+    check_arguments(u, delta, decay, b, c, d, initial_state, boundary)
     y, state = scan_checked(
         *(u, delta, decay, b, c, d, initial_state),
-        *("raster", reverse, termination, passive, backend),
+        *("raster", reverse, boundary, passive, backend),
     )
     return (y, state) if return_state else y
 
@@ -199,63 +203,60 @@ def scan_field(
     d: Tensor | None = None,
     *,
     directions: str = "raster",
-    termination: str = "matched",
+    boundary: str = "matched",
     passive: bool = True,
     backend: str | None = None,
 ) -> Tensor:
-    r"""Scan a channels-last field along the lines of a direction mode.
+    r"""Scan a channels-last field along its lines, in one or both directions.
 
-    The paper flattens a field into one line ("L is the flattened spatial length"). A line read one
-    way is causal, so it cannot represent a symmetric operator such as an inverse Laplacian; the
-    other modes read it from both ends or along several axes.
+    The paper flattens a field into one line ("L is the flattened spatial length"). A scan in one
+    direction is causal, so it cannot represent a symmetric operator such as an inverse Laplacian.
+    The other modes scan in both directions, or along several axes.
 
-    ==============  =================================  ====================================
-    directions      lines                              scans for a field of n axes
-    ==============  =================================  ====================================
-    raster          the flattened field                1 (forwards only: the paper's letter)
-    bidirectional   the flattened field                2 (both ways)
-    cross           the field flattened along each     2 n (the visual state-space default)
-                    axis in turn
-    axial           every row, every column, ...       2 n, all lines in parallel
-    ==============  =================================  ====================================
+    ==============  =========================================  ===================================
+    directions      lines                                      scans for a field of n axes
+    ==============  =========================================  ===================================
+    raster          the flattened field                        1, forward (the paper's text)
+    bidirectional   the flattened field                        2, forward and reverse
+    cross           the field flattened along each axis        2 n, as in visual state-space models
+    axial           every row, every column, ...               2 n, all lines of an axis at once
+    ==============  =========================================  ===================================
 
-    The result is the mean over the scans, so its scale does not depend on the mode, plus one skip.
+    The result is the mean over the scans plus the skip, so its scale does not depend on the mode.
     All scans share one set of coefficients: an isotropic prior, with 2 n times fewer projections.
-    The compiled backends ("cpu", "triton") walk strides: no mode transposes or flips a tensor.
+    The compiled backends ("cpu", "triton") walk strides; they transpose and flip no tensor.
 
-    ===========  =======================================================  ====================
-    termination  what a line does at its ends                             domain
-    ===========  =======================================================  ====================
-    matched      both ways start from rest: silence outside (the paper)   open space
-    ring         starts from the state that one turn reproduces           periodic
-    open         the way back starts from the final state of the way      wall, even (Neumann)
-                 forth, as if the line went on as its mirror image
-    short        the way back starts from minus that state, as if the     wall, odd (Dirichlet)
-                 mirror image had the opposite sign
-    ===========  =======================================================  ====================
+    ===========  ===============================================================
+    boundary     states that the scans of a line start from
+    ===========  ===============================================================
+    matched      rest: no input outside of the line (the paper's choice)
+    periodic     the state that one period reproduces
+    neumann      the reverse scan starts from the final state of the forward
+                 scan, as if the line continued as its mirror image
+    dirichlet    the reverse scan starts from minus that state, as if the line
+                 continued as its mirror image with the opposite sign
+    ===========  ===============================================================
 
-    The way forth starts from rest with "open" and "short": only the last end of a line reflects.
-    They join the two ways, so "raster", which has one, refuses them. Lines of "axial", and of a
-    field with one axis, end at its walls. Flattened modes of a field with several axes have one
-    line from corner to corner, which jumps from each row's end to the next row's start: ring, open
-    and short then join corners, and say nothing about the walls.
+    With "neumann" and "dirichlet" the forward scan starts from rest, so only the far end of a line
+    reflects. "raster" has no reverse scan and refuses both. The lines of "axial", and of a field
+    with one axis, end at the boundary of the domain. The other modes flatten a field of several
+    axes into one line from corner to corner, which jumps from each row's end to the next row's
+    start; its boundary is not that of the domain.
 
     Parameters
     ----------
     u, delta : Tensor, shape (B, \*grid, D)
-        Input and positive step along the line. bfloat16, float16, float32 or float64.
+        Input, and step along the line >= 0. bfloat16, float16, float32 or float64.
     decay : Tensor, shape (D, N)
-        Decay rate for a unit step, > 0. Checked on the CPU; a check on a GPU would stall it.
+        Decay rate > 0 per unit step, see `kirchhoff_scan`.
     b, c : Tensor, shape (B, \*grid, N)
         Injection and readout coefficients, shared by the channels.
     d : Tensor, shape (D,), optional
-        Skip, added once whatever the number of scans; none by default.
+        Skip from input to output, added once; none by default.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        Lines and ways, as above. "raster" by default, the paper's, of which `kirchhoff_scan` is
-        the case of one axis; blocks of fields have a default of their own (`chonn_ops.CKB`).
-    termination : {"matched", "ring", "open", "short"}
-        What every line does at its ends, as above; "periodic", "neumann" and "dirichlet" are other
-        words for ring, open and short.
+        Lines and directions, as above. The default is the paper's; `chonn_ops.CKB` has another.
+    boundary : {"matched", "periodic", "neumann", "dirichlet"}
+        Boundary condition at the ends of every line, as above.
     passive : bool
         Whether `decay` must be positive, see `chonn_ops.kirchhoff_scan`.
     backend : {"reference", "torch", "cpu", "triton"}, optional
@@ -268,20 +269,18 @@ def scan_field(
 
     Raises
     ------
-    ValueError
-        Wrong shape, dtype or device; non-positive decay; an unknown mode; "open" or "short" with
-        "raster"; an unknown or unavailable backend.
+    TypeError, ValueError
+        As `kirchhoff_scan`; also for unknown directions, and "neumann" or "dirichlet" with
+        "raster".
 
     References
     ----------
-    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc; the two-way modes
-    and the terminations other than "matched" are this package's own.
+    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The modes with
+    reverse scans and the boundaries other than "matched" are this package's own.
     """
-    termination = check_arguments(
-        u, delta, decay, b, c, d, None, termination, directions, axes="*grid"
-    )
+    check_arguments(u, delta, decay, b, c, d, None, boundary, directions, positions="*grid")
     y, _ = scan_checked(
         *(u, delta, decay, b, c, d, None),
-        *(directions, False, termination, passive, backend),
+        *(directions, False, boundary, passive, backend),
     )
     return y

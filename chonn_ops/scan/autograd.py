@@ -1,8 +1,9 @@
-"""Derivatives of the operator: the first reverse one by its backward, all others by PyTorch.
+"""Derivatives of the operator: the first in reverse mode by its backward, all others by PyTorch.
 
-PyTorch's own rule for custom operators drops forward-mode tangents without a word, knows nothing of
-`torch.func` and ends at the first derivative. So the kernels of the dispatch key "Autograd" are
-here: where a tangent or a transform of `torch.func` has come in, they run `_differentiable`.
+PyTorch's rule for custom operators drops forward-mode tangents silently, does not support
+`torch.func`, and provides the first derivative only. This module registers its own kernels for the
+dispatch key "Autograd". They run `_differentiable` where an argument has a tangent or a transform
+of `torch.func` is active.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from torch.autograd.forward_ad import unpack_dual
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
 from chonn_ops.scan import _differentiable
-from chonn_ops.scan._arguments import Modes, split
+from chonn_ops.scan.arguments import Modes, split
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
 _BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
-# What runs without derivatives: in the guard, of these dispatch keys.
+# The guard and the dispatch keys of calls without derivatives.
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _BELOW = torch._C._after_autograd_keyset
 
 
 def _beyond_reverse(tensors: Iterable[Tensor | None]) -> bool:
-    """Whether `torch.func` differentiates, or a tangent comes with an argument."""
+    """Whether a transform of `torch.func` is active, or an argument has a tangent."""
     return torch._C._are_functorch_transforms_active() or any(
         x is not None and unpack_dual(x).tangent is not None for x in tensors
     )
@@ -57,7 +58,7 @@ class _Scan(torch.autograd.Function):
         modes: Modes = ctx.modes
         if grad_y is None:
             grad_y = torch.zeros_like(tensors[0])
-        if not modes.keep:  # recorded by a caller that did not foresee a backward
+        if not modes.keep:  # the forward of an exported program keeps no checkpoints
             with torch.no_grad():
                 checkpoints = _OPERATOR(*tensors, *modes._replace(keep=True))[2]
         grads = _BACKWARD(grad_y, grad_state, checkpoints, *tensors, *modes[:6])
@@ -119,7 +120,9 @@ def _one_by_one(operator: Any) -> Any:
         outputs = [
             operator(
                 *(
-                    arg.select(dim, i) if isinstance(dim, int) else arg  # a list has a list
+                    arg.select(dim, i)
+                    if isinstance(dim, int)
+                    else arg  # in_dims of a list is a list
                     for arg, dim in zip(args, in_dims, strict=True)
                 )
             )
@@ -133,7 +136,7 @@ def _one_by_one(operator: Any) -> Any:
 
 _LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
 for _operator, _kernel in ((_OPERATOR, _scan), (_BACKWARD, _scan_backward)):
-    # torch.compile must not look into them where a broken graph calls the operator.
+    # torch.compile must not trace the kernels where a graph break calls the operator.
     _kernel = torch._disable_dynamo(_kernel)
     _LIBRARY.impl(_operator._opname, _kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(_operator.name(), _one_by_one(_operator))

@@ -1,14 +1,14 @@
-"""The `torch.library` operators behind the scans: a forward, its backward, any backend.
+"""The `torch.library` operators of the scans, forward and backward, for all backends.
 
-A backend is anything with these two, on fields (B, P, C) with the grid flattened::
+A backend has these two functions, on fields (B, P, C) with the grid flattened::
 
-    forward(inputs, walks, termination, checkpoints) -> (y, state)
-    backward(grad_y, grad_state, inputs, walks, termination, checkpoints)
+    forward(inputs, walks, boundary, checkpoints) -> (y, state)
+    backward(grad_y, grad_state, inputs, walks, boundary, checkpoints)
         -> gradients of the seven inputs (None: absent)
 
-with `inputs` of `chonn_ops.scan._arguments`, `walks` from `chonn_ops.scan._walks`, `y` the mean
-over the walks of their readouts plus ``d * u``, and `checkpoints` None where no backward will come.
-Inputs come in the caller's dtypes; results go out in any. `initial_state` and `grad_state` come
+`inputs` is defined in `chonn_ops.scan.arguments` and `walks` in `chonn_ops.scan.walks`. `y` is the
+mean of the walks' readouts plus ``d * u``. `checkpoints` is None where no backward follows. Inputs
+have the caller's dtypes; results may have any dtype. `initial_state` and `grad_state` are passed
 with one-walk plans only.
 """
 
@@ -24,20 +24,46 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan import cpu
-from chonn_ops.scan._arguments import Modes, split
-from chonn_ops.scan._checks import check_decay, within_range
 from chonn_ops.scan._lines import OverLines
-from chonn_ops.scan._walks import checkpoint_numel, plan, walks_whole_lines
+from chonn_ops.scan.arguments import Inputs, Modes, split
+from chonn_ops.scan.checks import check_decay, check_delta, within_range
+from chonn_ops.scan.walks import checkpoint_numel, plan, walks_whole_lines
+
+
+def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
+    """Outputs, final state and gradients of a small scan in both directions of a plane."""
+    B, H, W, D, N = 2, 9, 40, 3, 4
+
+    def wave(*shape: int) -> Tensor:
+        return torch.linspace(1, 7, math.prod(shape), device=device).reshape(shape).sin()
+
+    inputs = Inputs(
+        wave(B, H * W, D),
+        0.3 + wave(B, H * W, D).square(),
+        0.2 + wave(D, N).square(),
+        wave(B, H * W, N),
+        wave(B, H * W, N).flip(1),
+        wave(D),
+        None,
+    )
+    walks = plan((H, W), "cross", False)
+    size = checkpoint_numel(B, (H, W), "cross", D, N)
+    checkpoints = inputs.u.new_empty(size)
+    y, _ = backend.forward(inputs, walks, "matched", checkpoints)
+    grads = backend.backward(wave(*y.shape), None, inputs, walks, "matched", checkpoints)
+    return (y, *(grad for grad in grads if grad is not None))
+
 
 BACKENDS = Backends(
     "chonn_ops.scan",
     "CHONN_SCAN_BACKEND",
     made_of={"reference": partial(OverLines, truth=True), "torch": OverLines},
+    results_on=_small_results,
 )
 
 _INPUTS = (
     "Tensor u, Tensor delta, Tensor decay, Tensor b, Tensor c, Tensor? d, Tensor? initial_state, "
-    "SymInt[] grid, str directions, bool reverse, str termination, str backend"
+    "SymInt[] grid, str directions, bool reverse, str boundary, str backend"
 )
 
 _SCAN, _SCAN_BACKWARD = "chonn_ops::kirchhoff_scan", "chonn_ops::kirchhoff_scan_backward"
@@ -55,26 +81,27 @@ torch.library.define(
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names the scans take as `backend` here.
+    """The names that `backend` accepts on this machine.
 
-    "cpu" needs the compiled kernel; "triton" needs Triton with CUDA, or with its interpreter
+    "cpu" needs the compiled kernel. "triton" needs Triton and CUDA, or Triton's interpreter
     (``TRITON_INTERPRET=1``), which also takes tensors on the CPU.
     """
     return BACKENDS.available()
 
 
 def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
-    """Walks that stay within u: backends trust them with addresses."""
+    """The walks, after a check that their positions are in u; backends do not check addresses."""
     if math.prod(modes.grid) != u.shape[1]:
         raise ValueError(f"grid: expected a product of {u.shape[1]}, got {tuple(modes.grid)}")
     return plan(tuple(modes.grid), modes.directions, modes.reverse)
 
 
 def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
-    """Elements of the checkpoints: by device, not by backend, which is chosen only at run time.
+    """The number of elements of the checkpoints.
 
-    The compiled kernel has no use for those of short lines; on the CPU, other backends make their
-    own when the backward comes.
+    It depends on the device and not on the backend, which is selected at run time. The compiled
+    kernel needs no checkpoints for short lines; on the CPU the other backends then recompute theirs
+    in the backward.
     """
     on_cpu = u.device.type == "cpu"
     if not modes.keep or (on_cpu and walks_whole_lines(modes.grid, modes.directions)):
@@ -83,12 +110,13 @@ def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
 
 
 def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (B, P, D), final state (B, D, N), and what the backward starts from.
+    """Output (B, P, D), final state (B, D, N) and checkpoints.
 
-    The state is empty but for "raster"; what the backward starts from is empty unless `keep`.
+    The state is empty unless the directions are "raster"; the checkpoints are empty unless `keep`.
     """
     inputs, modes = split(arguments)
     u, decay = inputs.u, inputs.decay
+    check_delta(inputs.delta)
     if modes.passive:
         check_decay(decay)
     walks = _plan(u, modes)
@@ -97,7 +125,7 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
     with torch.autocast(u.device.type, enabled=False):
         y, state = BACKENDS.choose(modes.backend, u.device).forward(
-            inputs, walks, modes.termination, checkpoints if checkpoints.numel() else None
+            inputs, walks, modes.boundary, checkpoints if checkpoints.numel() else None
         )
     if modes.directions != "raster":
         state = u.new_empty(0)
@@ -127,16 +155,16 @@ def _scan_backward(
     u, decay = given.u, given.decay
     walks = _plan(u, modes)
     inputs = given._replace(decay=within_range(decay, checkpoints.dtype))
-    if modes.directions != "raster":  # the state that went out was empty
+    if modes.directions != "raster":  # the forward returned an empty state
         grad_state = None
     implementation = BACKENDS.choose(modes.backend, u.device)
     with torch.autocast(u.device.type, enabled=False):
         if not checkpoints.numel() and implementation is not cpu:
             size = checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape)
             checkpoints = checkpoints.new_empty(size)
-            implementation.forward(inputs, walks, modes.termination, checkpoints)
+            implementation.forward(inputs, walks, modes.boundary, checkpoints)
         grads = implementation.backward(
-            grad_y, grad_state, inputs, walks, modes.termination, checkpoints
+            grad_y, grad_state, inputs, walks, modes.boundary, checkpoints
         )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
@@ -149,5 +177,5 @@ torch.library.impl(_SCAN_BACKWARD, "default", _scan_backward)
 
 @torch.library.register_fake(_SCAN_BACKWARD)
 def _(*arguments: Any) -> tuple[Tensor, ...]:
-    inputs, _ = split(arguments[3:])  # behind grad_y, grad_state and checkpoints
+    inputs, _ = split(arguments[3:])  # after grad_y, grad_state and checkpoints
     return tuple(inputs.u.new_empty(0) if x is None else x.new_empty(x.shape) for x in inputs)

@@ -1,4 +1,4 @@
-"""The selective Kirchhoff scan, step by step in float64: the truth that every backend is held to.
+"""The selective Kirchhoff scan, step by step in float64: the reference for every backend.
 
 ============  ======================  ===========================================================
 here          paper                   meaning
@@ -59,7 +59,7 @@ def forward(
     d: Tensor | None = None,
     initial_state: Tensor | None = None,
     reverse: bool = False,
-    checkpoints: Tensor | None = None,  # noqa: ARG001 - what the backward needs is walked again
+    checkpoints: Tensor | None = None,  # noqa: ARG001 - the backward recomputes the states
 ) -> tuple[Tensor, Tensor]:
     """Output (B, L, D) and final state (B, D, N)."""
     _, states = _states(u, delta, decay, b, initial_state, reverse)

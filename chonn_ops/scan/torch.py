@@ -1,8 +1,8 @@
 """The scan in plain PyTorch for any device, a chunk of steps at a time.
 
-A chunk's coefficients are computed at once; the recurrence then takes one fused multiply-add a
-step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D),
-whatever N: the backward starts from the forward's checkpoints and recomputes the rest. `reverse`
+The coefficients of a chunk are computed together; the recurrence then takes one fused multiply-add
+a step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D) for
+any N. The backward starts from the forward's checkpoints and recomputes the other states. `reverse`
 flips inputs and outputs.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from chonn_ops.scan._checkpoints import CHUNK, spacing
 from chonn_ops.scan._zoh import retention_and_weight, weight_slope
+from chonn_ops.scan.walks import CHUNK, spacing
 
 _SLICE = 16
 
@@ -59,7 +59,7 @@ def forward(
     reverse: bool,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """y (B, L, D) and the last state (B, D, N); `checkpoints` get what the backward starts from."""
+    """y (B, L, D) and the final state (B, D, N); writes states to `checkpoints` if given."""
     every = spacing(decay.shape[1])
     if reverse:
         u, delta, b, c = _flip(u, delta, b, c)

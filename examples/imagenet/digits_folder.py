@@ -1,6 +1,6 @@
 """Write scikit-learn's digits as an ImageFolder, to try a training recipe on a CPU.
 
-The 1,797 images of 8 x 8 are enlarged to 32 x 32. Every fifth of each class goes to validation.
+The 1,797 images are enlarged from 8 x 8 to 32 x 32. Every fifth image of a class is for validation.
 
     python examples/imagenet/digits_folder.py digits/
     python examples/imagenet/digits_folder.py digits/ --per-class 20
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def write(folder: Path, per_class: int | None = None) -> Counter[str]:
-    """Write the images; returns how many each split has.
+    """Write the images; return the number of images in each split.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def write(folder: Path, per_class: int | None = None) -> Counter[str]:
         split = "train" if seen[label] % 5 else "validation"
         path = folder / split / str(label) / f"{seen[label]:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Values are 0 to 16.
+        # The values range from 0 to 16.
         image = Image.fromarray(np.round(values * (255 / 16)).astype(np.uint8))
         image.resize((SIZE, SIZE), Image.Resampling.BICUBIC).save(path)
         written[split] += 1

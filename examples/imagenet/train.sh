@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The paper's ImageNet-1K recipe, for timm's train.py. README.md here says what the paper gives.
+# The paper's ImageNet-1K recipe, for timm's train.py. README.md names the source of each setting.
 #
 #   examples/imagenet/train.sh TRAIN_PY DATA [MODEL] [more options of train.py]
 #
 #   TRAIN_PY   train.py of timm's repository
-#   DATA       folder with train/ and val/ (or validation/), a folder of images for each class
+#   DATA       folder with train/ and val/ (or validation/), each with one folder of images per class
 #   MODEL      default: chonn_tiny
 #
 # Options that come last override those of the recipe. Environment:
-#   GPUS=8     processes; 0 trains on the CPU, without torchrun
-#   BATCH=128  images of each process
+#   GPUS=8     number of processes; 0 trains on the CPU, without torchrun
+#   BATCH=128  images per process
 #   PYTHON     interpreter, default: python
 #   DRY_RUN=1  print the command and stop
 set -euo pipefail
@@ -44,13 +44,13 @@ esac
 command=(
     "${launch[@]}" "$train_py"
     --data-dir "$data" --model "$model" --device "$device"
-    # As the paper says.
+    # Given by the paper.
     --batch-size "${BATCH:-128}" --epochs 300 --warmup-epochs 20 --sched cosine
     --opt adamw --weight-decay 0.05
     --lr-base-scale linear
     --drop-path 0.2
     --img-size 224 --crop-pct 0.875 --interpolation bicubic --train-interpolation bicubic
-    # Named by the paper, without values: those of Swin and VMamba, whose schedule it shares.
+    # Named by the paper without values. The values are those of Swin and VMamba, whose schedule the paper uses.
     --lr-base 1e-3 --lr-base-size 1024
     --clip-grad 5.0
     --amp --amp-dtype bfloat16
@@ -70,7 +70,7 @@ if [ "${DRY_RUN:-0}" != 0 ]; then
     exit
 fi
 
-# RandAugment at magnitude 9 sometimes asks for 0 bits. Pillow 13 refuses where 12 draws black.
+# RandAugment at magnitude 9 sometimes calls posterize with 0 bits. Pillow 12 returns a black image, Pillow 13 raises.
 "${PYTHON:-python}" -c '
 from PIL import Image
 from timm.data.auto_augment import posterize

@@ -1,15 +1,15 @@
-"""Integrations that switch themselves on: nothing to import beside the host.
+"""Integrations that install themselves when their host is imported.
 
 ``import torch`` calls `arm` (through `chonn_autoload`), which only puts a finder in front of
-`sys.meta_path`; ``import chonn_ops`` does the same, explicitly. Whenever a host module has been
-loaded, again after a reload or a purge from `sys.modules` too, the finder has our side of it
-installed. Processes that never load a host pay a fraction of a millisecond; of chonn-ops they
-import these two modules, which need the standard library only.
+`sys.meta_path`. Whenever a host module has been loaded, also after a reload or a purge from
+`sys.modules`, the finder installs our integration with it. In a process that never loads a host
+this costs a fraction of a millisecond; it imports these two modules of ours, which need the
+standard library only.
 
-``CHONN_AUTOLOAD=0`` turns the first way off, as does torch's own
-``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` for all packages. An integration that fails is left out with
-one RuntimeWarning, silently if the installed host is too old for it: importing torch or a host
-never fails because of us.
+``CHONN_AUTOLOAD=0`` turns this off, as does torch's own ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` for all
+packages; `arm` then does it explicitly. An integration that fails is skipped with one
+RuntimeWarning, silently if the installed host is too old for it. Importing torch or a host never
+fails because of an integration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import chonn_autoload
 # Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us. Ours run
 # before the host is an attribute of its parent: `from neuralop.models import fno` works there.
 HOSTS = {
-    "timm.models": "chonn_ops.models.chonn:install",
+    "timm.models": "chonn_plugins.timm:install",
     "neuralop.models.base_model": "chonn_plugins.neuralop.network:install",
     "neuralop.models.fno": "chonn_plugins.neuralop.fno:install",
     "neuralop.models.uno": "chonn_plugins.neuralop.uno:install",
@@ -37,11 +37,6 @@ HOSTS = {
 
 _tried: set[str] = set()
 _warned: set[str] = set()
-
-
-def autoload() -> None:
-    """What the entry point of older editable installs names: `chonn_autoload.autoload`."""
-    chonn_autoload.autoload()
 
 
 def arm() -> None:

@@ -19,6 +19,7 @@ INTEGRATION = """
 """
 FAKES = """
     import sys, warnings
+    import chonn_autoload
     from chonn_plugins import autoload
     autoload.HOSTS.clear()
     autoload.HOSTS["host.models"] = "ours:install"

@@ -9,7 +9,7 @@ def test_a_host_without_the_searched_module_and_no_host_at_all_are_silent(fakes)
     code = """
     from fakes import *
     autoload.HOSTS["absent.models"] = "ours:install"
-    autoload.autoload()
+    chonn_autoload.autoload()
     import host.other
     assert "ours" not in sys.modules
     try:
@@ -25,7 +25,7 @@ def test_a_host_without_the_searched_module_and_no_host_at_all_are_silent(fakes)
 
 def test_a_host_too_old_for_us_is_left_alone_silently(fakes):
     write(fakes, {"ours.py": "from host.models import NewModel\n"})
-    run = succeeds(fakes, "from fakes import *; autoload.autoload(); import host.models")
+    run = succeeds(fakes, "from fakes import *; chonn_autoload.autoload(); import host.models")
     assert run.stderr == ""
 
 
@@ -35,7 +35,11 @@ def test_a_host_too_old_for_us_is_left_alone_silently(fakes):
     ids=["raises", "lacks-a-dependency", "syntax", "no-function"],
 )
 @pytest.mark.parametrize(
-    "order", ["autoload.autoload(); import host.models", "import host.models; autoload.autoload()"]
+    "order",
+    [
+        "chonn_autoload.autoload(); import host.models",
+        "import host.models; chonn_autoload.autoload()",
+    ],
 )
 def test_a_broken_integration_is_one_warning(fakes, broken, order):
     write(fakes, {"ours.py": broken, "host/twin.py": ""})
@@ -57,7 +61,7 @@ def test_a_broken_integration_is_one_warning(fakes, broken, order):
 
 def test_warnings_turned_into_errors_do_not_break_the_host(fakes):
     write(fakes, {"ours.py": "raise RuntimeError('on purpose')"})
-    code = "from fakes import *; autoload.autoload(); import host.models"
+    code = "from fakes import *; chonn_autoload.autoload(); import host.models"
     run = succeeds(fakes, code, "-W", "error::RuntimeWarning")
     expected = "chonn-ops: integration with host disabled: RuntimeError: on purpose\n"
     assert run.stderr == expected
@@ -72,7 +76,7 @@ def test_a_stand_in_for_the_host_does_no_harm(fakes):
             def __getattr__(self, name):
                 raise RuntimeError(name)
         sys.modules["host.models"] = Strange()
-        autoload.autoload()
+        chonn_autoload.autoload()
         import host.other, json.tool
         """,
     )
@@ -81,7 +85,7 @@ def test_a_stand_in_for_the_host_does_no_harm(fakes):
 
 
 def test_arming_never_raises(fakes):
-    run = succeeds(fakes, "from fakes import *; sys.meta_path = (); autoload.autoload()")
+    run = succeeds(fakes, "from fakes import *; sys.meta_path = (); chonn_autoload.autoload()")
     assert run.stderr.count("RuntimeWarning: chonn-ops: integration with its hosts disabled") == 1
 
 
@@ -102,7 +106,7 @@ def test_a_host_that_fails_to_load_reports_its_own_error_and_may_be_tried_again(
         """
         from fakes import *
         import os
-        autoload.autoload()
+        chonn_autoload.autoload()
         try:
             import host.models
         except AssertionError as error:
@@ -124,7 +128,7 @@ def test_a_finder_that_refuses_the_host_is_obeyed(fakes):
             def find_spec(self, name, path=None, target=None):
                 if name == "host.models":
                     raise ImportError("refused")
-        autoload.autoload()
+        chonn_autoload.autoload()
         sys.meta_path.insert(1, Refuses())
         import host.models
         """,
@@ -148,7 +152,7 @@ def test_a_spec_that_takes_no_other_loader_is_left_alone(fakes):
                 if name == "host.models":
                     spec = PathFinder.find_spec(name, path)
                     return Fixed(name, spec.loader, origin=spec.origin)
-        autoload.autoload()
+        chonn_autoload.autoload()
         sys.meta_path.insert(1, Finder())
         import host.models
         host.models.Model()

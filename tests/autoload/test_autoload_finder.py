@@ -9,11 +9,11 @@ from autoload_processes import HOST, INTEGRATION, succeeds, write
 @pytest.mark.parametrize(
     "order",
     [
-        "autoload.autoload(); import host.models",
-        "autoload.autoload(); from host import models, other",
-        "import host.models; autoload.autoload()",
-        "import host.models; autoload.autoload(); autoload.arm(); import host.other",
-        "autoload.arm(); autoload.autoload(); import host.models",
+        "chonn_autoload.autoload(); import host.models",
+        "chonn_autoload.autoload(); from host import models, other",
+        "import host.models; chonn_autoload.autoload()",
+        "import host.models; chonn_autoload.autoload(); autoload.arm(); import host.other",
+        "autoload.arm(); chonn_autoload.autoload(); import host.models",
     ],
 )
 def test_a_host_is_integrated_once_whatever_comes_first(fakes, order):
@@ -36,8 +36,8 @@ def test_a_host_that_loads_torch_itself_is_integrated_by_the_next_import(fakes):
         fakes,
         {
             "host/models.py": """
-    from fakes import autoload
-    autoload.autoload()
+    from fakes import chonn_autoload
+    chonn_autoload.autoload()
     class Model:
         pass
     """
@@ -57,7 +57,7 @@ def test_the_host_keeps_its_own_loader(fakes):
         from fakes import *
         import importlib.machinery, importlib.resources, importlib.util
         import inspect, pickle, pkgutil, runpy
-        autoload.autoload()
+        chonn_autoload.autoload()
         spec = importlib.util.find_spec("host.models")
         assert "class Model" in spec.loader.get_source("host.models")
         assert not spec.loader.is_package("host.models")
@@ -83,7 +83,7 @@ def test_a_reloaded_host_is_integrated_again(fakes):
         """
         from fakes import *
         import importlib
-        autoload.autoload()
+        chonn_autoload.autoload()
         import host.models, ours
         first = host.models.Model
         assert importlib.reload(host.models).Model is not first
@@ -103,7 +103,7 @@ def test_a_zipped_host_is_integrated(fakes):
         from fakes import *
         sys.path.append("hosts.zip")
         autoload.HOSTS["zipped.models"] = "ours:install"
-        autoload.autoload()
+        chonn_autoload.autoload()
         import zipped.models, zipped.other, ours
         assert ours.calls == ["zipped"]
         assert type(zipped.models.__loader__).__name__ == "zipimporter"
@@ -131,7 +131,7 @@ def test_finders_that_ask_all_others_are_asked_too(fakes, position):
                             return spec
         class Old:
             pass
-        autoload.autoload()
+        chonn_autoload.autoload()
         sys.meta_path.insert({position}, Curious())
         import host.models, ours
         assert len(asked) in (2, 0), asked
@@ -186,7 +186,7 @@ def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
         """
         from fakes import *
         import threading
-        autoload.autoload()
+        chonn_autoload.autoload()
         thread = threading.Thread(target=__import__, args=["ours"])
         thread.start()
         import host.models

@@ -1,4 +1,4 @@
-"""`import torch` and `import chonn_ops` arm us; timm and neuraloperator then know us."""
+"""`import torch` arms the integrations; timm and neuraloperator then know us."""
 
 import subprocess
 import sys
@@ -44,9 +44,11 @@ def test_import_torch_arms_and_loads_nothing_else(tmp_path, environment, options
     assert run.stderr == ""
 
 
-def test_import_chonn_ops_arms_whatever_the_switch_says(tmp_path):
-    run = succeeds(tmp_path, f"import chonn_ops, sys; print({ARMED})", CHONN_AUTOLOAD="0")
-    assert run.stdout.split() == ["True"]
+def test_arming_explicitly_works_whatever_the_switch_says(tmp_path):
+    code = f"from chonn_plugins import autoload; autoload.arm(); import sys; print({ARMED})"
+    assert succeeds(tmp_path, code, CHONN_AUTOLOAD="0").stdout.split() == ["True"]
+    code = f"import chonn_ops, sys; print({ARMED})"
+    assert succeeds(tmp_path, code, CHONN_AUTOLOAD="0").stdout.split() == ["False"]
 
 
 def test_a_broken_integration_leaves_torch_working_with_one_warning(fakes):
@@ -93,14 +95,15 @@ def test_real_hosts_fail_as_before_with_the_switch_off(tmp_path, host, code, nam
 
 
 @real
-def test_import_chonn_ops_reaches_real_hosts_imported_before(
+def test_arming_reaches_real_hosts_imported_before(
     tmp_path,
     host,
     code,
     name,
     stock_error,  # noqa: ARG001
 ):
-    run = succeeds(tmp_path, f"import {host}; import chonn_ops; {code}", CHONN_AUTOLOAD="0")
+    arm = "from chonn_plugins import autoload; autoload.arm()"
+    run = succeeds(tmp_path, f"import {host}; {arm}; {code}", CHONN_AUTOLOAD="0")
     assert run.stdout.split() == [name]
 
 

@@ -40,6 +40,14 @@ def editable(tmp_path_factory):
     return f"{site}{os.pathsep}{SITE_PACKAGES}"
 
 
+def test_pip_removes_the_module_and_the_entry_point_together(editable):
+    """Metadata without the module would make `import torch` fail, out of our reach."""
+    (record,) = Path(editable.partition(os.pathsep)[0]).glob("*.dist-info/RECORD")
+    listed = {line.partition(",")[0] for line in record.read_text().splitlines()}
+    entry_points = f"{record.parent.name}/entry_points.txt"
+    assert {"chonn_autoload.py", entry_points} <= listed
+
+
 def test_a_standard_wheel_has_the_module_that_torch_calls(tmp_path):
     names = build("wheel", tmp_path).namelist()
     assert {"chonn_autoload.py", "chonn_plugins/autoload.py"} <= set(names)

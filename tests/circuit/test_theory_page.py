@@ -40,18 +40,12 @@ def test_function_and_test_exist(row):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("index", range(3))
-def test_code_runs(index):
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 3
+def test_code_computes_what_its_comments_say():
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = {}
-    exec(blocks[index], names)
-    if index == 0:
-        assert names["h"].effective_order() == 2
-        assert names["h"].is_stable
-        assert not names["h"].is_passive
-        assert (names["cell"].decay, names["cell"].time_constant) == (0.5, 2.0)
-    elif index == 1:
-        assert names["text"].endswith(".op\n.end\n")
-    else:
-        assert len(names["read"]["networks"]) == 2
+    exec(code, names)
+    assert (names["cell"].decay, names["cell"].time_constant) == (0.5, 2.0)
+    assert names["h"].effective_order() == 2
+    assert names["h"].is_stable
+    assert not names["h"].is_passive
+    assert names["text"].endswith(".end\n")

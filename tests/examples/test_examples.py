@@ -65,6 +65,6 @@ def test_neuraloperators_fno_trains_with_circuits(tmp_path):
     done = subprocess.run([*command, *sizes], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()[-3:]
-    assert [line.partition(",")[0] for line in lines] == ["FNO", "FNO with circuits", "circuits"]
+    assert [line.partition(",")[0] for line in lines] == ["FNO", "FNO with networks", "networks"]
     errors = [re.findall(r"\d+ x \d+: ([\d.]+)", line) for line in lines]
     assert all(len(found) == 2 and all(0 < float(e) < 10 for e in found) for found in errors)

@@ -6,7 +6,9 @@ The environments have what this one has but our package: its packages are on the
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +35,11 @@ COMPILED = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def no_checkout_on_the_path(monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 def run(*command, **options):
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, check=False, **options
@@ -50,24 +57,41 @@ def tracked():
 
 
 @pytest.fixture(scope="module")
-def build(tracked, tmp_path_factory):
-    """``build(compiler)``: paths of the sdist and of the wheel that is built from it."""
+def tree(tracked, tmp_path_factory):
+    """The tracked files alone."""
     tree = tmp_path_factory.mktemp("tree")
     for name in tracked:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
+    return tree
+
+
+def distributions(source, target, compiler):
+    """Paths of the sdist and of the wheel that is built from it."""
+    command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, source)
+    run(*command, env=os.environ | {"CC": compiler}, cwd=target)
+    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def build(tree, tmp_path_factory):
+    """``build(compiler)``: sdist and wheel of chonn-ops."""
     made = {}
 
     def made_with(compiler):
         if compiler not in made:
             target = tmp_path_factory.mktemp("dist")
-            command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, tree)
-            run(*command, env=os.environ | {"CC": compiler}, cwd=target)
-            (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
-            made[compiler] = sdist, wheel
+            made[compiler] = distributions(tree, target, compiler)
         return made[compiler]
 
     return made_with
+
+
+@pytest.fixture(scope="module")
+def lab(tree, tmp_path_factory):
+    """Sdist and wheel of chonn-lab."""
+    return distributions(tree / "lab", tmp_path_factory.mktemp("lab"), NONE)
 
 
 class Environment:
@@ -96,20 +120,53 @@ def environment(tmp_path):
 
 
 def packaged(tracked):
-    """Paths in the wheel of all files of the packages."""
+    """Paths in the wheel of chonn-ops: the package and the plugins, no laboratory and no tests."""
     plugins = (name.removeprefix("plugins/") for name in tracked if name.startswith("plugins/"))
     return {*plugins, *(name for name in tracked if name.startswith("chonn_ops/"))}
 
 
+def files(distribution):
+    """Paths in a wheel without its metadata, or in an sdist without its top folder."""
+    if distribution.suffix == ".whl":
+        names = zipfile.ZipFile(distribution).namelist()
+        return {name for name in names if ".dist-info/" not in name}
+    with tarfile.open(distribution) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def metadata(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(archive.read(name))
+
+
 def test_files_of_sdist_and_wheel(build, tracked):
     sdist, wheel = build(NONE)
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {n for n in tracked if not n.startswith((".ci/", ".github/"))} | {"PKG-INFO"} == names
-    metadata = "chonn_ops-"
-    names = {n for n in zipfile.ZipFile(wheel).namelist() if not n.startswith(metadata)}
-    assert names == packaged(tracked)
+    ours = {n for n in tracked if not n.startswith((".ci/", ".github/", "lab/"))}
+    assert files(sdist) == ours | {"PKG-INFO"}
+    assert files(wheel) == packaged(tracked)
     assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_files_of_the_lab(lab, tracked):
+    sdist, wheel = lab
+    package = {n.removeprefix("lab/") for n in tracked if n.startswith("lab/chonn_lab/")}
+    # Hatchling adds the file that says which others to leave out.
+    assert files(sdist) - {".gitignore"} == package | {"PKG-INFO", "pyproject.toml"}
+    assert files(wheel) == package
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_metadata(build, lab):
+    """What installs need, and one version and one author in all places that say them."""
+    product, laboratory = (metadata(wheel) for _, wheel in (build(NONE), lab))
+    needed = [x for x in product.get_all("Requires-Dist") if "extra ==" not in x]
+    assert sorted(re.split("[^a-z]", x)[0] for x in needed) == ["numpy", "torch"]
+    assert "chonn-ops" in laboratory.get_all("Requires-Dist")
+    citation = (ROOT / "CITATION.cff").read_text()
+    for package in (product, laboratory):
+        assert f"\nversion: {package['Version']}\n" in citation
+        assert f'- name: "{package["Author"]}"' in citation
 
 
 @COMPILED
@@ -123,8 +180,7 @@ def test_wheel(build, environment, tmp_path, compiled, quick_compiler):
 def test_wheel_with_a_kernel_is_of_this_platform(build, tracked, quick_compiler):
     _, wheel = build(quick_compiler)
     assert "-py3-none-any" not in wheel.name
-    names = {n for n in zipfile.ZipFile(wheel).namelist() if not n.startswith("chonn_ops-")}
-    assert names - packaged(tracked) == {"chonn_ops/_kernel.so"}
+    assert files(wheel) - packaged(tracked) == {"chonn_ops/_kernel.so"}
 
 
 @COMPILED
@@ -159,3 +215,10 @@ def test_programs_and_hosts(build, environment, tmp_path):
     pytest.importorskip("timm")
     hosts = "import torch, timm; print(timm.create_model('test_chonn').default_cfg['input_size'])"
     assert run(environment.python, "-I", "-c", hosts, cwd=tmp_path).startswith("(3, ")
+
+
+def test_the_lab_beside(build, lab, environment, tmp_path):
+    _, wheel = build(NONE)
+    environment.install("--no-index", wheel, lab[1])
+    told = run(environment.python.parent / "chonn-lab", "list", cwd=tmp_path)
+    assert "darcy" in told

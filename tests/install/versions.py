@@ -10,7 +10,7 @@ slow, or with ``--quick`` one file of each area, and is removed.
 Without names, all of them run that this machine has an interpreter for; without a wheel of this
 checkout's files, ``python -m build`` makes one.
 
-What came of each is kept in ``benchmarks/results/versions.json``, which docs/installation.md shows.
+What came of each is kept in ``lab/results/versions.json``, which docs/start.md shows.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from chonn_ops._files import whole_file
-from chonn_ops.experiments.provenance import code
+from chonn_lab.experiments.provenance import code
+from chonn_ops.files import whole_file
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
+RESULTS = ROOT / "lab" / "results" / "versions.json"
 OLDEST = "-oldest"
 NAMES = (f"3.10{OLDEST}", "3.10", "3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("neuralop", "timm", "circuit", "test")
+EXTRAS = ("neuralop", "timm", "circuit")
 TESTS = ("scan", "network", "nn", "models", "circuit", "neuralop", "timm", "autoload")
 QUICK = (
     *("scan/test_scan_operator.py", "network/test_network_operator.py"),
-    *("nn/test_network_cell.py", "models/test_factories.py", "circuit/test_rc_cell.py"),
+    *("nn/test_network_cell.py", "models/test_factories.py", "circuit/test_cells.py"),
     *("neuralop/test_neuralop_network.py", "timm/test_timm_networks.py"),
     "autoload/test_autoload_finder.py",
 )
@@ -74,6 +74,7 @@ def tested(name: str, wheel: Path, folder: Path, quick: bool) -> dict[str, Any]:
         *("uv", "pip", "compile", "--quiet", "--python", python, "--output-file", requirements),
         *("--resolution", "lowest-direct" if name.endswith(OLDEST) else "highest"),
         *(f"--extra={extra}" for extra in EXTRAS),
+        "--group=test",
         ROOT / "pyproject.toml",
     )
     install = ("uv", "pip", "install", "--quiet", "--python", python)

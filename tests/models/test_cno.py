@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from chonn_ops import CKBOptions, CNOUNet
+from chonn_ops import CKBOptions, CNOUNet, Scan
 from chonn_ops.models._antialias import (
     AntialiasedLeakyReLU,
     Downsample,
@@ -131,7 +131,7 @@ def test_activation_gradient():
 
 @pytest.mark.parametrize(("grid", "n_layers"), [((16, 16), 3), ((8, 24), 2), ((2, 4), 1)])
 def test_shapes(grid, n_layers):
-    model = CNOUNet(2, 3, **{**TINY, "n_layers": n_layers}, ckb=CKBOptions(d_state=2))
+    model = CNOUNet(2, 3, **{**TINY, "n_layers": n_layers}, ckb=CKBOptions(Scan(d_state=2)))
     assert model(torch.randn(2, 2, *grid)).shape == (2, 3, *grid)
 
 
@@ -145,7 +145,10 @@ def test_order_0_has_the_plain_parameters_and_no_others():
 
 
 def test_blocks_that_add_nothing_leave_the_plain_network():
-    plain, ours = seeded(**TINY, ckb=PLAIN), seeded(**TINY, ckb=CKBOptions(expand=2), stages=STAGES)
+    plain, ours = (
+        seeded(**TINY, ckb=PLAIN),
+        seeded(**TINY, ckb=CKBOptions("scan", expand=2), stages=STAGES),
+    )
     for block in ours.ckbs.values():
         torch.nn.init.zeros_(block.out_proj.weight)
         torch.nn.init.zeros_(block.out_proj.bias)
@@ -156,14 +159,14 @@ def test_blocks_that_add_nothing_leave_the_plain_network():
 @pytest.mark.parametrize("batch_norm", [True, False])
 def test_gradients_reach_every_parameter(batch_norm, assert_learns):
     model = CNOUNet(
-        **TINY, batch_norm=batch_norm, stages=STAGES, ckb=CKBOptions(order=3, d_state=2)
+        **TINY, batch_norm=batch_norm, stages=STAGES, ckb=CKBOptions(Scan(d_state=2), order=3)
     )
     model(torch.randn(2, 1, 8, 8)).square().sum().backward()
     assert_learns(model)
 
 
 def test_stages_stand_where_they_say():
-    model = CNOUNet(**TINY, stages=STAGES, ckb=CKBOptions(order=1, d_state=2))
+    model = CNOUNet(**TINY, stages=STAGES, ckb=CKBOptions(Scan(d_state=2), order=1))
     seen = []
     for name, block in model.ckbs.items():
         block.register_forward_hook(
@@ -212,7 +215,7 @@ def test_parameters_at_the_papers_sizes(levels, multiplier, documented):
 
 
 def test_without_batch_norm_samples_do_not_see_each_other():
-    model = CNOUNet(**TINY, batch_norm=False, ckb=CKBOptions(d_state=2))
+    model = CNOUNet(**TINY, batch_norm=False, ckb=CKBOptions(Scan(d_state=2)))
     x = torch.randn(3, 1, 8, 8)
     torch.testing.assert_close(model(x)[:1], model(x[:1]))
 
@@ -224,7 +227,9 @@ def test_checkpoints_hold_parameters_and_statistics_only():
 
 @pytest.mark.thorough
 def test_compiles_as_one_graph():
-    model = CNOUNet(**{**TINY, "n_layers": 1}, ckb=CKBOptions(d_state=2), stages=["lift"]).eval()
+    model = CNOUNet(
+        **{**TINY, "n_layers": 1}, ckb=CKBOptions(Scan(d_state=2)), stages=["lift"]
+    ).eval()
     x = torch.randn(1, 1, 8, 8)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), model(x))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CKBOptions, NetworkCell, grid_nodes
+from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CKBOptions, Network, NetworkCell
+from chonn_ops.models.geometry import grid_nodes
 
 LINES = {
     "centres": lambda n: (torch.arange(n) + 0.5) / n,
@@ -31,26 +32,27 @@ def test_what_cannot_be_told_is_none():
     assert grid_nodes(torch.zeros(1, 8, 8, 2)) is None
 
 
-def test_an_fno_places_its_networks():
-    model = CHONNFNO2d(
-        1, 3, 3, 4, initial_step=1, ckb=CKBOptions(cell="network"), mode="lift"
-    ).eval()
-    x = torch.randn(1, 8, 8, 1)
-    cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
-    for nodes, line in LINES.items():
+def test_an_fno_takes_the_nodes_from_its_coordinates():
+    model = CHONNFNO2d(1, 3, 3, 4, initial_step=1).eval()
+    x, seen = torch.randn(1, 8, 8, 1), []
+    (cell,) = [module for module in model.modules() if isinstance(module, NetworkCell)]
+    cell.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
+    for line in (*LINES.values(), lambda n: torch.arange(n) * 5.0):
         model(x, grid_of(line(8), line(8)))
-        assert {cell.nodes for cell in cells} == {nodes}
+    assert seen == [*LINES, None]
 
 
-def test_models_are_placed_and_refuse_other_words():
+def test_a_network_model_takes_nodes_and_keeps_none():
     model, x = CHONNNetwork2d(), torch.randn(1, 1, 6, 6)
-    placed = CHONNNetwork2d(ckb=CKBOptions(cell="network", nodes="corners"))
+    placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
     placed.load_state_dict(model.state_dict())
     before = model(x)
-    model.place("corners")
-    torch.testing.assert_close(model(x), placed(x), rtol=0, atol=0)
-    assert not torch.allclose(model(x), before)
+    torch.testing.assert_close(model(x, nodes="corners"), placed(x), rtol=0, atol=0)
+    assert not torch.allclose(placed(x), before)
+    torch.testing.assert_close(model(x), before, rtol=0, atol=0)
     with pytest.raises(ValueError, match="nodes: expected one of"):
-        model.place("middle")
+        model(x, nodes="middle")
     with pytest.raises(ValueError, match="nodes: expected 'centres' with patch=2"):
-        CHONNNetwork2d(patch=2).place("left")
+        CHONNNetwork2d(patch=2)(x, nodes="left")
+    with pytest.raises(ValueError, match="nodes: expected 'centres' with patch=2"):
+        CHONNNetwork2d(patch=2, ckb=CKBOptions(Network(nodes="left")))

@@ -17,7 +17,7 @@ from chonn_ops import (
 )
 from chonn_ops.models import pretrained
 from chonn_ops.network import wall_leak
-from chonn_ops.nn import _recompute
+from chonn_ops.nn import Network, layers
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
@@ -31,11 +31,8 @@ def _fields(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def _tight(model):
-    for block in model.blocks:
-        for cell in block.cells:
-            cell.tol = 1e-12
-    return model
+def _tight(**options):
+    return CKBOptions(Network(tol=1e-12), **options)
 
 
 @pytest.mark.parametrize(
@@ -53,19 +50,19 @@ def test_any_grid_in_and_out_with_every_gradient(axes, grid):
 def test_patches_and_their_inverse(axes):
     model = _model(axes, 3, 3, patch=2)
     x = _fields(2, *(4, 6, 8)[:axes], 3)
-    torch.testing.assert_close(model._points(model._patches(x)), x, rtol=0, atol=0)
+    torch.testing.assert_close(model._to_points(model._to_patches(x)), x, rtol=0, atol=0)
     # A patch holds neighbours: constant patches are constant along its places.
     coarse = _fields(2, *(2, 3, 4)[:axes], 3)
     fine = coarse
     for axis in range(axes):
         fine = fine.repeat_interleave(2, axis + 1)
-    places = model._patches(fine).unflatten(-1, (2**axes, 3))
+    places = model._to_patches(fine).unflatten(-1, (2**axes, 3))
     assert (places == coarse.unsqueeze(-2)).all()
     assert model(_fields(1, 3, *(4, 6, 8)[:axes])).shape == (1, 3, *(4, 6, 8)[:axes])
 
 
 def test_trained_weights_mean_the_same_on_every_grid():
-    model = _tight(_model(2, ckb=CKBOptions(cell="network", kernel_size=1)))
+    model = _model(2, ckb=_tight())
 
     def answer(n):
         x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -82,17 +79,11 @@ def test_trained_weights_mean_the_same_on_every_grid():
 
 
 def test_cells_need_not_be_square():
-    model = _tight(_model(2, coordinates=False, ckb=CKBOptions(cell="network", kernel_size=1)))
+    model = _model(2, coordinates=False, ckb=_tight())
     line = _fields(1, 1, 1, 12)
     # A field that is constant along an axis: its answer, with open ends there, is the line's.
     tall = line.expand(1, 1, 5, 12)
-    model_open = _tight(
-        _model(
-            2,
-            coordinates=False,
-            ckb=CKBOptions(cell="network", kernel_size=1, termination=("open", "wall")),
-        )
-    )
+    model_open = _model(2, coordinates=False, ckb=_tight(boundary=("neumann", "robin")))
     y = model_open(tall, spacing=(0.3, 1 / 12))
     torch.testing.assert_close(y, model_open(tall[:, :, :1], spacing=(0.1, 1 / 12)).expand_as(y))
     assert not torch.allclose(
@@ -123,8 +114,7 @@ def test_points_outside_a_mask_count_for_nothing():
 
 
 def test_periodic_without_coordinates_moves_with_its_input():
-    ckb = CKBOptions(cell="network", termination="ring")
-    model = _tight(_model(2, coordinates=False, ckb=ckb))
+    model = _model(2, coordinates=False, ckb=_tight(boundary="periodic"))
     x = _fields(1, 1, 6, 8)
     torch.testing.assert_close(model(x.roll((2, 3), (2, 3))), model(x).roll((2, 3), (2, 3)))
 
@@ -155,7 +145,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
     model, x = CHONNNetwork2d(1, 1).double(), torch.randn(2, 1, 8, 9).double()
     kept, gradients = [], []
     for least in (0, 10**9):
-        monkeypatch.setattr(_recompute, "LEAST", least)
+        monkeypatch.setattr(layers, "RECOMPUTE_FROM", least)
         storages = {}
 
         def pack(tensor, storages=storages):
@@ -172,7 +162,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
 
 def test_functional_parameters_are_those_of_the_backward(monkeypatch):
     """What is computed again in the backward pass sees what the forward pass saw."""
-    monkeypatch.setattr(_recompute, "LEAST", 0)
+    monkeypatch.setattr(layers, "RECOMPUTE_FROM", 0)
     model, x = CHONNNetwork2d(1, 1, width=8).double(), torch.randn(2, 1, 6, 7).double()
     other = {name: (2 * p).detach() for name, p in model.named_parameters()}
     for value in other.values():
@@ -198,8 +188,8 @@ def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
         (lambda: CHONNNetwork2d(depth=0), "depth: expected at least 1, got 0"),
         (lambda: CHONNNetwork2d(lengths=(1.0,)), "lengths: expected a number > 0, or 2 of them"),
         (lambda: CHONNNetwork2d(lengths=-1.0), "lengths: expected a number > 0"),
-        (lambda: CHONNNetwork2d(ckb=CKBOptions()), r"ckb: expected CKBOptions\(cell='network'"),
-        (lambda: CHONNNetwork2d(ckb={"order": 2}), r"ckb: expected CKBOptions\(cell='network'"),
+        (lambda: CHONNNetwork2d(ckb=CKBOptions("scan")), "ckb: expected cell='network'"),
+        (lambda: CHONNNetwork2d(ckb={"order": 2}), r"ckb: expected CKBOptions\(\.\.\.\) or None"),
         (
             lambda: CHONNNetwork2d()(torch.zeros(1, 2, 4, 4)),
             r"x: expected shape \(B, 1, H, W\), go",
@@ -252,3 +242,10 @@ def test_cards_say_what_the_weights_are():
         CHONNNetwork2d.from_pretrained("../darcy")
     with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
         CHONNNetwork1d.from_pretrained("darcy-small")
+
+
+def test_fields_in_float64_need_a_model_in_float64():
+    model = CHONNNetwork2d(1, 1, width=6, depth=2)
+    with pytest.raises(ValueError, match=r"x: expected dtype torch\.float32.*got torch\.float64"):
+        model(torch.ones(1, 1, 8, 8, dtype=torch.float64))
+    assert model.double()(torch.ones(1, 1, 8, 8, dtype=torch.float64)).dtype == torch.float64

@@ -16,11 +16,13 @@ from chonn_ops import (
     CHONNUNet3d,
     CKBOptions,
     CNOUNet,
-    Equalised,
-    grid_spacing,
+    Network,
 )
+from chonn_ops.models.equalised import Equalised
+from chonn_ops.models.geometry import grid_spacing
 
-NETWORK = CKBOptions(cell="network", networks=3)
+NETWORK = CKBOptions(Network(num_networks=3))
+SCAN = CKBOptions("scan")
 
 
 def coordinates(*lines):
@@ -99,7 +101,9 @@ def test_fno(mode):
     )
     seen = []
     cell = model.ckb if mode != "replace" else model.w0
-    cell.module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
+    cell.module.register_forward_pre_hook(
+        lambda *call: seen.append(call[2]["spacing"]), with_kwargs=True
+    )
     model(x, square).square().sum().backward()
     model(x, flat)
     assert seen[0] == pytest.approx([1 / 10, 1 / 8])
@@ -146,13 +150,13 @@ def test_unet_corrects_a_network():
     }
     assert plain.encoder1[0].weight.shape[1] == 2
     with pytest.raises(ValueError, match="mode: expected 'stages' with cell='scan'"):
-        CHONNUNet2d(2, 3, 4, mode="correction")
+        CHONNUNet2d(2, 3, 4, ckb=SCAN, mode="correction")
 
 
-@pytest.mark.parametrize("ends", ["wall", ("ring", "open")])
-def test_networks_at_stages(ends):
-    ckb = CKBOptions(cell="network", networks=3, termination=ends)
-    unet = CHONNUNet2d(1, 1, 4, ckb=ckb, stages=("encoder1", "decoder1"))
+@pytest.mark.parametrize("boundary", ["robin", ("periodic", "neumann")])
+def test_networks_at_stages(boundary):
+    ckb = CKBOptions(Network(num_networks=3), boundary=boundary)
+    unet = CHONNUNet2d(1, 1, 4, ckb=ckb, mode="stages", stages=("encoder1", "decoder1"))
     assert set(unet.ckbs) == {"encoder1", "decoder1"}
     assert unet(torch.randn(2, 1, 16, 16)).shape == (2, 1, 16, 16)
     cno = CNOUNet(1, 1, 2, 1, 1, 8, 8, ckb=ckb, stages=("lift", "bottleneck"))
@@ -167,10 +171,13 @@ def test_models_without_networks_keep_their_names():
     cell = ("decay_param", "skip_param", "selective_proj.weight", "dt_proj.weight", "dt_proj.bias")
     inside |= {f"cells.{k}.{name}" for k in (0, 1) for name in cell}
     for model, prefixes in (
-        (CHONNFNO1d(1, 2, 4, 1), ["w0."]),
-        (CHONNFNO1d(1, 2, 4, 1, mode="alongside"), ["ckb."]),
-        (CHONNUNet2d(1, 1, 2), [f"ckbs.{s}." for s in ("encoder4", "bottleneck", "decoder4")]),
-        (CNOUNet(1, 1, 1, 1, 1, 4, 4, stages=("lift",)), ["ckbs.lift."]),
+        (CHONNFNO1d(1, 2, 4, 1, ckb=SCAN), ["w0."]),
+        (CHONNFNO1d(1, 2, 4, 1, ckb=SCAN, mode="alongside"), ["ckb."]),
+        (
+            CHONNUNet2d(1, 1, 2, ckb=SCAN),
+            [f"ckbs.{s}." for s in ("encoder4", "bottleneck", "decoder4")],
+        ),
+        (CNOUNet(1, 1, 1, 1, 1, 4, 4, ckb=SCAN, stages=("lift",)), ["ckbs.lift."]),
     ):
         for prefix in prefixes:
             names = {n.removeprefix(prefix) for n in model.state_dict() if n.startswith(prefix)}
@@ -179,3 +186,14 @@ def test_models_without_networks_keep_their_names():
     torch.save(CHONNFNO1d(1, 2, 4, 1, ckb=NETWORK, mode="lift").state_dict(), buffer)
     buffer.seek(0)
     assert torch.load(buffer, weights_only=True)
+
+
+def test_one_default_in_every_model():
+    """Networks: in front of an FNO's layers, and corrected by a U-Net; scans as in the paper."""
+    fno, unet = CHONNFNO2d(1, 2, 2, 4, 1), CHONNUNet2d(1, 1, 2)
+    assert (fno.mode, fno.ckb.module.options) == ("lift", CKBOptions())
+    assert unet.network.module.blocks[0].options == CKBOptions()
+    assert CHONNNetwork2d().blocks[0].options == CKBOptions()
+    assert next(iter(CNOUNet(1, 1, 1, 1, 1, 4, 4).ckbs.values())).options == CKBOptions()
+    assert CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).w0.options == SCAN
+    assert set(CHONNUNet2d(1, 1, 2, ckb=SCAN).ckbs) == {"encoder4", "bottleneck", "decoder4"}

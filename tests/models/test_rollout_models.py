@@ -11,14 +11,14 @@ WAVES = {1: CHONNWaves1d, 2: CHONNWaves2d}
 
 def build(axes=2, models=MODELS, **options):
     torch.manual_seed(0)
-    return models[axes](**{"history": 3, "width": 8, "networks": 4, "heads": 2, **options})
+    return models[axes](**{"history": 3, "width": 8, "num_networks": 4, "heads": 2, **options})
 
 
 def frames(axes=2, n=12, batch=2, channels=3):
     return torch.randn(batch, channels, *(n,) * axes, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("ends", ["ring", "wall"])
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
 @pytest.mark.parametrize(
     ("models", "options"),
     [
@@ -29,8 +29,8 @@ def frames(axes=2, n=12, batch=2, channels=3):
     ids=["rollout", "waves", "implicit waves"],
 )
 @pytest.mark.parametrize("axes", MODELS)
-def test_shapes_and_gradients(axes, models, options, ends, assert_learns):
-    model = build(axes, models, ends=ends, channels=2, **options)
+def test_shapes_and_gradients(axes, models, options, boundary, assert_learns):
+    model = build(axes, models, boundary=boundary, channels=2, **options)
     grid = (12, 9)[:axes]
     x = torch.randn(2, 6, *grid, requires_grad=True)
     y = model(x)
@@ -138,7 +138,7 @@ def test_the_state_is_carried():
 def test_conservative_transport_keeps_the_mean():
     x = frames()
     for conservative, kept in ((True, True), (False, False)):
-        model = build(damping="state", conservative=conservative, ends="wall", nodes="centres")
+        model = build(damping="state", conservative=conservative, boundary="robin", nodes="centres")
         with torch.no_grad():
             model.carrier.maps.weight.mul_(10)
             change = (model(x) - x[:, -1:]).mean().abs().item()
@@ -179,10 +179,10 @@ def test_state_dict_and_double():
     ("options", "message"),
     [
         ({"history": 0}, "history: expected at least 1, got 0"),
-        ({"networks": 0}, "networks: expected at least 1, got 0"),
+        ({"num_networks": 0}, "num_networks: expected at least 1, got 0"),
         ({"heads": 3}, "heads: expected a divisor of width=8, got 3"),
-        ({"ends": "open"}, "ends: expected one of .*or 2 of them, got 'open'"),
-        ({"ends": ("ring",)}, "ends: expected one of"),
+        ({"boundary": "open"}, "boundary: expected one of .*or 2 of them, got 'open'"),
+        ({"boundary": ("periodic",)}, "boundary: expected one of"),
         ({"nodes": "x"}, "nodes: expected one of .*got 'x'"),
         ({"lengths": 0.0}, "lengths: expected a number > 0, or 2 of them, got 0.0"),
         ({"reach": 0.0}, "reach: expected a number > 0, got 0.0"),
@@ -195,9 +195,9 @@ def test_bad_options(options, message):
         build(**options)
 
 
-@pytest.mark.parametrize("ends", ["ring", "wall"])
-def test_an_axis_of_one_point(ends):
-    assert build(ends=ends)(frames()[..., :1]).isfinite().all()
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+def test_an_axis_of_one_point(boundary):
+    assert build(boundary=boundary)(frames()[..., :1]).isfinite().all()
 
 
 def test_bad_inputs():

@@ -34,7 +34,7 @@ def test_whole_steps_on_a_ring_are_exact(grid, order, conservative):
 def test_whole_steps_between_walls(conservative):
     field = torch.arange(1.0, 6.0).view(1, 5, 1)
     displacement = torch.full((1, 5, 1, 1), 2.0)
-    moved = transport(field, displacement, ends="wall", conservative=conservative)
+    moved = transport(field, displacement, boundary="robin", conservative=conservative)
     # Either the wall's value follows, or all that comes to the wall stays there.
     expected = [0, 0, 1, 2, 3 + 4 + 5] if conservative else [1, 1, 1, 2, 3]
     assert moved.flatten().tolist() == expected
@@ -43,40 +43,42 @@ def test_whole_steps_between_walls(conservative):
 def test_each_axis_has_its_own_ends():
     field = draw(1, 5, 6, 2)
     displacement = torch.tensor([1.0, -1.0], dtype=torch.float64).expand(1, 5, 6, 1, 2)
-    moved = transport(field, displacement, ends=("wall", "ring"))
+    moved = transport(field, displacement, boundary=("robin", "periodic"))
     down = torch.cat((field[:, :1], field[:, :-1]), dim=1)
     torch.testing.assert_close(moved, down.roll(-1, 2), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("order", [1, 3])
-@pytest.mark.parametrize("ends", ["ring", "wall"])
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
 @pytest.mark.parametrize("grid", [(9,), (5, 6)])
-def test_conservative_form_keeps_the_sum_of_any_displacement(grid, ends, order):
+def test_conservative_form_keeps_the_sum_of_any_displacement(grid, boundary, order):
     field, displacement = draw(3, *grid, 4), 4 * draw(3, *grid, 2, len(grid), seed=1)
     axes = tuple(range(1, 1 + len(grid)))
-    moved = transport(field, displacement, ends=ends, order=order, conservative=True)
+    moved = transport(field, displacement, boundary=boundary, order=order, conservative=True)
     torch.testing.assert_close(moved.sum(axes), field.sum(axes), rtol=0, atol=1e-11)
-    advected = transport(field, displacement, ends=ends, order=order)
+    advected = transport(field, displacement, boundary=boundary, order=order)
     assert (advected.sum(axes) - field.sum(axes)).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("ends", ["ring", "wall"])
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
 @pytest.mark.parametrize("grid", [(9,), (5, 6)])
-def test_conservative_form_is_the_transpose_of_going_back(grid, ends):
+def test_conservative_form_is_the_transpose_of_going_back(grid, boundary):
     x, y = draw(2, *grid, 4), draw(2, *grid, 4, seed=1)
     displacement = 3 * draw(2, *grid, 2, len(grid), seed=2)
-    there = (transport(x, displacement, ends=ends, conservative=True) * y).sum()
-    back = (x * transport(y, -displacement, ends=ends)).sum()
+    there = (transport(x, displacement, boundary=boundary, conservative=True) * y).sum()
+    back = (x * transport(y, -displacement, boundary=boundary)).sum()
     torch.testing.assert_close(there, back)
 
 
 def test_advective_form_keeps_constants_and_linear_interpolation_the_range():
     displacement = 5 * draw(2, 8, 8, 1, 2)
-    for ends, order in itertools.product(("ring", "wall"), (1, 3)):
+    for boundary, order in itertools.product(("periodic", "robin"), (1, 3)):
         ones = torch.ones(2, 8, 8, 3, dtype=torch.float64)
-        torch.testing.assert_close(transport(ones, displacement, ends=ends, order=order), ones)
+        torch.testing.assert_close(
+            transport(ones, displacement, boundary=boundary, order=order), ones
+        )
         field = draw(2, 8, 8, 3, seed=1)
-        moved = transport(field, displacement, ends=ends, order=order)
+        moved = transport(field, displacement, boundary=boundary, order=order)
         inside = bool((moved.max() <= field.max()) & (moved.min() >= field.min()))
         assert inside or order == 3
 
@@ -95,15 +97,15 @@ def test_orders_of_convergence(order, least):
 
 
 @BOTH
-@pytest.mark.parametrize("ends", ["ring", "wall"])
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
 @pytest.mark.parametrize("grid", [(5,), pytest.param((3, 4), marks=pytest.mark.thorough)])
-def test_gradients(grid, ends, conservative):
+def test_gradients(grid, boundary, conservative):
     field = draw(2, *grid, 4).requires_grad_()
     # Away from whole steps, where the interpolation has kinks, and from the walls.
     displacement = (draw(2, *grid, 2, len(grid), seed=1).clamp(-1, 1) * 0.4).requires_grad_()
 
     def moved(field, displacement):
-        return transport(field, displacement + 0.013, ends=ends, conservative=conservative)
+        return transport(field, displacement + 0.013, boundary=boundary, conservative=conservative)
 
     assert torch.autograd.gradcheck(moved, (field, displacement))
 
@@ -143,8 +145,13 @@ def test_half_precision_and_strange_numbers(conservative):
         ((2, 5, 4), (2, 5, 1), {}, r"displacement: expected shape \(2, 5, 'H', 1\), got \(2, 5, 1"),
         ((2, 5, 4), (2, 6, 1, 1), {}, r"displacement: expected shape \(2, 5, 'H', 1\)"),
         ((2, 5, 4), (2, 5, 3, 1), {}, "displacement: expected H to divide the 4 channels, got 3"),
-        ((2, 5, 4), (2, 5, 1, 1), {"ends": "open"}, "ends: expected one of .*got 'open'"),
-        ((2, 5, 4), (2, 5, 1, 1), {"ends": ("ring", "ring")}, "ends: expected one of .*or 1 of"),
+        ((2, 5, 4), (2, 5, 1, 1), {"boundary": "open"}, "boundary: expected one of .*got 'open'"),
+        (
+            (2, 5, 4),
+            (2, 5, 1, 1),
+            {"boundary": ("periodic", "periodic")},
+            "boundary: expected one of .*or 1 of",
+        ),
         ((2, 5, 4), (2, 5, 1, 1), {"order": 2}, r"order: expected one of \(1, 3\), got 2"),
     ],
 )

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from chonn_ops.models._vision import Block, Downsample, Head, Stage, Stem
+from chonn_ops.models.vision import Block, Downsample, Head, Stage, Stem, ckb_options
 
 KEPT = nn.Identity()
 
 
 def block(dim=16, **ckb):
     torch.manual_seed(0)
-    return Block(dim, 2 * dim, {"order": 2, "stage_input": "inject", **ckb}, KEPT, KEPT)
+    return Block(dim, 2 * dim, ckb_options(ckb), KEPT, KEPT)
 
 
 def test_block_is_two_residual_branches():

@@ -1,7 +1,8 @@
-"""Models of waves: the LC network that they step, its ends, what is kept, gradients.
+"""Models of waves: the LC network that they step, its boundary, what is kept, gradients.
 
 Shapes, and that all parameters learn, are in test_rollout_models.py."""
 
+import dataclasses
 import math
 
 import pytest
@@ -17,7 +18,7 @@ MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}
 
 def build(axes=2, **options):
     torch.manual_seed(0)
-    small = {"width": 8, "depth": 1, "networks": 4, "heads": 2}
+    small = {"width": 8, "depth": 1, "num_networks": 4, "heads": 2}
     return MODELS[axes](**{**small, **options})
 
 
@@ -45,10 +46,10 @@ def roll_out(model, frames, steps):
 
 @pytest.mark.parametrize("implicit", [False, True])
 def test_gradients_against_finite_differences(implicit, monkeypatch):
-    model = build(implicit=implicit, dtype=torch.float64, ends=("ring", "wall"))
+    model = build(implicit=implicit, dtype=torch.float64, boundary=("periodic", "robin"))
     # A solve to 1e-4 is no function that differences can be taken of.
     for layer in model.layers:
-        layer.cell.tol = 1e-12
+        layer.cell.options = dataclasses.replace(layer.cell.options, tol=1e-12)
 
     def exact(*args, **options):
         return kirchhoff_network(*args, **{**options, "tol": 1e-12})
@@ -62,7 +63,7 @@ def test_gradients_against_finite_differences(implicit, monkeypatch):
 def test_plane_waves_travel_as_leapfrog_has_it(k, travel):
     """For 50 steps: cos(omega) = 1 - lambda / 2, with lambda the eigenvalue of the step."""
     n = 16
-    model = plain(build(ends="ring"), travel)
+    model = plain(build(boundary="periodic"), travel)
     eigenvalue = sum(4 * (n * travel) ** 2 * math.sin(math.pi * each / n) ** 2 for each in k)
     omega = math.acos(1 - eigenvalue / 2)
     line = 2 * math.pi * torch.arange(n) / n
@@ -133,7 +134,7 @@ def test_implicit_steps_are_those_of_the_lc_network():
 
 
 def test_shifts_on_rings():
-    model, x = build(ends="ring"), torch.randn(2, 2, 12, 10)
+    model, x = build(boundary="periodic"), torch.randn(2, 2, 12, 10)
     with torch.no_grad():
         moved = model(x.roll((3, -2), (2, 3)))
         torch.testing.assert_close(moved, model(x).roll((3, -2), (2, 3)), rtol=1e-3, atol=1e-4)

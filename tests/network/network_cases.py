@@ -54,7 +54,7 @@ def make_network(
 
 
 def net_current(
-    v: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, rings: tuple[bool, ...]
+    v: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, periodic: tuple[bool, ...]
 ) -> Tensor:
     """What leaves each node through edges and leak, written as Kirchhoff and Ohm did, in float64.
 
@@ -62,9 +62,9 @@ def net_current(
     """
     v, leak = v.double(), leak.double()
     out = leak * v
-    for axis, (g, ring) in enumerate(zip(conductance, rings, strict=True)):
+    for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
         dim, n = axis + 1, v.shape[axis + 1]
-        for p in range(n if ring and n > 1 else n - 1):
+        for p in range(n if wraps and n > 1 else n - 1):
             q = (p + 1) % n
             current = g.double().select(dim, p) * (v.select(dim, p) - v.select(dim, q))
             out.select(dim, p).add_(current)
@@ -77,19 +77,19 @@ def relative_residual(
     source: Tensor,
     conductance: tuple[Tensor, ...],
     leak: Tensor,
-    rings: tuple[bool, ...],
+    periodic: tuple[bool, ...],
 ) -> Tensor:
     """(B, C)."""
-    left = source.double() - net_current(v, conductance, leak, rings)
+    left = source.double() - net_current(v, conductance, leak, periodic)
     return left.flatten(1, -2).norm(dim=1) / source.double().flatten(1, -2).norm(dim=1)
 
 
 def rounding_floor(
-    source: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, rings: tuple[bool, ...]
+    source: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, periodic: tuple[bool, ...]
 ) -> Tensor:
     """(B, C): the residual of the exact potentials rounded to float32."""
-    exact = reference.solve(source, conductance, leak, rings)[0]
-    return relative_residual(exact.float(), source, conductance, leak, rings)
+    exact = reference.solve(source, conductance, leak, periodic)[0]
+    return relative_residual(exact.float(), source, conductance, leak, periodic)
 
 
 def run(source: Tensor, conductance: Any, leak: Tensor, **options: Any) -> dict[str, Tensor]:

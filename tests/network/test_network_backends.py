@@ -22,48 +22,48 @@ from chonn_ops import kirchhoff_network
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 CASES = [
-    ((1,), "open", 1.0),
-    ((1,), "ring", 1.0),
-    ((2,), "ring", 100.0),
-    ((7,), "open", 1e6),
-    ((7,), "ring", 1e4),
-    ((1, 1), "ring", 1.0),
-    ((1, 9), ("ring", "open"), 100.0),
-    pytest.param((3, 200), "open", 1e4, marks=pytest.mark.thorough),
-    ((16, 16), ("ring", "open"), 1e6),
-    ((16, 16), "ring", 100.0),
-    ((17, 33), ("open", "ring"), 100.0),
-    ((2, 5), "ring", 100.0),
-    pytest.param((63, 64), "open", 1e4, marks=pytest.mark.thorough),
-    pytest.param((5, 7, 9), "open", 1e4, marks=pytest.mark.thorough),
-    ((1, 2, 5), "ring", 100.0),
-    ((4, 5, 6), ("open", "ring", "ring"), 1e6),
+    ((1,), "neumann", 1.0),
+    ((1,), "periodic", 1.0),
+    ((2,), "periodic", 100.0),
+    ((7,), "neumann", 1e6),
+    ((7,), "periodic", 1e4),
+    ((1, 1), "periodic", 1.0),
+    ((1, 9), ("periodic", "neumann"), 100.0),
+    pytest.param((3, 200), "neumann", 1e4, marks=pytest.mark.thorough),
+    ((16, 16), ("periodic", "neumann"), 1e6),
+    ((16, 16), "periodic", 100.0),
+    ((17, 33), ("neumann", "periodic"), 100.0),
+    ((2, 5), "periodic", 100.0),
+    pytest.param((63, 64), "neumann", 1e4, marks=pytest.mark.thorough),
+    pytest.param((5, 7, 9), "neumann", 1e4, marks=pytest.mark.thorough),
+    ((1, 2, 5), "periodic", 100.0),
+    ((4, 5, 6), ("neumann", "periodic", "periodic"), 1e6),
 ]
-EACH_CASE = pytest.mark.parametrize(("grid", "ends", "contrast"), CASES, ids=str)
+EACH_CASE = pytest.mark.parametrize(("grid", "boundary", "contrast"), CASES, ids=str)
 IDS = [name for name in BACKENDS if name != "reference"]
 
 
-def _rings(ends, grid):
-    words = (ends,) * len(grid) if isinstance(ends, str) else ends
-    return tuple(word == "ring" for word in words)
+def _rings(boundary, grid):
+    words = (boundary,) * len(grid) if isinstance(boundary, str) else boundary
+    return tuple(word == "periodic" for word in words)
 
 
-def _dense(conductance, leak, rings):
+def _dense(conductance, leak, periodic):
     """The matrix of network (0, 0), a column for each node's unit potential."""
     grid = leak.shape[1:-1]
     size = math.prod(grid)
     units = torch.eye(size, dtype=torch.float64).reshape(size, *grid, 1)
     fields = [x[:1, ..., :1].expand(size, *grid, 1) for x in (*conductance, leak)]
-    return net_current(units, tuple(fields[:-1]), fields[-1], rings).reshape(size, size).T
+    return net_current(units, tuple(fields[:-1]), fields[-1], periodic).reshape(size, size).T
 
 
 @EACH_CASE
-def test_reference_solves_the_dense_matrix(grid, ends, contrast):
+def test_reference_solves_the_dense_matrix(grid, boundary, contrast):
     if math.prod(grid) > 600:
         pytest.skip("a large dense matrix")
     source, conductance, leak = make_network(grid, contrast=contrast)
-    v = kirchhoff_network(source, conductance, leak, ends=ends, backend="reference")
-    matrix = _dense(conductance, leak, _rings(ends, grid))
+    v = kirchhoff_network(source, conductance, leak, boundary=boundary, backend="reference")
+    matrix = _dense(conductance, leak, _rings(boundary, grid))
     expected = torch.linalg.solve(matrix, source[0, ..., 0].flatten())
     torch.testing.assert_close(v[0, ..., 0].flatten(), expected, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(matrix, matrix.T, rtol=0, atol=1e-12 * float(matrix.max()))
@@ -71,33 +71,33 @@ def test_reference_solves_the_dense_matrix(grid, ends, contrast):
 
 @pytest.mark.parametrize("backend", IDS)
 @EACH_CASE
-def test_float64_equals_the_reference(backend, grid, ends, contrast):
+def test_float64_equals_the_reference(backend, grid, boundary, contrast):
     network = make_network(grid, B=1, C=2, contrast=contrast)
-    actual = run(*network, ends=ends, tol=1e-13, backend=backend)
-    assert_equal(actual, truth(*network, ends=ends), 1e-10)
+    actual = run(*network, boundary=boundary, tol=1e-13, backend=backend)
+    assert_equal(actual, truth(*network, boundary=boundary), 1e-10)
 
 
 @pytest.mark.parametrize("backend", IDS)
 @EACH_CASE
 @pytest.mark.parametrize("tol", [pytest.param(1e-3, marks=pytest.mark.thorough), 1e-5])
-def test_float32_reaches_the_residual_asked_for(backend, grid, ends, contrast, tol):
+def test_float32_reaches_the_residual_asked_for(backend, grid, boundary, contrast, tol):
     source, conductance, leak = network = make_network(
         grid, C=2, contrast=contrast, dtype=torch.float32
     )
-    rings = _rings(ends, grid)
+    periodic = _rings(boundary, grid)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = run(*network, ends=ends, tol=tol, backend=backend)
+        result = run(*network, boundary=boundary, tol=tol, backend=backend)
     v, w, weight = result["v"], result["grad_source"], result["weight"]
     for potentials, current in ((v, source), (w, weight)):
-        residual = relative_residual(potentials, current, conductance, leak, rings)
-        floor = rounding_floor(current, conductance, leak, rings)
+        residual = relative_residual(potentials, current, conductance, leak, periodic)
+        floor = rounding_floor(current, conductance, leak, periodic)
         assert (residual <= tol + 4 * floor).all(), (residual, floor)
     torch.testing.assert_close(result["grad_leak"], -w * v)
-    for axis, ring in enumerate(rings):
+    for axis, wraps in enumerate(periodic):
         dim, n = axis + 1, grid[axis]
         expected = -(w - w.roll(-1, dim)) * (v - v.roll(-1, dim))
-        if not ring or n == 1:
+        if not wraps or n == 1:
             expected.narrow(dim, n - 1, 1).zero_()
         torch.testing.assert_close(result[f"grad_g{axis}"], expected)
 
@@ -255,5 +255,5 @@ def test_the_reference_refuses_a_part_without_ground():
     source, conductance, leak = make_network((6,), B=1, C=1)
     conductance[0][0, 2] = 0
     leak[0, 3:] = 0
-    with pytest.raises(ValueError, match=r"expected a leak .* got a part of 3 nodes with none"):
+    with pytest.raises(ValueError, match=r"part of network \(0, 0\) .* node \(3,\)"):
         kirchhoff_network(source, conductance, leak, backend="reference")

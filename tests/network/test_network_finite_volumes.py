@@ -50,7 +50,7 @@ def _error(shape, dirichlet):
     u, k, c, f = _solution(*_centres(*shape), dirichlet)
     v = kirchhoff_network(
         *(f * area, edge_conductance(k, spacing), c * area),
-        ends="short" if dirichlet else "open",
+        boundary="dirichlet" if dirichlet else "neumann",
         tol=1e-10,
         backend=FASTEST,
     )
@@ -108,7 +108,7 @@ def test_layers_are_exact(backend):
     h, current = 0.2, 3.0
     source = torch.zeros(1, 5, 1, dtype=torch.float64)
     source[0, 0] = current
-    leak = wall_leak(k, h, ends="short")
+    leak = wall_leak(k, h, boundary="dirichlet")
     leak[0, 0] = 0
     v = kirchhoff_network(source, edge_conductance(k, h), leak, tol=1e-13, backend=backend)
     ohms = h / k.flatten()  # the last wall is half a cell away from the last node
@@ -119,7 +119,9 @@ def test_layers_are_exact(backend):
 def test_conductances_are_harmonic_means_times_area_over_distance():
     k = torch.rand(2, 3, 4, 5, 2, dtype=torch.float64) + 0.1
     spacing = (0.5, 2.0, 3.0)
-    for axis, g in enumerate(edge_conductance(k, spacing, ends=("open", "ring", "short"))):
+    for axis, g in enumerate(
+        edge_conductance(k, spacing, boundary=("neumann", "periodic", "dirichlet"))
+    ):
         p, q = k, k.roll(-1, axis + 1)
         area = math.prod(spacing) / spacing[axis]
         expected = 2 / (1 / p + 1 / q) * area / spacing[axis]
@@ -132,7 +134,7 @@ def test_an_axis_of_one_node_has_its_half_cells():
     k = torch.tensor(3.0).reshape(1, 1, 1)
     (g,) = edge_conductance(k, 0.5)
     assert g.item() == 3.0 / 0.5
-    v = kirchhoff_network(torch.ones(1, 1, 1), (g,), torch.zeros(1, 1, 1), ends="short")
+    v = kirchhoff_network(torch.ones(1, 1, 1), (g,), torch.zeros(1, 1, 1), boundary="dirichlet")
     assert v.item() == pytest.approx(1 / (2 * 2 * 3.0 / 0.5))
 
 
@@ -140,11 +142,13 @@ def test_nothing_flows_to_what_does_not_exist():
     k = torch.rand(1, 4, 5, 1) + 0.1
     mask = torch.ones(4, 5, dtype=torch.bool)
     mask[1, 2] = False
-    g0, g1 = edge_conductance(k, mask=mask, ends="ring")
+    g0, g1 = edge_conductance(k, mask=mask, boundary="periodic")
     zeros = [(g0, 0, 2), (g0, 1, 2), (g1, 1, 1), (g1, 1, 2)]
     assert all(g[0, i, j, 0] == 0 for g, i, j in zeros)
     assert (g0 == 0).sum() == (g1 == 0).sum() == 2
-    torch.testing.assert_close(edge_conductance(k, mask=mask[None, ..., None], ends="ring")[0], g0)
+    torch.testing.assert_close(
+        edge_conductance(k, mask=mask[None, ..., None], boundary="periodic")[0], g0
+    )
 
 
 def test_walls_stand_where_the_domain_ends():
@@ -156,20 +160,20 @@ def test_walls_stand_where_the_domain_ends():
     expected = torch.zeros(4, 5)
     expected[0, 4] = expected[2, 4] = row
     expected[1, 3] = column
-    leak = wall_leak(k, spacing, mask=mask, ends="open")[0, ..., 0]
+    leak = wall_leak(k, spacing, mask=mask, boundary="neumann")[0, ..., 0]
     torch.testing.assert_close(leak, expected)
     expected[1, 0] += column  # the seam of a ring
-    leak = wall_leak(k, spacing, mask=mask, ends="ring")[0, ..., 0]
+    leak = wall_leak(k, spacing, mask=mask, boundary="periodic")[0, ..., 0]
     torch.testing.assert_close(leak, expected)
     expected[1, 0] -= column
     expected[0] += row
     expected[3] += row
-    leak = wall_leak(k, spacing, mask=mask, ends=("short", "open"))[0, ..., 0]
+    leak = wall_leak(k, spacing, mask=mask, boundary=("dirichlet", "neumann"))[0, ..., 0]
     torch.testing.assert_close(leak, expected)
 
 
-@pytest.mark.parametrize("ends", ["open", "ring"])
-def test_gradients_of_a_conductivity(ends):
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_gradients_of_a_conductivity(boundary):
     """Also of second order where all conductivities are equal, and first order where 0."""
     k = torch.ones(1, 3, 4, 1, dtype=torch.float64, requires_grad=True)
     mask = torch.ones(3, 4, dtype=torch.bool)
@@ -177,7 +181,7 @@ def test_gradients_of_a_conductivity(ends):
 
     def conduct(k):
         leak = wall_leak(k, 0.5, mask=mask)
-        return (*edge_conductance(k, 0.5, mask=mask, ends=ends), leak)
+        return (*edge_conductance(k, 0.5, mask=mask, boundary=boundary), leak)
 
     assert torch.autograd.gradcheck(conduct, k)
     assert torch.autograd.gradgradcheck(conduct, k)

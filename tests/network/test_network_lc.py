@@ -14,24 +14,24 @@ from chonn_ops.network import LCState, edge_inductance, lc_energy, zero_current
 
 DOUBLE = torch.float64
 EXACT = {"tol": 1e-13}
-ENDS = [
-    ((7,), "open"),
-    ((6,), "ring"),
-    ((5,), "short"),
-    ((4, 5), ("ring", "short")),
-    ((3, 2, 4), ("open", "short", "ring")),
+BOUNDARIES = [
+    ((7,), "neumann"),
+    ((6,), "periodic"),
+    ((5,), "dirichlet"),
+    ((4, 5), ("periodic", "dirichlet")),
+    ((3, 2, 4), ("neumann", "dirichlet", "periodic")),
 ]
-EACH_END = pytest.mark.parametrize(("grid", "ends"), ENDS, ids=str)
+EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
 
 
-def _network(grid, ends, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
+def _network(grid, boundary, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
     """A state, inductances and capacitances over two decades each."""
     generator = torch.Generator().manual_seed(1)
 
     def uniform(*shape):
         return torch.rand(*shape, dtype=DOUBLE, generator=generator)
 
-    state = zero_current(uniform(B, *grid, C) - 0.5, ends)
+    state = zero_current(uniform(B, *grid, C) - 0.5, boundary)
     current = tuple(uniform(*i.shape) - 0.5 for i in state.current)
     L = tuple((contrast ** (uniform(*i.shape) - 0.5)).to(dtype) for i in current)
     capacitance = (contrast ** (uniform(B, *grid, C) - 0.5)).to(dtype)
@@ -40,23 +40,23 @@ def _network(grid, ends, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
 
 
 def _drops(v, axis, end):
-    """Edge by edge, ground being a node more at both ends."""
+    """Edge by edge, ground being a node more at both boundary."""
     v = v.movedim(axis + 1, 0)
-    if end == "ring":
+    if end == "periodic":
         pairs = [(v[p], v[(p + 1) % len(v)]) for p in range(len(v))]
     else:
-        nodes = list(v) if end == "open" else [0 * v[0], *v, 0 * v[0]]
+        nodes = list(v) if end == "neumann" else [0 * v[0], *v, 0 * v[0]]
         pairs = list(itertools.pairwise(nodes))
     return torch.stack([a - b for a, b in pairs]).movedim(0, axis + 1)
 
 
-@EACH_END
-def test_a_step_is_the_midpoint_rule(grid, ends):
-    (v, current), L, C = state, _, _ = _network(grid, ends)
-    words = (ends,) * len(grid) if isinstance(ends, str) else ends
+@EACH_BOUNDARY
+def test_a_step_is_the_midpoint_rule(grid, boundary):
+    (v, current), L, C = state, _, _ = _network(grid, boundary)
+    words = (boundary,) * len(grid) if isinstance(boundary, str) else boundary
     source, _, leak = make_network(grid, C=2)
     dt = 0.7
-    after = lc_step(state, L, C, dt, source, leak=leak, ends=ends, **EXACT)
+    after = lc_step(state, L, C, dt, source, leak=leak, boundary=boundary, **EXACT)
     middle = ((v + after.voltage) / 2).requires_grad_()
     into = source - leak * middle
     for axis, word in enumerate(words):
@@ -75,46 +75,46 @@ def test_a_step_is_the_midpoint_rule(grid, ends):
 )
 @pytest.mark.parametrize("dt", [0.1, 10.0])
 @pytest.mark.parametrize(
-    ("grid", "ends"), [((40,), "short"), ((25, 26), ("open", "ring"))], ids=str
+    ("grid", "boundary"), [((40,), "dirichlet"), ((25, 26), ("neumann", "periodic"))], ids=str
 )
-def test_energy_stays_over_many_steps(grid, ends, dt, tol, steps):
-    state, L, C = _network(grid, ends, B=1)
+def test_energy_stays_over_many_steps(grid, boundary, dt, tol, steps):
+    state, L, C = _network(grid, boundary, B=1)
     first = lc_energy(state, L, C)
     for _ in range(steps):
-        state = lc_step(state, L, C, dt, ends=ends, tol=tol)
+        state = lc_step(state, L, C, dt, boundary=boundary, tol=tol)
     torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-6, atol=0)
 
 
 @pytest.mark.thorough
 def test_energy_in_float32():
-    state, L, C = _network((16, 16), "ring", B=1, dtype=torch.float32)
+    state, L, C = _network((16, 16), "periodic", B=1, dtype=torch.float32)
     first = lc_energy(state, L, C)
     for _ in range(1000):
-        state = lc_step(state, L, C, 0.5, ends="ring")
+        state = lc_step(state, L, C, 0.5, boundary="periodic")
     torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-4, atol=0)
 
 
-@EACH_END
-def test_leaks_take_energy(grid, ends):
-    state, L, C = _network(grid, ends)
+@EACH_BOUNDARY
+def test_leaks_take_energy(grid, boundary):
+    state, L, C = _network(grid, boundary)
     leak = torch.rand(C.shape, dtype=DOUBLE)
     energies = [lc_energy(state, L, C)]
     for _ in range(20):
-        state = lc_step(state, L, C, 0.5, leak=leak, ends=ends)
+        state = lc_step(state, L, C, 0.5, leak=leak, boundary=boundary)
         energies.append(lc_energy(state, L, C))
     assert all((b < a).all() for a, b in itertools.pairwise(energies))
     assert (energies[-1] < 0.9 * energies[0]).all()
 
 
-@EACH_END
-def test_time_can_be_turned_back(grid, ends):
-    start, L, C = _network(grid, ends)
+@EACH_BOUNDARY
+def test_time_can_be_turned_back(grid, boundary):
+    start, L, C = _network(grid, boundary)
     state = start
     for _ in range(10):
-        state = lc_step(state, L, C, 0.5, ends=ends, **EXACT)
+        state = lc_step(state, L, C, 0.5, boundary=boundary, **EXACT)
     state = LCState(state.voltage, tuple(-i for i in state.current))
     for _ in range(10):
-        state = lc_step(state, L, C, 0.5, ends=ends, **EXACT)
+        state = lc_step(state, L, C, 0.5, boundary=boundary, **EXACT)
     torch.testing.assert_close(state.voltage, start.voltage, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(state.current[0], -start.current[0], rtol=1e-8, atol=1e-8)
 
@@ -125,25 +125,25 @@ def test_a_mode_of_a_ring_has_the_frequency_of_the_midpoint_rule():
     k = 2 * math.pi * mode / n
     v = torch.cos(k * torch.arange(n, dtype=DOUBLE)).reshape(1, n, 1)
     turn = 2 * math.atan(dt / 2 * math.sqrt((2 - 2 * math.cos(k)) / (L * C)))
-    state = zero_current(v, "ring")
+    state = zero_current(v, "periodic")
     for step in range(1, 30):
-        state = lc_step(state, (L,), C, dt, ends="ring", **EXACT)
+        state = lc_step(state, (L,), C, dt, boundary="periodic", **EXACT)
         torch.testing.assert_close(state.voltage, v * math.cos(step * turn))
 
 
-@pytest.mark.parametrize("ends", ["open", "short", "ring"])
-def test_waves_have_the_speed_of_their_medium(ends):
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic"])
+def test_waves_have_the_speed_of_their_medium(boundary):
     """A standing wave of the continuum, at the second order of spacing and step together."""
     speed, errors = 1.5, []
     for n in (20, 40, 80):
         x = (torch.arange(n, dtype=DOUBLE) + 0.5) / n
-        k = 2 * math.pi if ends == "ring" else math.pi
-        wave = torch.sin(k * x) if ends == "short" else torch.cos(k * x)
+        k = 2 * math.pi if boundary == "periodic" else math.pi
+        wave = torch.sin(k * x) if boundary == "dirichlet" else torch.cos(k * x)
         v = wave.reshape(1, n, 1)
-        L = edge_inductance(torch.full_like(v, speed**2), 1 / n, ends=ends)
-        state = zero_current(v, ends)
+        L = edge_inductance(torch.full_like(v, speed**2), 1 / n, boundary=boundary)
+        state = zero_current(v, boundary)
         for _ in range(n):
-            state = lc_step(state, L, 1 / n, 0.4 / n, ends=ends, **EXACT)
+            state = lc_step(state, L, 1 / n, 0.4 / n, boundary=boundary, **EXACT)
         errors.append((state.voltage - v * math.cos(k * speed * 0.4)).abs().max().item())
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert orders[-1] > 1.8, (errors, orders)
@@ -154,21 +154,24 @@ def test_inductances_are_those_of_edges():
     inner = [0.5 * 5 / 8, math.inf]  # h over the harmonic mean
     (open_ends,) = edge_inductance(k, 0.5)
     assert open_ends.flatten().tolist() == pytest.approx(inner)
-    (short,) = edge_inductance(k, 0.5, ends="short")
+    (short,) = edge_inductance(k, 0.5, boundary="dirichlet")
     assert short.flatten().tolist() == pytest.approx([0.25, *inner, math.inf])
-    state = zero_current(torch.ones(1, 3, 1), "short")
-    after = lc_step(state, (short,), 1.0, 1.0, ends="short")
+    state = zero_current(torch.ones(1, 3, 1), "dirichlet")
+    after = lc_step(state, (short,), 1.0, 1.0, boundary="dirichlet")
     assert after.voltage.flatten()[2] == 1  # on its own
     assert lc_energy(after, (short,), 1.0).item() == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
-    ("grid", "ends"),
-    [((2,), "short"), pytest.param((2, 3), ("ring", "open"), marks=pytest.mark.thorough)],
+    ("grid", "boundary"),
+    [
+        ((2,), "dirichlet"),
+        pytest.param((2, 3), ("periodic", "neumann"), marks=pytest.mark.thorough),
+    ],
     ids=str,
 )
-def test_gradients_through_time(grid, ends):
-    (v, current), L, C = _network(grid, ends, B=1, C=1)
+def test_gradients_through_time(grid, boundary):
+    (v, current), L, C = _network(grid, boundary, B=1, C=1)
     leak, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
     leaves = [x.requires_grad_() for x in (v, *current, *L, C, leak, source)]
     axes = len(grid)
@@ -178,7 +181,7 @@ def test_gradients_through_time(grid, ends):
         state = LCState(v, rest[:axes])
         for _ in range(3):
             state = lc_step(
-                state, rest[axes : 2 * axes], C, 0.4, source, leak=leak, ends=ends, **EXACT
+                state, rest[axes : 2 * axes], C, 0.4, source, leak=leak, boundary=boundary, **EXACT
             )
         return (state.voltage, *state.current)
 
@@ -186,8 +189,8 @@ def test_gradients_through_time(grid, ends):
 
 
 def test_unfit_steps_are_refused():
-    state, L, C = _network((4, 3), ("ring", "open"))
-    options = {"ends": ("ring", "open")}
+    state, L, C = _network((4, 3), ("periodic", "neumann"))
+    options = {"boundary": ("periodic", "neumann")}
     for call, message in (
         (lambda: lc_step(state, L, C, -1.0, **options), "dt: expected a finite number > 0"),
         (lambda: lc_step(state, L, 0.0, 1.0, **options), "capacitance: expected > 0 everywhere"),
@@ -197,12 +200,12 @@ def test_unfit_steps_are_refused():
         ),
         (lambda: lc_step(state, L[:1], C, 1.0, **options), "inductance: expected 2 of them"),
         (lambda: lc_step(state, L, C, 1.0), r"current\[0\]: expected shape \(2, 3, 3, 2\)"),
-        (lambda: lc_step(state, L, C, 1.0, ends="matched"), "ends: expected one of"),
+        (lambda: lc_step(state, L, C, 1.0, boundary="matched"), "boundary: expected one of"),
         (lambda: lc_step(state, L, C, 1.0, leak=-C, **options), "leak: expected >= 0"),
         (lambda: lc_step(state, L, C, 1.0, C[:1], **options), "source: expected shape"),
         (lambda: lc_step(state, L, C, 1.0, tol=2, **options), "tol: expected"),
         (lambda: zero_current(C[0, 0]), "voltage: expected shape"),
-        (lambda: edge_inductance(C, ends="wall"), "ends: expected one of"),
+        (lambda: edge_inductance(C, boundary="wall"), "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

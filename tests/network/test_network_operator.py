@@ -16,15 +16,15 @@ from chonn_ops import edge_conductance, kirchhoff_network
 from chonn_ops.network import wall_leak
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-ENDS = [
-    ((3,), "short"),
-    ((3, 2), ("ring", "matched")),
+BOUNDARIES = [
+    ((3,), "dirichlet"),
+    ((3, 2), ("periodic", "matched")),
     *(
         pytest.param(*case, marks=pytest.mark.thorough)
-        for case in (((3,), "open"), ((4,), "ring"), ((3, 2), "short"))
+        for case in (((3,), "neumann"), ((4,), "periodic"), ((3, 2), "dirichlet"))
     ),
 ]
-EACH_END = pytest.mark.parametrize(("grid", "ends"), ENDS, ids=str)
+EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
 EXACT = {"tol": 1e-13}
 ALL = (0, 1, 2, 3)
 
@@ -42,19 +42,19 @@ def _solver(**options):
 
 
 @EACH_BACKEND_THOROUGHLY
-@EACH_END
-def test_gradcheck_in_both_modes(backend, grid, ends):
+@EACH_BOUNDARY
+def test_gradcheck_in_both_modes(backend, grid, boundary):
     leaves = _flat(make_network(grid, B=1, C=1))
-    solve = _solver(ends=ends, backend=backend)
+    solve = _solver(boundary=boundary, backend=backend)
     checks = {"check_forward_ad": True, "check_batched_grad": True}
     assert torch.autograd.gradcheck(solve, leaves, **checks, check_batched_forward_grad=True)
 
 
 @EACH_BACKEND_THOROUGHLY
-@EACH_END
-def test_gradgradcheck(backend, grid, ends):
+@EACH_BOUNDARY
+def test_gradgradcheck(backend, grid, boundary):
     leaves = _flat(make_network(grid, B=1, C=1))
-    solve = _solver(ends=ends, backend=backend)
+    solve = _solver(boundary=boundary, backend=backend)
     assert torch.autograd.gradgradcheck(solve, leaves, check_fwd_over_rev=True, fast_mode=True)
 
 
@@ -66,7 +66,7 @@ def test_gradcheck_of_walls(backend):
 
     def solve(g, wall):
         return kirchhoff_network(
-            source, (g, conductance[1]), leak, wall=wall, **EXACT, backend=backend
+            source, (g, conductance[1]), leak, boundary="robin", wall=wall, **EXACT, backend=backend
         )
 
     assert torch.autograd.gradcheck(solve, leaves)
@@ -81,19 +81,19 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
     conductivity = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
     (g,) = edge_conductance(conductivity)
     leaves = (leak, wall, conductivity)
-    open_end = kirchhoff_network(source, (g,), leak, wall=wall)
-    matched = kirchhoff_network(source, (g,), leak, ends="matched")
+    open_end = kirchhoff_network(source, (g,), leak, boundary="robin", wall=wall)
+    matched = kirchhoff_network(source, (g,), leak, boundary="matched")
     grads = torch.autograd.grad((open_end + matched).sum(), leaves)
     assert all(grad.isfinite().all() for grad in grads)
     (g,) = edge_conductance(torch.ones(1, 3, 1))
-    v = kirchhoff_network(source, (g,), leak, wall=wall)
+    v = kirchhoff_network(source, (g,), leak, boundary="robin", wall=wall)
     assert torch.autograd.grad(v.sum(), wall)[0] < 0  # a wall that begins to open is felt
 
 
 @pytest.mark.thorough
 @EACH_BACKEND
 @pytest.mark.parametrize(
-    ("dtype", "grid", "ring"),
+    ("dtype", "grid", "periodic"),
     [
         (torch.float64, (6,), [True]),
         (torch.bfloat16, (4, 3), [False, True]),
@@ -101,13 +101,13 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
     ],
     ids=str,
 )
-def test_opcheck(backend, dtype, grid, ring):
+def test_opcheck(backend, dtype, grid, periodic):
     operator = torch.ops.chonn_ops.kirchhoff_network.default
     loose = within(0.05) if dtype == torch.bfloat16 else {}
     source, *conductance, leak = _flat(make_network(grid, dtype=dtype))
     g0, g1, g2 = (*conductance, None, None)[:3]
-    given = (leak.detach(), torch.ones(3), True)
-    opcheck(operator, (source, g0, g1, g2, leak, ring, 1e-4, 50, backend, *given), **loose)
+    given = ("auto", leak.detach(), torch.ones(3), True)
+    opcheck(operator, (source, g0, g1, g2, leak, periodic, 1e-4, 50, backend, *given), **loose)
 
 
 def _args():
@@ -123,7 +123,7 @@ def _worst(actual, expected):
 
 @EACH_BACKEND_THOROUGHLY
 def test_jacobians_of_torch_func(backend):
-    args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
+    args, solve = _args(), _solver(boundary=("periodic", "matched"), backend=backend)
     expected = torch.autograd.functional.jacobian(solve, args)
     assert _worst(torch.func.jacrev(solve, ALL)(*args), expected) < 1e-9
     assert _worst(torch.func.jacfwd(solve, ALL)(*args), expected) < 1e-9
@@ -132,7 +132,7 @@ def test_jacobians_of_torch_func(backend):
 @pytest.mark.thorough
 @EACH_BACKEND
 def test_hessians_by_every_mix_of_modes(backend):
-    args, solve = _args(), _solver(ends=("ring", "matched"), backend=backend)
+    args, solve = _args(), _solver(boundary=("periodic", "matched"), backend=backend)
 
     def loss(*args):
         return solve(*args).sin().sum()
@@ -194,12 +194,12 @@ def test_vmap_equals_a_loop(backend):
 
 @pytest.mark.thorough
 @EACH_BACKEND
-@pytest.mark.parametrize("ends", ["open", ("ring", "matched")], ids=str)
-def test_compile_without_graph_breaks(backend, ends):
+@pytest.mark.parametrize("boundary", ["neumann", ("periodic", "matched")], ids=str)
+def test_compile_without_graph_breaks(backend, boundary):
     leaves = _flat(make_network((4, 5)))
 
     def loss(*leaves):
-        return _solver(ends=ends, backend=backend)(*leaves).sin().sum()
+        return _solver(boundary=boundary, backend=backend)(*leaves).sin().sum()
 
     expected = torch.autograd.grad(loss(*leaves), leaves)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves)
@@ -223,9 +223,9 @@ def test_transforms_compile():
 
 class _Darcy(torch.nn.Module):
     def forward(self, source, conductivity, wall):
-        leak = wall_leak(conductivity, ends=("open", "short"))
+        leak = wall_leak(conductivity, boundary=("neumann", "dirichlet"))
         g = edge_conductance(conductivity, (1.0, 0.5))
-        v, info = kirchhoff_network(source, g, leak, wall=wall, return_info=True)
+        v, info = kirchhoff_network(source, g, leak, boundary="robin", wall=wall, return_info=True)
         return v, info.residual
 
 
@@ -250,9 +250,9 @@ def test_export_with_dynamic_batch_and_sizes():
 @EACH_BACKEND
 def test_autocast_solves_in_float32(backend):
     network = make_network((8, 9), dtype=torch.float32)
-    expected = kirchhoff_network(*network, ends="matched", backend=backend)
+    expected = kirchhoff_network(*network, boundary="matched", backend=backend)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = kirchhoff_network(*network, ends="matched", backend=backend)
+        actual = kirchhoff_network(*network, boundary="matched", backend=backend)
     assert torch.equal(actual, expected)
 
 
@@ -274,11 +274,11 @@ def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
         values.append(v)
         grads.append(torch.autograd.grad(v.sum(), leaves))
     assert torch.equal(values[0], values[1].to(dtype))
-    ends = [
-        kirchhoff_network(x[0], x[1:3], x[3], ends="matched", backend=backend)
+    boundary = [
+        kirchhoff_network(x[0], x[1:3], x[3], boundary="matched", backend=backend)
         for x in (halves, wide)
     ]
-    assert torch.equal(ends[0], ends[1].to(dtype))
+    assert torch.equal(boundary[0], boundary[1].to(dtype))
     for half, full in zip(*grads, strict=True):
         assert half.dtype == dtype
         torch.testing.assert_close(half, full.to(dtype))

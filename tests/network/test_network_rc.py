@@ -21,25 +21,26 @@ def _uniform(*shape, seed=3):
     return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
-def _matrix(conductance, leak, rings):
+def _matrix(conductance, leak, periodic):
     """(n, n) of the first network, a unit potential at a time."""
     nodes = leak[0, ..., 0].numel()
     units = torch.eye(nodes, dtype=DOUBLE).reshape(nodes, *leak.shape[1:-1], 1)
     g = [x[:1, ..., :1].expand_as(units) for x in conductance]
-    columns = net_current(units, tuple(g), leak[:1, ..., :1].expand_as(units), rings)
+    columns = net_current(units, tuple(g), leak[:1, ..., :1].expand_as(units), periodic)
     return columns.flatten(1).T
 
 
 @EACH_METHOD
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("ring", [False, True], ids=["open", "ring"])
+@pytest.mark.parametrize("periodic", [False, True], ids=["neumann", "periodic"])
 @pytest.mark.parametrize("grid", [(7,), (3, 5), (2, 3, 4)], ids=str)
-def test_a_step_is_its_equation(grid, ring, backend, method):
+def test_a_step_is_its_equation(grid, periodic, backend, method):
     source, g, leak = make_network(grid, B=1, C=1)
     v, C, dt = _uniform(1, *grid, 1) - 0.5, 0.1 + _uniform(1, *grid, 1, seed=4), 0.3
-    after = rc_step(v, g, leak, C, dt, source, method=method, ends="ring" if ring else "open",
+    after = rc_step(v, g, leak, C, dt, source, method=method,
+                    boundary="periodic" if periodic else "neumann",
                     backend=backend, **EXACT)  # fmt: skip
-    A = _matrix(g, leak, (ring,) * len(grid))
+    A = _matrix(g, leak, (periodic,) * len(grid))
     storage = torch.diag(C.flatten() / dt)
     s, x = source.flatten(), v.flatten()
     if method == "euler":
@@ -79,16 +80,16 @@ def test_the_order_in_time(method):
     ],
 )
 @pytest.mark.parametrize(
-    ("grid", "ends", "dtype"),
+    ("grid", "boundary", "dtype"),
     [
-        ((65,), "open", torch.float32),
-        ((32, 32), "ring", torch.float32),
-        ((30, 29), ("short", "matched"), DOUBLE),
-        ((9, 8, 10), "open", DOUBLE),
+        ((65,), "neumann", torch.float32),
+        ((32, 32), "periodic", torch.float32),
+        ((30, 29), ("dirichlet", "matched"), DOUBLE),
+        ((9, 8, 10), "neumann", DOUBLE),
     ],
     ids=str,
 )
-def test_energy_without_sources_never_rises(grid, ends, dtype, dt, tol, method):
+def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, method):
     """New conductances over six decades in every step; without leaks too, and however inexact."""
     C = 10.0 ** (4 * _uniform(2, *grid, 3) - 2)
     v = make_network(grid, seed=9, dtype=dtype)[0]
@@ -96,7 +97,7 @@ def test_energy_without_sources_never_rises(grid, ends, dtype, dt, tol, method):
     for step in range(10):
         _, g, leak = make_network(grid, contrast=1e6, seed=step, dtype=dtype)
         leak = leak * (0 if step % 2 else 10.0 ** (step - 5))
-        v = rc_step(v, g, leak, C.to(dtype), dt, method=method, ends=ends, tol=tol)
+        v = rc_step(v, g, leak, C.to(dtype), dt, method=method, boundary=boundary, tol=tol)
         after = (C * v.double().square()).flatten(1, -2).sum(1)
         rounding = 50 * torch.finfo(dtype).eps
         assert (after <= energy * (1 + rounding)).all(), (step, (after / energy).max())
@@ -104,11 +105,11 @@ def test_energy_without_sources_never_rises(grid, ends, dtype, dt, tol, method):
 
 
 @pytest.mark.parametrize("dt", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("ends", ["open", "ring"])
-def test_charge_is_kept_and_no_potential_leaves_its_range(ends, dt):
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_charge_is_kept_and_no_potential_leaves_its_range(boundary, dt):
     _, g, leak = make_network((12, 11), contrast=1e4)
     C, v = 0.1 + _uniform(*leak.shape), make_network((12, 11), seed=5)[0]
-    after = rc_step(v, g, torch.zeros_like(leak), C, dt, ends=ends, **EXACT)
+    after = rc_step(v, g, torch.zeros_like(leak), C, dt, boundary=boundary, **EXACT)
     charge = (C * v).sum((1, 2))
     torch.testing.assert_close((C * after).sum((1, 2)), charge, rtol=1e-8, atol=1e-8)
     assert (after.amax((1, 2)) <= v.amax((1, 2)) + 1e-9).all()
@@ -126,11 +127,14 @@ def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
 
 @EACH_METHOD
 @pytest.mark.parametrize(
-    ("grid", "ends"),
-    [((3,), "ring"), pytest.param((3, 2), ("short", "open"), marks=pytest.mark.thorough)],
+    ("grid", "boundary"),
+    [
+        ((3,), "periodic"),
+        pytest.param((3, 2), ("dirichlet", "neumann"), marks=pytest.mark.thorough),
+    ],
     ids=str,
 )
-def test_gradients_through_time(grid, ends, method):
+def test_gradients_through_time(grid, boundary, method):
     source, g, leak = make_network(grid, B=1, C=1)
     v, C = _uniform(1, *grid, 1), 0.1 + _uniform(1, seed=4)
     leaves = [x.requires_grad_() for x in (v, *g, leak, C, source)]
@@ -138,7 +142,9 @@ def test_gradients_through_time(grid, ends, method):
     def roll(v, *rest):
         *g, leak, C, source = rest
         for step in range(3):
-            v = rc_step(v, g, leak, C, 0.3, source * (step + 1), method=method, ends=ends, **EXACT)
+            v = rc_step(
+                v, g, leak, C, 0.3, source * (step + 1), method=method, boundary=boundary, **EXACT
+            )
         return v
 
     assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True)

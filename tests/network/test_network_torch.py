@@ -12,8 +12,8 @@ pytest.importorskip("scipy")
 
 from chonn_ops.network import reference
 from chonn_ops.network import torch as on_torch
-from chonn_ops.network._elimination import inverse_factors
-from chonn_ops.network._halo import Grid, Network, along
+from chonn_ops.network.elimination import inverse_factors
+from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
 from chonn_ops.network.multigrid.coarsen import coarsen
 from chonn_ops.network.torch import solve
@@ -33,12 +33,12 @@ def random_fields(sizes, batch=2, channels=2, decades=2.0, leak=1e-2, seed=0):
     return uniform() - 0.5, tuple(10 ** (decades * uniform()) for _ in sizes), leak * uniform()
 
 
-def random_network(sizes, ring, leak=1e-2, seed=0):
+def random_network(sizes, periodic, leak=1e-2, seed=0):
     source, conductance, leaks = random_fields(sizes, 1, 3, leak=leak, seed=seed)
     fields = [field.movedim(-1, 1)[0].contiguous() for field in (source, leaks, *conductance)]
-    grid, edges = Grid(sizes, ring), {}
+    grid, edges = Grid(sizes, periodic), {}
     for axis, g in enumerate(fields[2:]):
-        if not ring[axis]:
+        if not periodic[axis]:
             g.select(axis + 1, -1).zero_()
         edges[along(axis, len(sizes))] = grid.wrap(grid.pad(g))
     return Network(grid, edges, grid.pad(fields[1])), grid.pad(fields[0])
@@ -59,10 +59,10 @@ def dot(a, b):
     return (a * b).flatten(1).sum(1)
 
 
-@pytest.mark.parametrize("ring", [*itertools.product((False, True), repeat=2)])
-def test_factors_of_the_inverse_undo_the_network(ring):
+@pytest.mark.parametrize("periodic", [*itertools.product((False, True), repeat=2)])
+def test_factors_of_the_inverse_undo_the_network(periodic):
     """Also where an edge across a seam reaches further than its neighbours in row-major order."""
-    network, source = random_network((5, 4), ring)
+    network, source = random_network((5, 4), periodic)
     grid, factors = network.grid, inverse_factors(network)
     currents = grid.inside(source).flatten(1)[..., None]
     potentials = (factors.mT @ factors @ currents).reshape(-1, 5, 4)
@@ -101,38 +101,38 @@ def test_rows_side_by_side_add_up():
     torch.testing.assert_close(coarse.grid.inside(coarse.edges[1, 0])[..., 0], g.sum(2))
 
 
-@pytest.mark.parametrize(("sizes", "ring"), RINGS)
-def test_every_level_keeps_leak_and_constants(sizes, ring):
-    network, _ = random_network(sizes, ring)
+@pytest.mark.parametrize(("sizes", "periodic"), RINGS)
+def test_every_level_keeps_leak_and_constants(sizes, periodic):
+    network, _ = random_network(sizes, periodic)
     for axes in itertools.product((True, False), repeat=len(sizes)):
         if any(axes):
             transfer, coarse = coarsen(network, axes)
             torch.testing.assert_close(dot(coarse.leak, coarse.leak * 0 + 1), dot(network.leak, 1))
             ones, fine = coarse.grid.new(coarse.leak), network.grid.new(network.leak)
             coarse.grid.inside(ones).fill_(1)
-            transfer.interpolate(ones, fine)
+            transfer.prolong(ones, fine)
             inside = network.grid.inside(fine)
             torch.testing.assert_close(inside, torch.ones_like(inside))
 
 
-@pytest.mark.parametrize(("sizes", "ring"), RINGS)
-def test_coarse_edges_dissipate_what_interpolated_potentials_do(sizes, ring):
-    network, _ = random_network(sizes, ring, leak=0.0)
+@pytest.mark.parametrize(("sizes", "periodic"), RINGS)
+def test_coarse_edges_dissipate_what_interpolated_potentials_do(sizes, periodic):
+    network, _ = random_network(sizes, periodic, leak=0.0)
     for axes in itertools.product((True, False), repeat=len(sizes)):
         if any(axes):
             transfer, coarse = coarsen(network, axes)
             values = torch.randn((3, *coarse.grid.sizes), generator=seeded(1), dtype=torch.float64)
             potential, fine = coarse.grid.pad(values), network.grid.new(network.leak)
-            transfer.interpolate(potential, fine)
+            transfer.prolong(potential, fine)
             torch.testing.assert_close(power(coarse, potential), power(network, fine))
 
 
 @pytest.mark.parametrize(
-    ("sizes", "ring"),
+    ("sizes", "periodic"),
     [((33, 26), (False, False)), ((27, 25), (True, True)), ((9, 11, 7), (True, False, False))],
 )
-def test_a_cycle_is_symmetric_and_positive(sizes, ring):
-    network, x = random_network(sizes, ring)
+def test_a_cycle_is_symmetric_and_positive(sizes, periodic):
+    network, x = random_network(sizes, periodic)
     cycle = Multigrid(network, [0] * len(sizes))
     assert len(cycle.levels) >= 1
     y = network.grid.pad(network.grid.inside(x).flip(1))
@@ -160,14 +160,14 @@ def test_potentials_equal_the_reference(sizes, closed):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "ring"),
+    ("sizes", "periodic"),
     [((3, 200), (True, False)), ((5, 7, 9), (False,) * 3), ((7, 1, 20), (True, True, False))],
 )
-def test_potentials_of_slender_and_solid_grids_equal_the_reference(sizes, ring):
-    check_against_reference(sizes, ring)
+def test_potentials_of_slender_and_solid_grids_equal_the_reference(sizes, periodic):
+    check_against_reference(sizes, periodic)
 
 
-def check_against_reference(sizes, ring):
+def check_against_reference(sizes, periodic):
     source, conductance, leak = random_fields(sizes)
     # Walls and islands of nodes that do not exist, and whose source must not count.
     gone = torch.rand(source.shape, generator=seeded(3)) < 0.2
@@ -175,15 +175,15 @@ def check_against_reference(sizes, ring):
         torch.where(gone | gone.roll(-1, axis + 1), 0, g) for axis, g in enumerate(conductance)
     ]
     leak = torch.where(gone, 0, leak + 1e-3)
-    truth = reference.solve(source, conductance, leak, ring)[0]
-    v, iterations, residual = solve(source, conductance, leak, ring, 1e-13, 100)
+    truth = reference.solve(source, conductance, leak, periodic)[0]
+    v, iterations, residual = solve(source, conductance, leak, periodic, 1e-13, 100)
     assert v.dtype == torch.float64
     assert iterations.dtype == torch.int32
     assert residual.shape == iterations.shape == (2, 2)
     torch.testing.assert_close(v, truth, rtol=1e-10, atol=1e-10 * truth.abs().max().item())
     assert (v[(leak == 0) & gone] == 0).all()
     single = [field.float() for field in (source, *conductance, leak)]
-    v, _, residual = solve(single[0], single[1:-1], single[-1], ring, 1e-6, 100)
+    v, _, residual = solve(single[0], single[1:-1], single[-1], periodic, 1e-6, 100)
     assert v.dtype == torch.float32
     assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
     if sum(n > 1 for n in sizes) > 1:
@@ -193,13 +193,13 @@ def check_against_reference(sizes, ring):
 def test_elimination_keeps_its_digits_at_any_contrast():
     source, (g,), leak = random_fields((501,), decades=9.0, leak=1e-6)
     source = source.abs()
-    for ring in (False, True):
-        truth = reference.solve(source, (g,), leak, (ring,))[0]
-        v, iterations, _ = solve(source, (g,), leak, (ring,), 1e-5, 100)
+    for periodic in (False, True):
+        truth = reference.solve(source, (g,), leak, (periodic,))[0]
+        v, iterations, _ = solve(source, (g,), leak, (periodic,), 1e-5, 100)
         assert (iterations == 0).all()
         torch.testing.assert_close(v, truth, rtol=1e-12, atol=0)
         single = [field.float() for field in (source, g, leak)]
-        v, _, _ = solve(single[0], single[1:2], single[2], (ring,), 1e-5, 100)
+        v, _, _ = solve(single[0], single[1:2], single[2], (periodic,), 1e-5, 100)
         torch.testing.assert_close(v.double(), truth, rtol=2e-5, atol=0)
 
 
@@ -250,11 +250,11 @@ def test_a_network_does_not_notice_the_others(monkeypatch):
 @pytest.mark.parametrize("sizes", [(12,), (16, 15)])
 def test_nan_stays_in_its_network(where, bad, sizes):
     source, conductance, leak = random_fields(sizes)
-    ring = (False,) * len(sizes)
-    whole, steps, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    periodic = (False,) * len(sizes)
+    whole, steps, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
     spoilt = {"source": source, "leak": leak, "conductance": conductance[0]}[where]
     spoilt[(0, *(3 for _ in sizes), 1)] = bad
-    v, iterations, residual = solve(source, conductance, leak, ring, 1e-8, 100)
+    v, iterations, residual = solve(source, conductance, leak, periodic, 1e-8, 100)
     assert v[0, ..., 1].isnan().all()
     assert residual.isnan().nonzero().tolist() == [[0, 1]]
     others = torch.tensor([[True, False], [True, True]])
@@ -266,12 +266,12 @@ def test_nan_stays_in_its_network(where, bad, sizes):
 @pytest.mark.parametrize("sizes", [(10,), (16, 15)])
 def test_last_entries_of_open_axes_are_ignored(sizes):
     source, conductance, leak = random_fields(sizes)
-    ring = (False,) * len(sizes)
-    before, _, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    periodic = (False,) * len(sizes)
+    before, _, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
     for axis, g in enumerate(conductance):
         g.select(axis + 1, -1).fill_(math.nan)
     copies = [g.clone() for g in conductance]
-    after, _, _ = solve(source, conductance, leak, ring, 1e-8, 100)
+    after, _, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
     assert after.equal(before)
     for g, copy in zip(conductance, copies, strict=True):
         torch.testing.assert_close(g, copy, rtol=0, atol=0, equal_nan=True)
@@ -281,10 +281,10 @@ def test_expanded_strided_and_half_inputs_are_read_as_they_are():
     source, conductance, leak = random_fields((14, 13), 2, 3)
     source, leak = source.bfloat16(), leak[:1, :1, :1, :1].expand_as(leak).half()
     conductance = [g.float().transpose(1, 2).contiguous().transpose(1, 2) for g in conductance]
-    ring = (True, False)
-    v, _, _ = solve(source, conductance, leak, ring, 1e-6, 100)
+    periodic = (True, False)
+    v, _, _ = solve(source, conductance, leak, periodic, 1e-6, 100)
     assert v.dtype == torch.float32
-    truth = reference.solve(source, conductance, leak, ring)[0]
+    truth = reference.solve(source, conductance, leak, periodic)[0]
     assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
 
 

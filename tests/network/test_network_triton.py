@@ -46,14 +46,14 @@ def _levels(coarsest: int, alone: int = 4096):
         yield
 
 
-def check_levels(grid, rings, dtype, *, coarsest, alone=4096, stretch=1.0, channels=1):
+def check_levels(grid, periodic, dtype, *, coarsest, alone=4096, stretch=1.0, channels=1):
     """To the tolerance, and in as many iterations as the PyTorch backend, whose cycle it is."""
     from chonn_ops.network import triton as on_triton
 
     source, conductance, leak = make_network(grid, B=1, C=channels, dtype=dtype)
     conductance = (conductance[0] * stretch, *conductance[1:])
     tol = 1e-12 if dtype == torch.float64 else 1e-5
-    case = (source, conductance, leak, rings)
+    case = (source, conductance, leak, periodic)
     with _levels(coarsest, alone):
         v, iterations, residual = on_triton.solve(*case, tol, 50)
         expected = on_torch.solve(*case, tol, 50)
@@ -69,7 +69,7 @@ def check_levels(grid, rings, dtype, *, coarsest, alone=4096, stretch=1.0, chann
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("grid", "rings", "dtype", "options"),
+    ("grid", "periodic", "dtype", "options"),
     [
         ((4, 5), (False, False), torch.float64, {"coarsest": 6}),
         ((6, 5), (True, True), torch.float32, {"coarsest": 10, "channels": 2}),
@@ -80,28 +80,29 @@ def check_levels(grid, rings, dtype, *, coarsest, alone=4096, stretch=1.0, chann
     ],
     ids=["plane", "torus", "three levels", "one axis halved alone", "space", "shared"],
 )
-def test_levels(interpreted, grid, rings, dtype, options):
-    interpreted(check_levels, grid, rings, dtype, **options)
+def test_levels(interpreted, grid, periodic, dtype, options):
+    interpreted(check_levels, grid, periodic, dtype, **options)
 
 
-def check_operator(grid, ends, dtype):
+def check_operator(grid, boundary, dtype):
     """Potentials and all gradients, with entries that are no edges and are never read."""
     source, conductance, leak = make_network(grid, B=2, C=2)
-    expected = truth(source, conductance, leak, ends=ends)
+    expected = truth(source, conductance, leak, boundary=boundary)
     for axis, g in enumerate(conductance):
-        if ends != "ring":
+        if boundary != "periodic":
             g.select(axis + 1, -1).fill_(math.nan)
     case = (source.to(dtype), tuple(g.to(dtype) for g in conductance), leak.to(dtype))
-    actual = run(*case, ends=ends, tol=1e-12, max_iterations=4, backend="triton")
+    actual = run(*case, boundary=boundary, tol=1e-12, max_iterations=4, backend="triton")
     assert_equal(actual, expected, 1e-8)
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("grid", "ends"), [((9,), "ring"), ((1, 6), "open"), ((5, 6), "open"), ((2, 3, 4), "ring")]
+    ("grid", "boundary"),
+    [((9,), "periodic"), ((1, 6), "neumann"), ((5, 6), "neumann"), ((2, 3, 4), "periodic")],
 )
-def test_equals_the_reference(interpreted, grid, ends):
-    interpreted(check_operator, grid, ends, torch.float64)
+def test_equals_the_reference(interpreted, grid, boundary):
+    interpreted(check_operator, grid, boundary, torch.float64)
 
 
 def check_narrow(dtype):
@@ -201,7 +202,7 @@ def test_nothing_is_read_while_a_graph_is_recorded(interpreted, alone):
 
 @needs_triton
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
-@pytest.mark.parametrize("kernel", ["solve_alone", "share_draw", "share_walk", "settle"])
+@pytest.mark.parametrize("kernel", ["solve_alone", "share_apply", "share_update", "stop_converged"])
 def test_kernels_compile_for_hopper(kernel):
     """What the interpreter lets pass and the compiler does not; needs no GPU."""
     from network_triton_compile import compile_for_hopper
@@ -212,12 +213,12 @@ def test_kernels_compile_for_hopper(kernel):
 @needs_triton
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 @pytest.mark.parametrize("grid", [(33,), (31, 32), (100, 101), (17, 18, 19)], ids=str)
-@pytest.mark.parametrize("ends", ["open", "ring"])
-def test_on_cuda(grid, ends):
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_on_cuda(grid, boundary):
     case = make_network(grid, contrast=1e4)
     source, conductance, leak = case[0].cuda(), [g.cuda() for g in case[1]], case[2].cuda()
-    actual = run(source, conductance, leak, ends=ends, tol=1e-12, backend="triton")
-    assert_equal({k: v.cpu() for k, v in actual.items()}, truth(*case, ends=ends), 1e-8)
+    actual = run(source, conductance, leak, boundary=boundary, tol=1e-12, backend="triton")
+    assert_equal({k: v.cpu() for k, v in actual.items()}, truth(*case, boundary=boundary), 1e-8)
 
 
 @needs_triton

@@ -20,7 +20,7 @@ MIXER = {
     "spectral_mixer": "ckb",
     "spectral_mixer_layers": [0, -1],
     "spectral_mixer_mode": "alongside",
-    "spectral_mixer_kwargs": {"order": 1, "termination": "ring"},
+    "spectral_mixer_kwargs": {"order": 1, "boundary": "periodic"},
 }
 # Builds a plain model, runs it and saves it; also run where chonn-ops is out of reach.
 PLAIN = """
@@ -99,7 +99,7 @@ def test_checkpoints_record_every_option(fno, model):
     assert (scan["spectral_mixer_layers"], scan["spectral_mixer_mode"]) == ((0,), "replace")
     options = recorded["spectral_mixer_kwargs"]
     assert options["order"] == 3
-    assert {"directions", "termination", "d_state"} < set(options)
+    assert {"nodes", "boundary", "num_networks", "grid"} < set(options)
     pickle.dumps(recorded)
 
 
@@ -126,7 +126,7 @@ def test_get_model(arch, cls):
     model = get_model(config(arch, **MIXER))
     assert type(model) is cls
     blocks = [m for m in model.modules() if isinstance(m, CKB)]
-    assert [(b.options.order, b.options.termination) for b in blocks] == [(1, "ring")] * 2
+    assert [(b.options.order, b.options.boundary) for b in blocks] == [(1, "periodic")] * 2
     assert type(get_model(config(arch))) is cls
 
 

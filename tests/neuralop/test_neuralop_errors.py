@@ -53,7 +53,7 @@ not_callable = 3
             r"spectral_mixer_layers: expected None in mode 'lift'.*got \(1,\)",
         ),
         ({"spectral_mixer_kwargs": 2}, "expected a mapping, got 2"),
-        ({"spectral_mixer_kwargs": {"odrer": 2}}, r"options of 'ckb', out of .*, got 'odrer'"),
+        ({"spectral_mixer_kwargs": {"odrer": 2}}, "odrer: expected options of a block .* order"),
         ({"spectral_mixer_kwargs": {"order": 0}}, "'ckb' cannot be built for 6 channels: order: "),
         ({"spectral_mixer_kwargs": {"norm": "batch"}}, "norm: expected one of .*, got 'batch'"),
         ({"n_modes": (4,) * 4}, "'ckb' expects a model of 1, 2, 3 dimensions, got 4"),

@@ -48,7 +48,7 @@ def backward(out):
         {"domain_padding": 0.25},
         {"separable": True},
         {"factorization": "tucker", "rank": 0.3},
-        {"spectral_mixer_kwargs": {"order": 3, "termination": "ring", "expand": 2}},
+        {"spectral_mixer_kwargs": {"order": 3, "boundary": "periodic", "expand": 2}},
         {"spectral_mixer_kwargs": {"cell": "scan", "order": 3, "expand": 2}},
     ],
     ids=lambda keywords: "-".join(map(str, keywords.values())) or "plain",

@@ -1,22 +1,27 @@
 """The Cascaded Kirchhoff Block against its equations, and as a citizen of PyTorch."""
 
 import dataclasses
-import inspect
+import json
 import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from chonn_ops import CKB, CKBOptions
-from chonn_ops.scan import TERMINATIONS
+from chonn_ops import CKB, CKBOptions, Network, Scan
+from chonn_ops.scan import BOUNDARIES
 
 SHAPES = {None: (2, 9, 8), 1: (2, 8, 9), 2: (2, 8, 4, 5), 3: (2, 8, 3, 4, 2)}
 
 
+def scans(**options):
+    """Keywords of a CKB of scans, out of a flat mapping."""
+    return vars(CKBOptions.from_mapping({"cell": "scan", **options}))
+
+
 def build(spatial_dims=None, **options):
     torch.manual_seed(0)
-    return CKB(8, spatial_dims, **{"d_state": 4, **options})
+    return CKB(8, spatial_dims, **scans(**{"d_state": 4, **options}))
 
 
 @pytest.mark.parametrize("topology", ["series", "parallel"])
@@ -49,13 +54,13 @@ def test_block_is_the_papers_equations(topology, stage_input):
 
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
 @pytest.mark.parametrize("directions", ["raster", "bidirectional", "cross", "axial"])
-@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_shape_in_is_shape_out_and_every_parameter_learns(
-    spatial_dims, directions, termination, assert_learns
+    spatial_dims, directions, boundary, assert_learns
 ):
-    if directions == "raster" and termination in ("open", "short"):
+    if directions == "raster" and boundary in ("neumann", "dirichlet"):
         pytest.skip("one way")
-    block = build(spatial_dims, directions=directions, termination=termination, expand=2)
+    block = build(spatial_dims, directions=directions, boundary=boundary, expand=2)
     x = torch.randn(SHAPES[spatial_dims], requires_grad=True)
     y = block(x)
     assert y.shape == x.shape
@@ -87,7 +92,7 @@ def test_norms(norm):
 
 
 def test_ring_block_commutes_with_shifts_of_a_periodic_field():
-    block = build(2, directions="axial", termination="ring").double()
+    block = build(2, directions="axial", boundary="periodic").double()
     x = torch.randn(1, 8, 6, 5, dtype=torch.float64)
     shift = {"shifts": (2, 3), "dims": (2, 3)}
     torch.testing.assert_close(block(x.roll(**shift)), block(x).roll(**shift))
@@ -95,7 +100,7 @@ def test_ring_block_commutes_with_shifts_of_a_periodic_field():
 
 @pytest.mark.parametrize("spatial_dims", [1, 2, 3])
 def test_convolution_sees_an_even_image_beyond_open_ends(spatial_dims):
-    block = build(spatial_dims, termination="open")
+    block = build(spatial_dims, boundary="neumann")
     x = torch.randn(SHAPES[spatial_dims])
     axes = range(2, x.dim())
     image = x
@@ -107,21 +112,23 @@ def test_convolution_sees_an_even_image_beyond_open_ends(spatial_dims):
     torch.testing.assert_close(block.depthwise(x), whole)
 
 
-@pytest.mark.parametrize("termination", ["open", "short"])
-def test_one_way_blocks_refuse_walls(termination):
-    message = f"'bidirectional', 'cross' or 'axial'.*got '{termination}'"
-    modes = {"directions": "raster", "termination": termination}
-    for build_one in (CKBOptions, lambda **modes: CKB(8, **modes)):
-        with pytest.raises(ValueError, match=message):
-            build_one(**modes)
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
+def test_one_way_blocks_refuse_walls(boundary):
+    message = f"'bidirectional', 'cross' or 'axial'.*got '{boundary}'"
+    modes = {"directions": "raster", "boundary": boundary}
+    with pytest.raises(ValueError, match=message):
+        scans(**modes)
 
 
-def test_options_are_the_keywords_with_the_same_defaults():
-    keywords = inspect.signature(CKB).parameters
-    for field in dataclasses.fields(CKBOptions):
-        assert keywords[field.name].default == field.default, field.name
-    others = set(keywords) - {field.name for field in dataclasses.fields(CKBOptions)}
-    assert others == {"dim", "spatial_dims", "device", "dtype"}
+@pytest.mark.parametrize("cell", [Network(num_networks=3, tol=1e-2), Scan(dt_rank=2)])
+def test_options_are_one_flat_mapping_and_back(cell):
+    options = CKBOptions(cell, order=3, boundary="periodic")
+    flat = options.to_mapping()
+    assert flat["cell"] in ("network", "scan")
+    assert CKBOptions.from_mapping(flat) == options
+    assert CKBOptions.from_mapping(json.loads(json.dumps(flat))) == options
+    assert CKB(4, 2, cell=cell, order=3, boundary="periodic").options == options
+    assert options == dataclasses.replace(CKBOptions(cell), order=3, boundary="periodic")
 
 
 def test_state_dict_is_plain_tensors_and_round_trips(tmp_path):
@@ -129,14 +136,14 @@ def test_state_dict_is_plain_tensors_and_round_trips(tmp_path):
     state = block.state_dict()
     assert all(type(value) is torch.Tensor for value in state.values())
     torch.save(state, tmp_path / "block.pt")
-    other = CKB(8, 2, d_state=4)
+    other = CKB(8, 2, cell=Scan(d_state=4))
     other.load_state_dict(torch.load(tmp_path / "block.pt", weights_only=True))
     x = torch.randn(SHAPES[2])
     torch.testing.assert_close(other(x), block(x), rtol=0, atol=0)
 
 
 def test_device_and_dtype_reach_every_tensor():
-    block = CKB(8, 2, order=2, expand=2, device="meta", dtype=torch.bfloat16)
+    block = CKB(8, 2, cell="scan", order=2, expand=2, device="meta", dtype=torch.bfloat16)
     for name, tensor in block.state_dict().items():
         assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16), name
 
@@ -166,30 +173,6 @@ def test_compiles_without_graph_breaks(spatial_dims, order, backend):
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"norm": "layer", "directions": "bidirectional", "stage_input": "inject", "expand": 2},
-        {"norm": "group", "directions": "axial", "termination": "ring", "order": 3},
-        {"norm": "rms", "directions": "cross", "topology": "parallel", "constrained": False},
-    ],
-    ids=["layer", "group", "rms"],
-)
-def test_scripts_with_the_same_gradients(spatial_dims, options):
-    block = build(spatial_dims, **options).double()
-    scripted = torch.jit.script(block)
-    x = torch.randn(SHAPES[spatial_dims], dtype=torch.float64)
-    torch.testing.assert_close(scripted(x), block(x))
-    scripted(x).square().sum().backward()
-    result = [p.grad.clone() for p in block.parameters()]  # which the scripted block shares
-    block.zero_grad()
-    block(x).square().sum().backward()
-    for actual, parameter in zip(result, block.parameters(), strict=True):
-        torch.testing.assert_close(actual, parameter.grad)
-
-
 def _train(block, x, steps, dtype):
     optimizer = torch.optim.Adam(block.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -205,10 +188,10 @@ def _train(block, x, steps, dtype):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("norm", ["group", "rms"])
-def test_bfloat16_autocast_trains_200_steps_on_large_inputs(termination, norm):
-    block = build(2, order=2, termination=termination, norm=norm)
+def test_bfloat16_autocast_trains_200_steps_on_large_inputs(boundary, norm):
+    block = build(2, order=2, boundary=boundary, norm=norm)
     _train(block, 1e3 * torch.randn(SHAPES[2]), 200, torch.bfloat16)
 
 
@@ -235,9 +218,9 @@ def test_pure_bfloat16_stays_close():
         ({"norm": "batch"}, "norm: expected one of ('group', 'layer', 'rms', 'none'), got 'batch'"),
         ({"directions": "up"}, "got 'up'"),
         (
-            {"termination": "closed"},
-            "termination: expected one of ('matched', 'ring', 'open', 'short') ('periodic' is "
-            "'ring', 'neumann' is 'open', 'dirichlet' is 'short'), got 'closed'",
+            {"boundary": "closed"},
+            "boundary: expected one of ('matched', 'periodic', 'neumann', 'dirichlet'), "
+            "got 'closed'",
         ),
         ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
         ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
@@ -251,14 +234,14 @@ def test_pure_bfloat16_stays_close():
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        CKBOptions(**options)
+        scans(**options)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: CKB(8, order=0), "order: expected at least 1 in a CKB, got 0"),
-        (lambda: CKB(8, 4), "spatial_dims: expected None, 1, 2 or 3, got 4"),
+        (lambda: CKB(8, 4), "spatial_dims: expected one of (None, 1, 2, 3), got 4"),
         (lambda: CKB(8)(torch.zeros(2, 8, 9)), "expected shape (B, L, 8), got (2, 8, 9)"),
         (lambda: CKB(8, 2)(torch.zeros(2, 9, 8)), "expected shape (B, 8, H, W), got (2, 9, 8)"),
     ],
@@ -273,25 +256,15 @@ def test_high_orders_start_at_the_size_of_their_input(d_state):
     torch.manual_seed(0)
     x = torch.randn(1, 20, 64, 64)
     for order in (2, 4, 6):
-        block = CKB(20, 2, order=order, d_state=d_state, selective_norm=None if order > 2 else True)
+        bounded = None if order > 2 else True
+        cell = Scan(d_state=d_state, selective_norm=bounded)
+        block = CKB(20, 2, cell=cell, order=order)
         added = block(x) - x
         assert 0.1 * order < added.std() < order
         assert added.abs().max() < 200
 
 
 def test_coefficients_are_bounded_by_default_above_order_two():
-    chosen = [CKB(4, order=order).cells[0].selective_norm for order in (1, 2, 3, 4)]
+    blocks = [CKB(4, cell="scan", order=order) for order in (1, 2, 3, 4)]
+    chosen = [block.cells[0].options.selective_norm for block in blocks]
     assert chosen == [False, False, True, True]
-
-
-@pytest.mark.parametrize("cell", ["scan", "network"])
-@pytest.mark.parametrize(
-    ("word", "end"), [("periodic", "ring"), ("neumann", "open"), ("dirichlet", "short")]
-)
-def test_boundary_conditions_are_other_words_for_ends(cell, word, end):
-    assert CKBOptions(cell=cell, termination=word) == CKBOptions(cell=cell, termination=end)
-    assert CKBOptions(cell="network", termination=[word, "wall"]).termination == (end, "wall")
-    x = torch.randn(SHAPES[2])
-    block, twin = (CKB(8, 2, cell=cell, termination=name) for name in (word, end))
-    twin.load_state_dict(block.state_dict())
-    torch.testing.assert_close(block(x), twin(x), rtol=0, atol=0)

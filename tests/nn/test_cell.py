@@ -7,14 +7,18 @@ import pytest
 import torch
 from scipy import signal
 
-from chonn_ops import KirchhoffCell, kirchhoff_scan
+from chonn_ops import KirchhoffCell, Scan, kirchhoff_scan
 from chonn_ops.circuit import DiscreteCascade, RCCell
-from chonn_ops.nn import DIRECTIONS
+from chonn_ops.scan import DIRECTIONS
+
+
+def raster(**options):
+    return Scan(**{"directions": "raster", **options})
 
 
 def make_cell(**options):
     torch.manual_seed(0)
-    return KirchhoffCell(6, 4, **options).double()
+    return KirchhoffCell(6, raster(d_state=4, **options)).double()
 
 
 def test_step_equals_forward():
@@ -89,7 +93,7 @@ def test_fixed_coefficients_filter_with_the_papers_transfer_function(stages):
     for stage in range(stages):
         delta, decay = 0.2 + 0.1 * stage, torch.tensor([[1.3], [0.4]], dtype=torch.float64)
         b, c, d = 0.7 + stage, -1.1, torch.tensor([0.5, 2.0], dtype=torch.float64)
-        cell = KirchhoffCell(2, 1).double()
+        cell = KirchhoffCell(2, raster(d_state=1)).double()
         fix_coefficients(cell, delta, decay, b, c, d)
         y = cell(y)
         for channel, circuit in enumerate(circuits):
@@ -139,7 +143,7 @@ def test_free_parameters_may_turn_the_circuit_active():
 
 def test_free_parameters_have_finite_gradients_in_single_precision():
     torch.manual_seed(0)
-    cell = KirchhoffCell(4, 3, constrained=False)
+    cell = KirchhoffCell(4, raster(d_state=3, constrained=False))
     cell(torch.randn(2, 9, 4)).sum().backward()
     for name, parameter in cell.named_parameters():
         assert parameter.grad.isfinite().all(), name
@@ -147,7 +151,7 @@ def test_free_parameters_have_finite_gradients_in_single_precision():
 
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_gradcheck(directions):
-    cell = KirchhoffCell(2, 2, directions=directions).double()
+    cell = KirchhoffCell(2, Scan(d_state=2, directions=directions)).double()
     u = torch.randn(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
     names = [name for name, _ in cell.named_parameters()]
 
@@ -160,7 +164,7 @@ def test_gradcheck(directions):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_module_in_low_precision_stays_close(dtype):
     torch.manual_seed(0)
-    cell = KirchhoffCell(8, 4)
+    cell = KirchhoffCell(8, raster(d_state=4))
     u = torch.randn(2, 65, 8)
     expected = cell(u)
     result = cell.to(dtype)(u.to(dtype))
@@ -174,27 +178,33 @@ def test_module_in_low_precision_stays_close(dtype):
     ("call", "message"),
     [
         (lambda: KirchhoffCell(0), "dim: expected at least 1, got 0"),
-        (lambda: KirchhoffCell(4, 0), "d_state: expected at least 1, got 0"),
-        (lambda: KirchhoffCell(4, dt_rank=0), "dt_rank: expected at least 1, got 0"),
-        (lambda: KirchhoffCell(4, dt_min=0.2, dt_max=0.1), "dt_min <= dt_max, got 0.2 and 0.1"),
+        (lambda: Scan(d_state=0), "d_state: expected an integer of at least 1, got 0"),
+        (lambda: Scan(dt_rank=0), "dt_rank: expected an integer of at least 1, got 0"),
+        (lambda: Scan(dt_min=0.2, dt_max=0.1), "dt_min <= dt_max, got 0.2, 0.1"),
         (lambda: KirchhoffCell(4)(torch.zeros(1, 5, 3)), r"\(B, \*grid, 4\).*got \(1, 5, 3\)"),
         (
-            lambda: KirchhoffCell(4, directions="cross").step(torch.zeros(1, 4)),
+            lambda: KirchhoffCell(4, Scan(directions="cross")).step(torch.zeros(1, 4)),
             "expected directions='raster'.*got 'cross'",
         ),
         (
-            lambda: KirchhoffCell(4, termination="ring").step(torch.zeros(1, 4)),
-            "expected termination='matched'.*got 'ring'",
+            lambda: KirchhoffCell(4, raster(), boundary="periodic").step(torch.zeros(1, 4)),
+            "expected boundary='matched'.*got 'periodic'",
         ),
-        (lambda: KirchhoffCell(4).step(torch.zeros(1, 5)), r"\(B, 4\), got \(1, 5\)"),
+        (lambda: KirchhoffCell(4, raster()).step(torch.zeros(1, 5)), r"\(B, 4\), got \(1, 5\)"),
         (
-            lambda: KirchhoffCell(4, 2).step(torch.zeros(3, 4), torch.zeros(3, 2)),
+            lambda: KirchhoffCell(4, raster(d_state=2)).step(torch.zeros(3, 4), torch.zeros(3, 2)),
             r"state: expected shape \(B, D, N\) = \(3, 4, 2\), got \(3, 2\)",
         ),
-        (lambda: KirchhoffCell(4).advance(torch.zeros(1, 5, 3)), r"\(B, L, 4\), got \(1, 5, 3\)"),
-        (lambda: KirchhoffCell(4, termination="short"), "'cross' or 'axial'.*got 'short'"),
-        (lambda: KirchhoffCell(4, termination="closed"), "expected one of .*got 'closed'"),
-        (lambda: KirchhoffCell(4, directions="up"), "expected one of .*got 'up'"),
+        (
+            lambda: KirchhoffCell(4, raster()).advance(torch.zeros(1, 5, 3)),
+            r"\(B, L, 4\), got \(1, 5, 3\)",
+        ),
+        (
+            lambda: KirchhoffCell(4, raster(), boundary="dirichlet"),
+            "'cross' or 'axial'.*got 'dirichlet'",
+        ),
+        (lambda: KirchhoffCell(4, boundary="closed"), "expected one of .*got 'closed'"),
+        (lambda: Scan(directions="up"), "expected one of .*got 'up'"),
     ],
 )
 def test_bad_input(call, message):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.nn import DIRECTIONS, scan_field
-from chonn_ops.scan._walks import axis_orders
+from chonn_ops.scan import DIRECTIONS, scan_field
+from chonn_ops.scan.walks import axis_orders
 
 GRIDS = [(7,), (4, 5), (3, 4, 2)]
 
@@ -86,7 +86,7 @@ def test_axial_ring_commutes_with_shifts():
     b = c = torch.ones(*u.shape[:-1], decay.shape[1], dtype=u.dtype)
 
     def operator(field):
-        return scan_field(field, delta, decay, b, c, d, directions="axial", termination="ring")
+        return scan_field(field, delta, decay, b, c, d, directions="axial", boundary="periodic")
 
     shift = {"shifts": (2, 1), "dims": (1, 2)}
     torch.testing.assert_close(operator(u.roll(**shift)), operator(u).roll(**shift))
@@ -97,16 +97,16 @@ def test_unknown_mode_names_the_known_ones():
         axis_orders(2, "spiral")
 
 
-@pytest.mark.parametrize(("termination", "sign"), [("open", 1), ("short", -1)])
-def test_a_wall_is_the_middle_of_an_even_or_odd_field(termination, sign):
+@pytest.mark.parametrize(("boundary", "sign"), [("neumann", 1), ("dirichlet", -1)])
+def test_a_wall_is_the_middle_of_an_even_or_odd_field(boundary, sign):
     """The last end of a line sends back what would come from the field's mirror image."""
     half = coefficients((30,), channels=1)[0]
     whole = torch.cat([half, sign * half.flip(1)], dim=1)
     decay = torch.tensor([[0.7, 0.2]], dtype=half.dtype)
 
-    def scan(field, termination):
+    def scan(field, boundary):
         delta = torch.full_like(field, 0.3)
         b = c = torch.ones(*field.shape[:-1], 2, dtype=field.dtype)
-        return scan_field(field, delta, decay, b, c, directions="axial", termination=termination)
+        return scan_field(field, delta, decay, b, c, directions="axial", boundary=boundary)
 
-    torch.testing.assert_close(scan(half, termination), scan(whole, "matched")[:, :30])
+    torch.testing.assert_close(scan(half, boundary), scan(whole, "matched")[:, :30])

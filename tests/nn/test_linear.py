@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chonn_ops.nn._linear import PositionLinear
+from chonn_ops.nn.layers import PositionLinear
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,4 +1,4 @@
-"""The network cell and the block with it: equations, geometry, ends, masks, refusals."""
+"""The network cell and the block with it: equations, geometry, boundary, masks, refusals."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CKB, CKBOptions, NetworkCell, edge_conductance, kirchhoff_network
+from chonn_ops import CKB, CKBOptions, Network, NetworkCell, edge_conductance, kirchhoff_network
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources
 
 
-def _cell(*arguments, dtype=torch.float64, **options):
+def _cell(dim, m=8, axes=2, *, boundary="robin", dtype=torch.float64, **options):
     torch.manual_seed(0)
-    return NetworkCell(*arguments, **options).to(dtype)
+    options = Network(num_networks=m, **options)
+    return NetworkCell(dim, axes, options, boundary=boundary).to(dtype)
 
 
 def _features(*shape):
@@ -24,21 +25,25 @@ def _features(*shape):
 
 
 @pytest.mark.parametrize("grid", [(7,), (5, 9), (3, 4, 6)])
-@pytest.mark.parametrize("ends", ["open", "short", "ring", "matched"])
-def test_the_cell_is_its_equations(grid, ends):
-    cell = _cell(6, 3, len(grid), ends=ends, tol=1e-12)
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic", "matched"])
+def test_the_cell_is_its_equations(grid, boundary):
+    cell = _cell(6, 3, len(grid), boundary=boundary, tol=1e-12)
     with torch.no_grad():
         cell.mean_param.copy_(torch.tensor([-9.0, 0.05, 9.0]))
     u = _features(2, *grid, 6)
     k, leak, source = cell.coefficients(u)
     steps = [UNIT / n for n in grid]
-    g = _edges(k, steps, ends, torch.sigmoid(8 * cell.mean_param))
-    if ends == "short":
+    g = _edges(k, steps, boundary, torch.sigmoid(8 * cell.mean_param))
+    if boundary == "dirichlet":
         v = _shorted(k, g, source, leak, steps)
     else:
         volume = math.prod(steps)
         v = kirchhoff_network(
-            GAIN * source * volume, g, leak * volume, ends=ends, backend="reference"
+            GAIN * source * volume,
+            g,
+            leak * volume,
+            boundary=boundary,
+            backend="reference",
         )
     torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
 
@@ -53,12 +58,12 @@ def test_sources_are_linear_in_the_features_and_coefficients_positive():
     assert (k.shape, leak.shape) == ((2, 5, 4, 3), (2, 5, 4, 3))
 
 
-def _edges(k, steps, ends, arithmetic):
+def _edges(k, steps, boundary, arithmetic):
     """Both means of the conductivity of a face, edge by edge."""
     found = []
-    for axis, harmonic in enumerate(edge_conductance(k, steps, ends=ends)):
+    for axis, harmonic in enumerate(edge_conductance(k, steps, boundary=boundary)):
         mean = (k + k.roll(-1, axis + 1)) / 2 * math.prod(steps) / steps[axis] ** 2
-        if ends != "ring":
+        if boundary != "periodic":
             mean.select(axis + 1, -1).zero_()
         found.append((1 - arithmetic) * harmonic + arithmetic * mean)
     return tuple(found)
@@ -106,29 +111,32 @@ def test_potentials_converge_with_the_second_order_of_the_spacing():
     assert min(orders) > 1.8, orders
 
 
-def test_a_wall_goes_from_open_to_short():
+def test_a_robin_wall_goes_from_neumann_to_dirichlet():
     u = _features(1, 6, 5, 4)
-    wall, open_ends, short = (_cell(4, ends=ends, tol=1e-12) for ends in ("wall", "open", "short"))
-    for cell in (open_ends, short):
+    words = ("robin", "neumann", "dirichlet")
+    wall, neumann, dirichlet = (_cell(4, boundary=word, tol=1e-12) for word in words)
+    for cell in (neumann, dirichlet):
         cell.load_state_dict(
             {n: p for n, p in wall.state_dict().items() if n != "wall_param"}, strict=True
         )
     with torch.no_grad():
-        for value, other in ((40.0, open_ends), (-40.0, short)):
+        for value, other in ((40.0, neumann), (-40.0, dirichlet)):
             wall.wall_param.fill_(value)
             torch.testing.assert_close(wall(u), other(u), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("ends", ["wall", "open", "short", ("short", "ring"), ("wall", "open")])
-def test_a_mask_of_all_nodes_changes_nothing(ends):
-    cell, u = _cell(4, ends=ends, tol=1e-12), _features(2, 6, 5, 4)
+@pytest.mark.parametrize(
+    "boundary", ["robin", "neumann", "dirichlet", ("dirichlet", "periodic"), ("robin", "neumann")]
+)
+def test_a_mask_of_all_nodes_changes_nothing(boundary):
+    cell, u = _cell(4, boundary=boundary, tol=1e-12), _features(2, 6, 5, 4)
     mask = torch.ones(6, 5, dtype=torch.bool)
     torch.testing.assert_close(cell(u, mask=mask), cell(u), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("ends", ["wall", "open", "short"])
-def test_a_masked_grid_is_the_smaller_grid(ends):
-    cell, u = _cell(4, ends=ends, tol=1e-12), _features(2, 6, 5, 4)
+@pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
+def test_a_masked_grid_is_the_smaller_grid(boundary):
+    cell, u = _cell(4, boundary=boundary, tol=1e-12), _features(2, 6, 5, 4)
     mask = torch.zeros(6, 5, dtype=torch.bool)
     mask[1:5, 2:] = True
     spacing = [1 / 6, 1 / 5]
@@ -150,15 +158,13 @@ def test_the_block_knows_nothing_outside_its_mask():
     torch.testing.assert_close(block(x, mask=mask)[..., mask], block(other, mask=mask)[..., mask])
 
 
-@pytest.mark.parametrize("ends", ["ring", ("ring", "wall")])
-def test_a_ring_moves_with_its_input(ends):
+@pytest.mark.parametrize("boundary", ["periodic", ("periodic", "robin")])
+def test_a_periodic_block_commutes_with_shifts(boundary):
     torch.manual_seed(0)
-    block = CKB(4, 2, cell="network", order=2, termination=ends).double()
-    for cell in block.cells:
-        cell.tol = 1e-12
+    block = CKB(4, 2, cell=Network(tol=1e-12), order=2, boundary=boundary).double()
     x = _features(1, 4, 6, 5)
     torch.testing.assert_close(block(x.roll(2, 2)), block(x).roll(2, 2), rtol=1e-8, atol=1e-8)
-    if ends != "ring":
+    if boundary != "periodic":
         assert not torch.allclose(block(x.roll(2, 3)), block(x).roll(2, 3), rtol=1e-3)
 
 
@@ -169,6 +175,17 @@ def test_fixed_networks_are_linear():
     torch.testing.assert_close(cell(2 * u[:1] - u[1:2]), 2 * cell(u[:1]) - cell(u[1:2]))
     selective = _cell(4, tol=1e-12)
     assert not torch.allclose(selective(2 * u), 2 * selective(u), rtol=1e-2)
+
+
+@pytest.mark.parametrize("nodes", ["left", "corners"])
+def test_nodes_are_an_argument_and_by_default_the_option(nodes):
+    cell, u = _cell(4, tol=1e-12), _features(2, 6, 5, 4)
+    other = _cell(4, nodes=nodes, tol=1e-12)
+    torch.testing.assert_close(cell(u, nodes=nodes), other(u), rtol=0, atol=0)
+    assert not torch.allclose(cell(u), other(u))
+    block = CKB(4, 2, cell=Network(nodes=nodes))
+    x = torch.randn(1, 4, 6, 5)
+    torch.testing.assert_close(block(x, nodes=nodes), block(x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("order", [1, 3])
@@ -198,53 +215,60 @@ def test_sequences_and_bfloat16():
     assert y.isfinite().all()
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_scripted_blocks_give_the_same():
-    block, x = CKB(4, 2, cell="network", termination=("wall", "ring")), torch.randn(2, 4, 6, 5)
-    torch.testing.assert_close(torch.jit.script(block)(x), block(x))
-
-
 def test_the_defaults_are_the_cells():
-    network, scan = CKBOptions(cell="network"), CKBOptions()
-    assert (network.order, network.norm, network.termination) == (1, "none", "wall")
-    assert (scan.order, scan.norm, scan.termination) == (2, "group", "matched")
-    assert CKBOptions(cell="network", termination=["ring", "open"]).termination == ("ring", "open")
+    network, scan = CKBOptions(), CKBOptions("scan")
+    assert network == CKBOptions(cell="network") == CKBOptions(cell=Network())
+    assert (network.order, network.norm, network.boundary) == (1, "none", "robin")
+    assert (scan.order, scan.norm, scan.boundary) == (2, "group", "matched")
+    assert CKBOptions(cell="network", boundary=["periodic", "neumann"]).boundary == (
+        "periodic",
+        "neumann",
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"cell": "plane"}, "cell: expected one of"),
-        ({"cell": "network", "d_state": 4}, "d_state: expected its default 16"),
-        ({"cell": "network", "constrained": False}, "constrained: expected its default"),
-        ({"cell": "network", "directions": "cross"}, "directions: expected its default"),
-        ({"networks": 4}, "networks: expected its default 8 with cell='scan'"),
-        ({"termination": "wall"}, "termination: expected one of"),
-        ({"termination": ("ring", "open")}, "termination: expected one of"),
-        ({"cell": "network", "termination": "wal"}, "termination: expected one of"),
-        ({"cell": "network", "termination": ("ring", 3)}, "termination: expected one of"),
-        ({"cell": "network", "networks": 0}, "networks: expected an integer of at least 1"),
+        ({"cell": "network", "d_state": 4}, "d_state: expected options of a block with cell='net"),
+        (
+            {"cell": "scan", "num_networks": 4},
+            "num_networks: expected options of a block with cell",
+        ),
+        ({"oder": 4}, "oder: expected options .*, which are cell, order, .*, num_networks, nodes"),
+        ({"cell": "scan", "boundary": "robin"}, "boundary: expected one of"),
+        ({"cell": "scan", "boundary": ("periodic", "neumann")}, "boundary: expected one word"),
+        ({"cell": "network", "boundary": "wal"}, "boundary: expected one of"),
+        ({"cell": "network", "boundary": ("periodic", 3)}, "boundary: expected one of"),
+        ({"cell": "network", "num_networks": 0}, "num_networks: expected an integer of at least 1"),
     ],
 )
 def test_unfit_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        CKBOptions(**options)
+        CKBOptions.from_mapping(options)
 
 
 def test_unfit_calls_are_refused():
     cell, u = NetworkCell(4), torch.randn(2, 6, 5, 4)
     for call, message in (
         (lambda: NetworkCell(0), "dim: expected at least 1, got 0"),
-        (lambda: NetworkCell(4, spatial_dims=4), "spatial_dims: expected 1, 2 or 3, got 4"),
-        (lambda: NetworkCell(4, ends=("open",) * 3), "ends: expected one of .* or 2 of them"),
-        (lambda: NetworkCell(4, tol=0), "tol: expected above 0"),
+        (lambda: NetworkCell(4, 4), r"spatial_dims: expected one of \(1, 2, 3\), got 4"),
+        (
+            lambda: NetworkCell(4, boundary=("neumann",) * 3),
+            "boundary: expected one of .* or 2 of them",
+        ),
+        (lambda: Network(tol=0), "tol: expected above 0"),
         (lambda: cell(u[..., :3]), r"u: expected shape \(B, H, W, 4\), got \(2, 6, 5, 3\)"),
         (lambda: cell(u, spacing=(1.0,)), "spacing: expected 2 numbers > 0"),
         (lambda: cell(u, spacing=(1.0, -1.0)), "spacing: expected 2 numbers > 0"),
         (lambda: cell(u, mask=torch.ones(6, 5)), "mask: expected torch.bool of shape"),
         (lambda: cell(u, mask=torch.ones(5, 6, dtype=torch.bool)), "mask: expected torch.bool"),
-        (lambda: CKB(4, 2)(torch.randn(1, 4, 6, 5), spacing=[1.0, 1.0]), "spacing, mask: expected"),
-        (lambda: CKB(4, 2, cell="network", termination=("ring",)), "termination: expected one of"),
+        (lambda: cell(u, nodes="middle"), "nodes: expected one of"),
+        (
+            lambda: CKB(4, 2, cell="scan")(torch.randn(1, 4, 6, 5), spacing=[1.0, 1.0]),
+            "spacing, mask, nodes: expected None with cell='scan'",
+        ),
+        (lambda: CKB(4, 2, cell="network", boundary=("periodic",)), "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

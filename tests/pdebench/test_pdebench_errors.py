@@ -7,10 +7,10 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from conftest import PROBLEMS
 
 from chonn_plugins.pdebench import JobError, preflight
 from chonn_plugins.pdebench.job import Job, resolve
+from conftest import PROBLEMS
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chonn_ops.problems import advection, burgers
+from chonn_lab.problems import advection, burgers
 
 pytestmark = pytest.mark.host
 

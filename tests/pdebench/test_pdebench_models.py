@@ -8,11 +8,11 @@ import sys
 
 import pytest
 import torch
-from conftest import write_dist_info
 
 import chonn_ops
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
+from conftest import write_dist_info
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +73,8 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
         ),
         ({"name": "chonn_network"}, "2D_Darcy_chonn-network"),
         (
-            {"name": "chonn_network", "ckb": {"width": 32, "termination": ["ring", "wall"]}},
-            "2D_Darcy_chonn-network-terminationring-wall-width32",
+            {"name": "chonn_network", "ckb": {"width": 32, "boundary": ["periodic", "robin"]}},
+            "2D_Darcy_chonn-network-boundaryperiodic-robin-width32",
         ),
         ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
         ({"name": "FNO"}, "2D_Darcy_FNO"),
@@ -101,16 +101,19 @@ def test_data_name_redirects_only_the_result():
     [
         (
             {"ckb": {"oder": 2}},
-            ("unknown option oder for chonn_unet", "Known options: order, d_state,"),
+            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
         ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
         ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: order, d_state,", "got 3")),
+        ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
         ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
-        ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('stages', 'correction')",)),
+        ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('correction', 'stages')",)),
         ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
-        ({"ckb": {"d_state": 8}}, ("d_state: expected its default 16 with cell='network'",)),
-        ({"ckb": {"cell": "scna"}}, ("cell: expected one of ('scan', 'network'), got 'scna'",)),
+        ({"ckb": {"d_state": 8}}, ("d_state: expected options of a block with cell='network'",)),
+        (
+            {"ckb": {"cell": "scna"}},
+            ("cell: expected one of 'network', 'scan', Network(...) or Scan(...), got 'scna'",),
+        ),
         ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
         ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("cell='network'",)),
         ({"name": "chonn_network", "ckb": {"depth": 0}}, ("depth: expected at least 1",)),
@@ -180,10 +183,10 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
 
 @pytest.mark.parametrize("ndim", [1, 2])
 @pytest.mark.parametrize(
-    ("options", "name", "ends"),
-    [({}, "Rollout", "ring"), ({"model": "waves"}, "Waves", "wall")],
+    ("options", "name", "boundary"),
+    [({}, "Rollout", "periodic"), ({"model": "waves"}, "Waves", "robin")],
 )
-def test_time_series_get_what_carries_them(ndim, options, name, ends):
+def test_time_series_get_what_carries_them(ndim, options, name, boundary):
     """Of several given frames the last two, channels last, at the coordinates' spacing."""
     names = ("modes",) if ndim == 1 else ("modes1", "modes2")
     host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
@@ -191,7 +194,7 @@ def test_time_series_get_what_carries_them(ndim, options, name, ends):
     entry.check({**options, "width": 6})
     model = entry.build(ndim, host, {**options, "width": 6})
     ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(
-        2, 2, 6, networks=4, heads=2, ends=ends, nodes="centres", coordinates=False
+        2, 2, 6, num_networks=4, heads=2, boundary=boundary, nodes="centres", coordinates=False
     )
     ours.load_state_dict(model.state_dict())
     grid = (8, 12)[:ndim]
@@ -213,7 +216,7 @@ def test_options_of_time_series():
     for options, text in (
         ({"model": "flow", "order": 2}, "order: expected to be left out with model='flow'"),
         ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
-        ({"model": "waves", "termination": "short"}, "ends: expected one of"),
+        ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=re.escape(text)):
             entry.check(options)
@@ -227,7 +230,7 @@ def test_options_of_time_series():
         built = entry.build(1, host, complete).module
         assert (type(built).__name__, built.coordinates) == (f"CHONN{name}1d", True)
     assert not entry.build(1, host, entry.complete({})).module.coordinates
-    assert entry.defaults_of({"model": "waves"})["termination"] == "wall"
+    assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 
 
@@ -266,23 +269,3 @@ def test_third_parties(tmp_path, monkeypatch):
 def test_bad_family():
     with pytest.raises(ValueError, match=r"expected one of \('unet', 'fno'\), got 'gan'"):
         HostModel("gan", build=print)  # pyright: ignore[reportArgumentType]
-
-
-def test_orders_and_depths_that_choose_themselves():
-    import torch
-
-    from chonn_ops import prune
-    from chonn_plugins.pdebench import registry
-
-    host = {"num_channels": 1, "width": 8, "initial_step": 1, "modes1": 2, "modes2": 2}
-    grid = torch.rand(1, 8, 8, 2)
-    for name, options in (
-        ("chonn_network", {"order": "adaptive", "depth": "adaptive", "max_depth": 3}),
-        ("chonn_fno", {"order": "adaptive", "max_order": 2}),
-    ):
-        entry = registry.load(name)
-        entry.check(options)
-        assert set(options) <= set(entry.defaults)
-        model = entry.build(2, host, options).eval()
-        x = torch.rand(1, 8, 8, 1)
-        assert torch.equal(prune(model)(x, grid), model(x, grid))

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import write_dist_info
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
 from chonn_plugins.pdebench import CONFIG_DIR, preflight
+from conftest import write_dist_info
 
 BROKEN = "initial_step: 10\nt_train: 2\n"
 
@@ -150,7 +150,7 @@ def test_errors_end_the_program(tmp_path, pdebench):
     printed = pdebench(tmp_path, "darcy", fails=True, model_name="chonn_unet", order=3)
     assert printed.strip().splitlines()[-1].endswith("did you mean ++args.ckb.order?")
     printed = pdebench(tmp_path, "darcy", fails=True, model_name="chonn_unet", ckb__ordr=2)
-    assert "unknown option ordr for chonn_unet. Known options: order, d_state" in printed
+    assert "unknown option ordr for chonn_unet. Known options: cell, order" in printed
     assert not list(tmp_path.glob("*.pt"))
 
 

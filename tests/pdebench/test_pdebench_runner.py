@@ -13,7 +13,8 @@ import torch
 from pdebench_settings import SMALL
 
 import chonn_ops
-from chonn_ops import CKBOptions, inspection
+from chonn_ops import CKBOptions
+from chonn_ops.circuit import load_checkpoint
 
 pytestmark = pytest.mark.host
 
@@ -58,9 +59,9 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
 def network_model(dims: int, start: int, channels: int):
     """What `chonn_network` is: for time series what carries their last two frames on."""
     if start == 1 or dims == 3:
-        placed = CKBOptions(cell="network", nodes="centres")
+        placed = CKBOptions(chonn_ops.Network(nodes="centres"))
         return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
-    options = {"networks": 4, "heads": 2, "nodes": "centres", "coordinates": False}
+    options = {"num_networks": 4, "heads": 2, "nodes": "centres", "coordinates": False}
     return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start, **options)
 
 
@@ -128,7 +129,7 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
 
     assert report["model"] == name
     if name.startswith("chonn"):  # the checkpoint says it, too
-        built = inspection.load(folder / f"{result}.pt")
+        built = load_checkpoint(folder / f"{result}.pt")
         assert json.loads(json.dumps(dict(built.options))) == report["options"]
     assert report["samples"] == len(fields)
     assert report["frames"]["first"] == STEPS[problem][0]
@@ -154,7 +155,7 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
         share = target.shape[-2] / fields.shape[-2]
         assert float(own[0]) == pytest.approx(metrics["rmse"] * share, rel=1e-3)
         assert report["pdebench_metrics"]["rmse"] == pytest.approx(float(own[0]))
-        assert "include the given frames" in report["pdebench_note"]
+        assert "include the input frames" in report["pdebench_note"]
     assert f"evaluating {name}" in printed
 
 
@@ -198,7 +199,7 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     assert torch.equal(first[names[2]], weights(names[2]))
     pdebench(tmp_path, "darcy", continue_training=True, epochs=2, model_update=1, **again)
     assert not torch.equal(first[names[2]], weights(names[2]))
-    assert not list(tmp_path.glob(".*.partial"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from conftest import POINTS, PROBLEMS, SAMPLES
 
 from chonn_plugins.pdebench import JobError, preflight
+from conftest import POINTS, PROBLEMS, SAMPLES
 
 
 @pytest.fixture

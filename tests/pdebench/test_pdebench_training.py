@@ -127,7 +127,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(value):
 
 
 def test_a_model_that_refuses_its_own_values_has_diverged():
-    with pytest.raises(JobError, match=r"in epoch 1 .*after step 2 theirs refuses its own values"):
+    with pytest.raises(JobError, match=r"in epoch 1 .*after step 2 theirs rejects its own values"):
         run(Trainer(factors={(1, 0): -1.0}))
 
 

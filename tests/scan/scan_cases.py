@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from chonn_ops.scan import (
+    BOUNDARIES,
     DIRECTIONS,
-    TERMINATIONS,
     available_backends,
     kirchhoff_scan,
     reference,
@@ -23,19 +23,19 @@ from chonn_ops.scan import (
 BACKENDS = tuple(name for name in available_backends() if name != "triton")
 NAMES = ("u", "delta", "decay", "b", "c", "d", "initial_state")
 MODES = [
-    (directions, termination)
+    (directions, boundary)
     for directions in DIRECTIONS
-    for termination in TERMINATIONS
-    if directions != "raster" or termination in ("matched", "ring")
+    for boundary in BOUNDARIES
+    if directions != "raster" or boundary in ("matched", "periodic")
 ]
 
-# `make check` takes the backend that users get, and each direction and each termination once.
+# `make check` takes the backend that users get, and each direction and each boundary once.
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
 QUICK_MODES = (
-    ("raster", "ring"),
+    ("raster", "periodic"),
     ("cross", "matched"),
-    ("axial", "short"),
-    ("bidirectional", "open"),
+    ("axial", "dirichlet"),
+    ("bidirectional", "neumann"),
 )
 EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
     "backend",
@@ -45,7 +45,7 @@ EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
     ],
 )
 EACH_MODE_THOROUGHLY = pytest.mark.parametrize(
-    ("directions", "termination"),
+    ("directions", "boundary"),
     [
         pytest.param(*mode, marks=() if mode in QUICK_MODES else pytest.mark.thorough)
         for mode in MODES
@@ -125,24 +125,24 @@ def run_field(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
 
 
 def field_truth(
-    case: dict[str, Tensor], directions: str = "raster", termination: str = "matched"
+    case: dict[str, Tensor], directions: str = "raster", boundary: str = "matched"
 ) -> dict[str, Tensor]:
     """The same from autograd through float64 loops over transposed and flipped copies."""
     leaves = {name: tensor.double().requires_grad_() for name, tensor in case.items()}
-    y = _field_by_copies(**leaves, directions=directions, termination=termination)
+    y = _field_by_copies(**leaves, directions=directions, boundary=boundary)
     return {"y": y} | _field_gradients(leaves, y)
 
 
 @functools.lru_cache(maxsize=1)
 def field_and_truth(
-    *sizes: object, directions: str, termination: str = "matched"
+    *sizes: object, directions: str, boundary: str = "matched"
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """A field of `make_field` and its truth, once for all backends that are tested in a row."""
     case = make_field(*sizes)
-    return case, field_truth(case, directions, termination)
+    return case, field_truth(case, directions, boundary)
 
 
-def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, termination):
+def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, boundary):
     axes = list(range(1, u.dim() - 1))
     rotations = len(axes) if directions in ("cross", "axial") else 1
     total, count = torch.zeros_like(u), 0
@@ -157,11 +157,11 @@ def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, termination):
         for flips in ([], [1]) if directions != "raster" else ([],):
             u_l, delta_l, b_l, c_l = (line.flip(flips) for line in lines)
             start = None
-            if termination == "ring":
+            if boundary == "periodic":
                 _, once = reference.forward(u_l, delta_l, decay, b_l, c_l)
                 start = once / -torch.expm1(-delta_l.sum(1)[..., None] * decay)
-            elif flips and termination != "matched":
-                start = end if termination == "open" else -end
+            elif flips and boundary != "matched":
+                start = end if boundary == "neumann" else -end
             y, end = reference.forward(u_l, delta_l, decay, b_l, c_l, None, start)
             total = total + y.flip(flips).reshape(shape).permute(back)
             count += 1

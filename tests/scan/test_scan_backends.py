@@ -289,20 +289,43 @@ def test_concurrent_calls():
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("directions", ["raster", "bidirectional"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("step", [-10.0, -60.0, -100.0, -1000.0])
-def test_growth_is_exact_or_not_finite(backend, directions, dtype, step):
-    """What a negative step grows to is a number only where the dtype has it."""
+@pytest.mark.parametrize("step", [10.0, 60.0, 100.0, 1000.0])
+def test_growth_of_active_circuits(backend, directions, dtype, step):
+    """A negative decay rate amplifies; no time step amplifies by more than e^80."""
     case = make_case(1, 20, 3, 2, torch.float64)
     del case["initial_state"]
-    case |= {"decay": torch.ones(3, 2, dtype=torch.float64), "delta": case["delta"] * 0.1}
+    case |= {"decay": -torch.ones(3, 2, dtype=torch.float64), "delta": case["delta"] * 0.1}
     case["delta"][0, 7] = step
-    expected = scan_field(**case, directions=directions, backend="reference").to(dtype)
+    options = {"directions": directions, "passive": False}
+    expected = scan_field(**case, **options, backend="reference").to(dtype)
     case = {name: x.to(dtype) for name, x in case.items()}
-    actual = scan_field(**case, directions=directions, backend=backend)
+    actual = scan_field(**case, **options, backend=backend)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("directions", ["raster", "bidirectional"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("step", [10.0, 60.0, 100.0, 1000.0])
+def test_growth_is_right_or_not_finite(backend, directions, dtype, step):
+    """The operator itself, without the limit of a step: e^100 overflows float32, e^1000 float64."""
+    case = make_case(1, 20, 3, 2, torch.float64)
+    case |= {"decay": -torch.ones(3, 2, dtype=torch.float64), "delta": case["delta"] * 0.1}
+    case["delta"][0, 7] = step
+
+    def scan(dtype, backend):
+        inputs = [case[name].to(dtype) for name in ("u", "delta", "decay", "b", "c", "d")]
+        modes = ([20], directions, False, "matched", backend, False)
+        return torch.ops.chonn_ops.kirchhoff_scan(*inputs, None, *modes)[0]
+
+    expected = scan(torch.float64, "reference").to(dtype)
+    actual = scan(dtype, backend)
     finite = actual.isfinite()
     assert not (finite & ~expected.isfinite()).any()
     torch.testing.assert_close(actual[finite], expected[finite], rtol=1e-4, atol=1e-4)
-    assert finite.all() or step < -80
+    overflows = step > (80 if dtype == torch.float32 else 700)
+    assert finite.all() != overflows
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

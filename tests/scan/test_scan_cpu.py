@@ -60,11 +60,11 @@ def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale, length):
 def test_a_ring_split_over_threads(scale, length):
     case = scale(make_case(1, length, 2, 40, torch.float64))
     del case["initial_state"]
-    split = run(case, backend="cpu", termination="ring")
+    split = run(case, backend="cpu", boundary="periodic")
     torch.set_num_threads(1)
-    whole = run(case, backend="cpu", termination="ring")
+    whole = run(case, backend="cpu", boundary="periodic")
     assert_close(split, whole, 1e-10)
-    assert_close(whole, run(case, backend="torch", termination="ring"), 1e-10)
+    assert_close(whole, run(case, backend="torch", boundary="periodic"), 1e-10)
 
 
 @FOUR_THREADS

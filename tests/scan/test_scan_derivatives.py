@@ -7,16 +7,16 @@ import torch
 import torch.autograd.forward_ad as fwAD
 from scan_cases import MODES, make_case, make_field
 
-from chonn_ops import CKB
+from chonn_ops import CKB, Scan
 from chonn_ops.nn import KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan, scan_field
 
-EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
+EACH_MODE = pytest.mark.parametrize(("directions", "boundary"), MODES)
 
 
 def _line(**options):
     case = make_case(1, 11, 2, 2, torch.float64)
-    if options.get("termination") == "ring":
+    if options.get("boundary") == "periodic":
         del case["initial_state"]
     names = list(case)
 
@@ -28,11 +28,11 @@ def _line(**options):
 
 @pytest.mark.thorough
 @EACH_MODE
-def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
+def test_fields_in_forward_mode_and_twice_backwards(directions, boundary):
     leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]
 
     def scan(*tensors):
-        return scan_field(*tensors, directions=directions, termination=termination)
+        return scan_field(*tensors, directions=directions, boundary=boundary)
 
     assert torch.autograd.gradcheck(
         scan, leaves, check_forward_ad=True, check_backward_ad=False, fast_mode=True
@@ -45,7 +45,7 @@ def test_fields_in_forward_mode_and_twice_backwards(directions, termination):
     [
         {},
         pytest.param({"reverse": True}, marks=pytest.mark.thorough),
-        pytest.param({"termination": "ring"}, marks=pytest.mark.thorough),
+        pytest.param({"boundary": "periodic"}, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -85,8 +85,8 @@ def test_transforms_agree_with_each_other_and_with_differences(make):
     scan, (u, *rest) = _line()
     parts = {
         "scan": lambda u: scan(u, *rest),
-        "cell": KirchhoffCell(2, 2, directions="bidirectional", dtype=torch.float64),
-        "block": CKB(2, order=2, d_state=2, termination="open", dtype=torch.float64),
+        "cell": KirchhoffCell(2, Scan(2, directions="bidirectional"), dtype=torch.float64),
+        "block": CKB(2, cell=Scan(2), order=2, boundary="neumann", dtype=torch.float64),
     }
     f, tangent, h = parts[make], torch.randn_like(u), 1e-6
 
@@ -123,12 +123,12 @@ def test_transforms_agree_with_each_other_and_with_differences(make):
 
 
 @pytest.mark.thorough
-def test_tangents_pass_through_scripted_and_exported_blocks():
-    block = CKB(2, order=1, d_state=2, dtype=torch.float64)
+def test_tangents_pass_through_exported_blocks():
+    block = CKB(2, cell=Scan(2), order=1, dtype=torch.float64)
     x, tangent = torch.randn(2, 1, 5, 2, dtype=torch.float64)
     _, expected = torch.func.jvp(block, (x,), (tangent,))
-    for other in (torch.jit.script(block), torch.export.export(block, (x,)).module()):
-        torch.testing.assert_close(torch.func.jvp(other, (x,), (tangent,))[1], expected)
+    exported = torch.export.export(block, (x,)).module()
+    torch.testing.assert_close(torch.func.jvp(exported, (x,), (tangent,))[1], expected)
 
 
 @pytest.mark.thorough
@@ -151,9 +151,3 @@ def test_transforms_check_decay_under_every_wrapper():
 
     with pytest.raises(ValueError, match="> 0 everywhere"):
         torch.vmap(torch.func.grad(loss))(torch.stack([decay, -decay]))
-
-
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-def test_tracing_is_refused():
-    with pytest.raises(NotImplementedError, match=r"torch\.jit\.script or torch\.export"):
-        torch.jit.trace(KirchhoffCell(3, 2), torch.randn(1, 4, 3))

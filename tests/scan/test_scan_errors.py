@@ -1,4 +1,4 @@
-"""Every refusal is a ValueError that says what was expected and what came."""
+"""Every refusal says what was expected and what came."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from chonn_ops.scan.operator import BACKENDS
         ({"d": torch.ones(3, 1)}, "(3,)", "(3, 1)"),
         ({"initial_state": torch.ones(2, 3, 1)}, "(2, 3, 2)", "(2, 3, 1)"),
         ({"b": torch.ones(2, 5, 2, device="meta")}, "cpu", "meta"),
-        ({"u": [[[1.0] * 3] * 5] * 2}, "torch.Tensor", "builtins.list"),
-        ({"delta": torch.ones(2, 5, 3).numpy()}, "torch.Tensor", "numpy.ndarray"),
-        ({"d": [1.0, 2.0, 3.0]}, "torch.Tensor", "builtins.list"),
-        ({"initial_state": 0}, "torch.Tensor", "builtins.int"),
+        ({"u": torch.ones(2, 5, 3).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
+        ({"decay": torch.ones(3, 2).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
         ({"u": torch.ones(2, 5, 3, dtype=torch.int64)}, "float32", "int64"),
         ({"c": torch.ones(2, 5, 2, dtype=torch.complex64)}, "float32", "complex64"),
         ({"decay": torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])}, "> 0", "minimum 0"),
         ({"decay": -torch.ones(3, 2)}, "> 0", "minimum -1"),
         ({"decay": torch.full((3, 2), float("nan"))}, "> 0", "minimum nan"),
-        ({"termination": "closed"}, "('matched', 'ring', 'open', 'short')", "'closed'"),
-        ({"termination": "open"}, "'bidirectional', 'cross' or 'axial'", "'open'"),
-        ({"termination": "short"}, "'matched' or 'ring' for a scan one way", "'short'"),
-        ({"termination": "ring"}, "None", "a tensor"),
+        ({"delta": torch.ones(2, 5, 3) - 2}, ">= 0", "minimum -1"),
+        ({"boundary": "closed"}, "('matched', 'periodic', 'neumann', 'dirichlet')", "'closed'"),
+        ({"boundary": "neumann"}, "'bidirectional', 'cross' or 'axial'", "'neumann'"),
+        (
+            {"boundary": "dirichlet"},
+            "'matched' or 'periodic' for a scan in one direction",
+            "'dirichlet'",
+        ),
+        ({"boundary": "periodic"}, "None", "a tensor"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
@@ -45,6 +48,39 @@ def test_message_says_expected_and_actual(changes, expected, actual):
     before, after = str(error.value).split(", got ")
     assert expected in before
     assert actual in after
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("u", [[[1.0] * 3] * 5] * 2, "list"),
+        ("delta", torch.ones(2, 5, 3).numpy(), "ndarray"),
+        ("d", [1.0, 2.0, 3.0], "list"),
+        ("initial_state", 0, "int"),
+    ],
+)
+def test_only_tensors(name, value, kind):
+    with pytest.raises(TypeError, match=rf"{name}: expected a torch\.Tensor, got {kind}"):
+        kirchhoff_scan(**(make_case(2, 5, 3, 2) | {name: value}))
+
+
+@pytest.mark.parametrize("backend", [name for name in available_backends() if name != "triton"])
+def test_a_time_step_of_zero_holds_the_state(backend):
+    case = make_case(2, 5, 3, 2)
+    case["delta"] = case["delta"].clone()
+    case["delta"][:, -1] = 0
+    _, state = kirchhoff_scan(**case, return_state=True, backend=backend)
+    shorter = case | {name: case[name][:, :-1] for name in ("u", "delta", "b", "c")}
+    _, before = kirchhoff_scan(**shorter, return_state=True, backend=backend)
+    torch.testing.assert_close(state, before)
+
+
+def test_a_gradient_transform_refuses_negative_steps_too():
+    case = make_case(2, 5, 3, 2)
+    delta = -case.pop("delta")
+    u, decay, b, c = (case[name] for name in ("u", "decay", "b", "c"))
+    with pytest.raises(ValueError, match="delta: expected >= 0 everywhere"):
+        torch.func.jvp(lambda x: kirchhoff_scan(x, delta, decay, b, c), (u,), (u,))
 
 
 @pytest.mark.parametrize("sizes", [(2, 0, 3, 2), (2, 5, 0, 2), (2, 5, 3, 0)], ids=["L", "D", "N"])

@@ -18,15 +18,15 @@ from scan_cases import (
 from torch.library import opcheck
 
 from chonn_ops.scan import (
+    BOUNDARIES,
     DIRECTIONS,
-    TERMINATIONS,
     available_backends,
     kirchhoff_scan,
     scan_field,
 )
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
+EACH_MODE = pytest.mark.parametrize(("directions", "boundary"), MODES)
 OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
 OPERATOR_BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
 
@@ -38,11 +38,11 @@ def _flat(case):
 
 @EACH_BACKEND_THOROUGHLY
 @EACH_MODE_THOROUGHLY
-def test_gradcheck(backend, directions, termination):
+def test_gradcheck(backend, directions, boundary):
     case = make_field(1, (3, 2), 2, 2, torch.float64)
 
     def scan(*tensors):
-        modes = {"directions": directions, "termination": termination, "backend": backend}
+        modes = {"directions": directions, "boundary": boundary, "backend": backend}
         return scan_field(*tensors, **modes)
 
     assert torch.autograd.gradcheck(scan, [x.requires_grad_() for x in case.values()])
@@ -51,10 +51,11 @@ def test_gradcheck(backend, directions, termination):
 @pytest.mark.thorough
 @EACH_BACKEND
 @pytest.mark.parametrize(
-    ("directions", "termination"), [("raster", "ring"), ("cross", "matched"), ("axial", "short")]
+    ("directions", "boundary"),
+    [("raster", "periodic"), ("cross", "matched"), ("axial", "dirichlet")],
 )
-def test_opcheck(backend, directions, termination):
-    modes = ([3, 40], directions, False, termination, backend)
+def test_opcheck(backend, directions, boundary):
+    modes = ([3, 40], directions, False, boundary, backend)
     inputs = _flat(make_field(2, (3, 40), 3, 2))
     leaves = [x if x is None else x.requires_grad_() for x in inputs]
     for keep in (False, True):
@@ -66,9 +67,9 @@ def test_opcheck(backend, directions, termination):
 
 @EACH_BACKEND_THOROUGHLY
 @EACH_MODE
-def test_gradients_need_no_kept_checkpoints(backend, directions, termination):
+def test_gradients_need_no_kept_checkpoints(backend, directions, boundary):
     leaves = [x if x is None else x.requires_grad_() for x in _flat(make_field(2, (3, 40), 3, 40))]
-    modes = ([3, 40], directions, False, termination, backend, True)
+    modes = ([3, 40], directions, False, boundary, backend, True)
     grads = []
     for keep in (False, True):
         y = OPERATOR(*leaves, *modes, keep)[0]
@@ -80,11 +81,11 @@ def test_gradients_need_no_kept_checkpoints(backend, directions, termination):
 @pytest.mark.thorough
 @EACH_BACKEND
 @EACH_MODE
-def test_compile_without_graph_breaks(backend, directions, termination):
+def test_compile_without_graph_breaks(backend, directions, boundary):
     leaves = [x.requires_grad_() for x in make_field(2, (3, 4), 3, 2, torch.float64).values()]
 
     def loss(*tensors):
-        modes = {"directions": directions, "termination": termination, "backend": backend}
+        modes = {"directions": directions, "boundary": boundary, "backend": backend}
         return scan_field(*tensors, **modes).sin().sum()
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
@@ -112,7 +113,7 @@ def test_compile_with_a_dynamic_grid(directions):
 
 class _Field(torch.nn.Module):
     def forward(self, u, delta, decay, b, c):
-        return scan_field(u, delta, decay, b, c, directions="axial", termination="open")
+        return scan_field(u, delta, decay, b, c, directions="axial", boundary="neumann")
 
 
 @pytest.mark.thorough
@@ -163,13 +164,13 @@ def test_export_with_gradients_on_takes_lines_of_any_length(directions, length):
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize(("directions", "termination"), [("raster", "ring"), ("axial", "open")])
-def test_vmap_equals_a_loop(backend, directions, termination):
+@pytest.mark.parametrize(("directions", "boundary"), [("raster", "periodic"), ("axial", "neumann")])
+def test_vmap_equals_a_loop(backend, directions, boundary):
     cases = [make_field(2, (3, 4), 3, 2, seed=seed) for seed in range(3)]
     leaves = [torch.stack([case[name] for case in cases]).requires_grad_() for name in ("u", "c")]
 
     def scan(u, c):
-        modes = {"directions": directions, "termination": termination, "backend": backend}
+        modes = {"directions": directions, "boundary": boundary, "backend": backend}
         return scan_field(**(cases[0] | {"u": u, "c": c}), **modes)
 
     actual = torch.vmap(scan)(*leaves)
@@ -183,7 +184,7 @@ def test_vmap_equals_a_loop(backend, directions, termination):
 @EACH_BACKEND
 def test_autocast_changes_nothing(backend):
     case = make_field(2, (6, 5), 8, 4)
-    modes = {"directions": "cross", "termination": "open", "backend": backend}
+    modes = {"directions": "cross", "boundary": "neumann", "backend": backend}
     plain = run_field(case, **modes)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert_close(run_field(case, **modes), plain, TOLERANCE[torch.float32])
@@ -198,9 +199,9 @@ def test_autocast_changes_nothing(backend):
         ({"c": torch.ones(2, 4, 5, 3)}, "(2, 4, 5, 2)", "(2, 4, 5, 3)"),
         ({"decay": -torch.ones(3, 2)}, "> 0", "minimum -1"),
         ({"directions": "spiral"}, str(DIRECTIONS), "'spiral'"),
-        ({"termination": "closed"}, str(TERMINATIONS), "'closed'"),
-        ({"termination": "open"}, "'bidirectional', 'cross' or 'axial'", "'open'"),
-        ({"termination": "short"}, "a scan one way", "'short'"),
+        ({"boundary": "closed"}, str(BOUNDARIES), "'closed'"),
+        ({"boundary": "neumann"}, "'bidirectional', 'cross' or 'axial'", "'neumann'"),
+        ({"boundary": "dirichlet"}, "a scan in one direction", "'dirichlet'"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
@@ -244,13 +245,13 @@ def test_calls_beside_a_compiled_graph(mode):
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("termination", ["matched", "ring"])
-def test_a_line_is_a_field_of_one_axis(backend, termination):
+@pytest.mark.parametrize("boundary", ["matched", "periodic"])
+def test_a_line_is_a_field_of_one_axis(backend, boundary):
     case = make_field(2, (40,), 3, 2)
     results = []
     for scan in (kirchhoff_scan, scan_field):
         leaves = [x.clone().requires_grad_() for x in case.values()]
-        y = scan(*leaves, termination=termination, backend=backend)
+        y = scan(*leaves, boundary=boundary, backend=backend)
         results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
     for of_line, of_field in zip(*results, strict=True):
         assert torch.equal(of_line, of_field)

@@ -1,4 +1,4 @@
-"""Every backend on fields: direction modes and terminations against float64 loops over copies."""
+"""Every backend on fields: direction modes and boundaries against float64 loops over copies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from scan_cases import (
     run_field,
 )
 
-from chonn_ops.scan import DIRECTIONS, TERMINATIONS, kirchhoff_scan, scan_field
+from chonn_ops.scan import BOUNDARIES, DIRECTIONS, kirchhoff_scan, scan_field
 
 STREAMS = ("u", "delta", "b", "c")
 TWO_WAYS = ("bidirectional", "cross", "axial")
 # The decorator above all others varies first, so that backends share a truth.
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-EACH_MODE = pytest.mark.parametrize(("directions", "termination"), MODES)
+EACH_MODE = pytest.mark.parametrize(("directions", "boundary"), MODES)
 THOROUGH = pytest.mark.thorough
 GRIDS = [
     (7,),
@@ -49,27 +49,27 @@ def _poisoned_memory():
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=THOROUGH)], ids=str
 )
-def test_modes(directions, termination, grid, dtype):
-    modes = {"directions": directions, "termination": termination}
+def test_modes(directions, boundary, grid, dtype):
+    modes = {"directions": directions, "boundary": boundary}
     case = make_field(2, grid, 5, 3, dtype)
     expected = field_truth(case, **modes)
     for backend in BACKENDS:
         actual = run_field(case, backend=backend, **modes)
-        if termination == "ring" and grid == (1,):
+        if boundary == "periodic" and grid == (1,):
             # A ring of one step rests at b u / decay whatever the step: a difference of equals.
             left = actual.pop("grad_delta").norm()
             assert left <= TOLERANCE[dtype] * expected["grad_decay"].norm()
             actual["grad_delta"] = expected["grad_delta"]
         # Odd walls subtract states: on a line of one step almost all of them.
-        factor = 3 if termination == "short" and grid == (1,) else 1
+        factor = 3 if boundary == "dirichlet" and grid == (1,) else 1
         assert_close(actual, expected, factor * TOLERANCE[dtype])
 
 
 @EACH_BACKEND_THOROUGHLY
-@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("length", [2, 63, pytest.param(1000, marks=THOROUGH)])
-def test_lengths(backend, termination, length):
-    modes = {"directions": "axial", "termination": termination}
+def test_lengths(backend, boundary, length):
+    modes = {"directions": "axial", "boundary": boundary}
     case, expected = field_and_truth(1, (length, 2), 3, 2, **modes)
     assert_close(run_field(case, backend=backend, **modes), expected, TOLERANCE[torch.float32])
 
@@ -80,18 +80,18 @@ def test_lengths(backend, termination, length):
     "shape", [(1, 1), (3, 16), (33, 20), pytest.param((64, 40), marks=THOROUGH)], ids=str
 )
 def test_channels_and_states(backend, shape, directions):
-    modes = {"directions": directions, "termination": "open"}
+    modes = {"directions": directions, "boundary": "neumann"}
     case, expected = field_and_truth(2, (2, 35), *shape, **modes)
     assert_close(run_field(case, backend=backend, **modes), expected, TOLERANCE[torch.float32])
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=THOROUGH)], ids=str
 )
-def test_narrow_dtypes(backend, termination, dtype):
-    modes = {"directions": "cross", "termination": termination}
+def test_narrow_dtypes(backend, boundary, dtype):
+    modes = {"directions": "cross", "boundary": boundary}
     case, expected = field_and_truth(2, (5, 8), 20, 4, dtype, **modes)
     actual = run_field(case, backend=backend, **modes)
     assert all(actual[f"grad_{name}"].dtype == dtype for name in case)
@@ -110,11 +110,11 @@ def test_mixed_dtypes(backend):
 
 @pytest.mark.thorough
 @EACH_BACKEND
-@pytest.mark.parametrize("termination", TERMINATIONS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("z", [1e-8, 1e-4, 0.1, 1.0, 10.0, 100.0, 1e4])
-def test_every_scale(backend, termination, z):
+def test_every_scale(backend, boundary, z):
     """Steps from far below to far above the time constants; one size of z for all states."""
-    modes = {"directions": "axial", "termination": termination}
+    modes = {"directions": "axial", "boundary": boundary}
     case = make_field(2, (5, 6), 4, 1)
     case["delta"] = (z / case["decay"][:, 0]).expand(2, 5, 6, 4).contiguous()
     actual, expected = run_field(case, backend=backend, **modes), field_truth(case, **modes)
@@ -152,7 +152,7 @@ def test_layouts(layout):
     assert not laid_out["u"].is_contiguous()
     dense = {name: tensor.contiguous() for name, tensor in laid_out.items()}
     for directions in DIRECTIONS:
-        modes = {"directions": directions, "termination": "ring"}
+        modes = {"directions": directions, "boundary": "periodic"}
         expected = field_truth(dense, **modes)
         for backend in BACKENDS:
             actual = run_field(laid_out, backend=backend, **modes)
@@ -181,13 +181,13 @@ def _twice(case, mirror_sign):
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize(("termination", "sign"), [("open", 1), ("short", -1)])
-def test_walls_equal_a_line_with_its_mirror_image(backend, termination, sign):
+@pytest.mark.parametrize(("boundary", "sign"), [("neumann", 1), ("dirichlet", -1)])
+def test_walls_equal_a_line_with_its_mirror_image(backend, boundary, sign):
     """The way back over a line is the way on over its image, seen with the image's sign."""
     case = make_field(2, (40,), 5, 3, torch.float64)
     there_and_on = kirchhoff_scan(**_twice(case, sign), backend=backend)
     forth, back = there_and_on[:, :40], sign * there_and_on[:, 40:].flip(1)
-    y = scan_field(**case, directions="bidirectional", termination=termination, backend=backend)
+    y = scan_field(**case, directions="bidirectional", boundary=boundary, backend=backend)
     torch.testing.assert_close(y, (forth + back) / 2)
 
 
@@ -195,7 +195,7 @@ def test_walls_equal_a_line_with_its_mirror_image(backend, termination, sign):
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_ring_equals_many_turns(backend, directions):
     case = make_field(2, (9,), 5, 3, torch.float64)
-    y = scan_field(**case, directions=directions, termination="ring", backend=backend)
+    y = scan_field(**case, directions=directions, boundary="periodic", backend=backend)
     turns = case | {name: case[name].repeat(1, 60, 1) for name in STREAMS}
     unrolled = scan_field(**turns, directions=directions, backend=backend)
     torch.testing.assert_close(y, unrolled[:, 30 * 9 : 31 * 9])
@@ -203,9 +203,9 @@ def test_ring_equals_many_turns(backend, directions):
 
 @EACH_BACKEND
 def test_empty_batch(backend):
-    for directions, termination in MODES:
+    for directions, boundary in MODES:
         case = make_field(0, (3, 2), 4, 2)
-        actual = run_field(case, backend=backend, directions=directions, termination=termination)
+        actual = run_field(case, backend=backend, directions=directions, boundary=boundary)
         assert actual["y"].shape == (0, 3, 2, 4)
         assert (actual["grad_decay"] == 0).all()
         assert (actual["grad_d"] == 0).all()
@@ -220,9 +220,9 @@ def test_two_threads_get_the_answers_of_one(backend):
     steps = 30 if backend == "cpu" else 5
 
     def work(case, modes):
-        return run_field(case, backend=backend, directions=modes[0], termination=modes[1])
+        return run_field(case, backend=backend, directions=modes[0], boundary=modes[1])
 
-    for modes in (("cross", "open"), ("axial", "ring")):
+    for modes in (("cross", "neumann"), ("axial", "periodic")):
         alone = [work(case, modes) for case in cases]
         with ThreadPoolExecutor(2) as pool:
             together = pool.map(work, cases * steps, [modes] * 2 * steps)

@@ -24,25 +24,25 @@ from chonn_ops.scan import kirchhoff_scan
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
 LINE = ([40], "raster")
-TERMINATIONS = pytest.mark.parametrize("termination", ["matched", "ring"])
+BOUNDARIES = pytest.mark.parametrize("boundary", ["matched", "periodic"])
 
 
-def _leaves(*shape, termination="matched"):
+def _leaves(*shape, boundary="matched"):
     case = make_case(*shape, dtype=torch.float64)
-    if termination == "ring":
+    if boundary == "periodic":
         del case["initial_state"]
     return {name: tensor.requires_grad_() for name, tensor in case.items()}
 
 
 @EACH_BACKEND_THOROUGHLY
 @DIRECTIONS
-@TERMINATIONS
-def test_gradcheck(backend, reverse, termination):
-    leaves = _leaves(2, 5, 3, 2, termination=termination)
+@BOUNDARIES
+def test_gradcheck(backend, reverse, boundary):
+    leaves = _leaves(2, 5, 3, 2, boundary=boundary)
 
     def scan(*tensors):
         named = dict(zip(leaves, tensors, strict=True))
-        options = {"backend": backend, "reverse": reverse, "termination": termination}
+        options = {"backend": backend, "reverse": reverse, "boundary": boundary}
         return kirchhoff_scan(**named, return_state=True, **options)
 
     assert torch.autograd.gradcheck(scan, tuple(leaves.values()))
@@ -99,14 +99,12 @@ def test_gradients_need_no_kept_checkpoints(backend, steps, states):
 
 @pytest.mark.thorough
 @EACH_BACKEND
-@TERMINATIONS
-def test_compile_without_graph_breaks(backend, termination):
-    leaves = _leaves(2, 6, 3, 2, termination=termination)
+@BOUNDARIES
+def test_compile_without_graph_breaks(backend, boundary):
+    leaves = _leaves(2, 6, 3, 2, boundary=boundary)
 
     def loss(leaves):
-        y, state = kirchhoff_scan(
-            **leaves, return_state=True, backend=backend, termination=termination
-        )
+        y, state = kirchhoff_scan(**leaves, return_state=True, backend=backend, boundary=boundary)
         return y.sin().sum() + state.cos().sum()
 
     eager = torch.autograd.grad(loss(leaves), list(leaves.values()))
@@ -119,7 +117,7 @@ def test_compile_without_graph_breaks(backend, termination):
 
 class _Ring(torch.nn.Module):
     def forward(self, u, delta, decay, b, c):
-        return kirchhoff_scan(u, delta, decay, b, c, termination="ring", return_state=True)
+        return kirchhoff_scan(u, delta, decay, b, c, boundary="periodic", return_state=True)
 
 
 @pytest.mark.thorough
@@ -158,14 +156,14 @@ def test_vmap_equals_a_loop(backend):
 
 
 @EACH_BACKEND
-@TERMINATIONS
-def test_autocast_keeps_the_state_in_float32(backend, termination):
+@BOUNDARIES
+def test_autocast_keeps_the_state_in_float32(backend, boundary):
     case = make_case(2, 200, 8, 4)
-    if termination == "ring":
+    if boundary == "periodic":
         del case["initial_state"]
-    plain = run(case, backend=backend, termination=termination)
+    plain = run(case, backend=backend, boundary=boundary)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = run(case, backend=backend, termination=termination)
+        cast = run(case, backend=backend, boundary=boundary)
     assert cast["state"].dtype == torch.float32
     assert_close(cast, plain, TOLERANCE[torch.float32])
 

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -46,9 +45,9 @@ def check_line(sizes, dtype=torch.float32, wanted=1, scale=1.0, spread=0.0, **op
     assert_close(actual, truth(case, **options), TOLERANCE[dtype])
 
 
-def check_field(sizes, directions, termination, dtype=torch.float64, wanted=1):
+def check_field(sizes, directions, boundary, dtype=torch.float64, wanted=1):
     case = make_field(*sizes, dtype)
-    modes = {"directions": directions, "termination": termination}
+    modes = {"directions": directions, "boundary": boundary}
     with _programs(wanted):
         actual = run_field(case, backend="triton", **modes)
     assert_close(actual, field_truth(case, **modes), TOLERANCE[dtype])
@@ -81,7 +80,7 @@ def check_segments_change_nothing():
     results = []
     for wanted in (1, 2, 2):
         with _programs(wanted):
-            results.append(run(case, backend="triton", termination="ring"))
+            results.append(run(case, backend="triton", boundary="periodic"))
     assert_close(results[1], {k: v.double() for k, v in results[0].items()}, 2e-6)
     assert all(torch.equal(results[1][name], results[2][name]) for name in results[1])
 
@@ -124,34 +123,35 @@ def test_steps_of_all_sizes(interpreted):
 
 
 @needs_triton
-@pytest.mark.parametrize(("directions", "termination"), MODES)
-def test_fields(interpreted, directions, termination):
-    interpreted(check_field, (1, (3, 4), 2, 2), directions, termination)
+@pytest.mark.parametrize(("directions", "boundary"), MODES)
+def test_fields(interpreted, directions, boundary):
+    interpreted(check_field, (1, (3, 4), 2, 2), directions, boundary)
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("directions", "termination"), [("cross", "short"), ("axial", "open"), ("cross", "ring")]
+    ("directions", "boundary"),
+    [("cross", "dirichlet"), ("axial", "neumann"), ("cross", "periodic")],
 )
-def test_volumes(interpreted, directions, termination):
-    interpreted(check_field, (1, (2, 3, 2), 2, 2), directions, termination, torch.float32)
+def test_volumes(interpreted, directions, boundary):
+    interpreted(check_field, (1, (2, 3, 2), 2, 2), directions, boundary, torch.float32)
 
 
 @needs_triton
 def test_narrow_fields(interpreted):
-    interpreted(check_field, (2, (3, 4), 2, 2), "cross", "open", torch.bfloat16)
+    interpreted(check_field, (2, (3, 4), 2, 2), "cross", "neumann", torch.bfloat16)
 
 
 @pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize(
-    ("grid", "directions", "termination", "wanted"),
-    [((2, 17), "axial", "matched", 1), ((66,), "bidirectional", "short", 2)],
+    ("grid", "directions", "boundary", "wanted"),
+    [((2, 17), "axial", "matched", 1), ((66,), "bidirectional", "dirichlet", 2)],
     ids=["several lines a program", "several segments a line"],
 )
-def test_work_is_shared_out(interpreted, grid, directions, termination, wanted):
+def test_work_is_shared_out(interpreted, grid, directions, boundary, wanted):
     options = {"dtype": torch.float32, "wanted": wanted}
-    interpreted(check_field, (1, grid, 2, 1), directions, termination, **options)
+    interpreted(check_field, (1, grid, 2, 1), directions, boundary, **options)
 
 
 @needs_triton
@@ -198,37 +198,14 @@ def test_importing_the_package_leaves_triton_alone():
     subprocess.run([sys.executable, "-c", command], check=True)
 
 
-def _gpu_benchmark(*arguments):
-    program = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
-    return subprocess.run(
-        [sys.executable, program, *arguments], check=False, capture_output=True, text=True
-    )
-
-
-@pytest.mark.slow
-@needs_triton
-def test_gpu_benchmark_checks_without_a_gpu():
-    done = _gpu_benchmark("--interpret")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("'passed': True") == 8  # four scans, four networks
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
-def test_gpu_benchmark_says_what_it_needs():
-    done = _gpu_benchmark()
-    assert done.returncode == 1
-    assert done.stderr.startswith("gpu.py: expected a CUDA GPU")
-    assert len(done.stderr.splitlines()) == 1
-
-
 @needs_triton
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize(("directions", "termination"), MODES)
-def test_on_cuda(directions, termination, dtype):
+@pytest.mark.parametrize(("directions", "boundary"), MODES)
+def test_on_cuda(directions, boundary, dtype):
     """Long enough lines for several segments, compared on the CPU."""
     case = make_field(2, (9, 300), 20, 16, dtype)
-    modes = {"directions": directions, "termination": termination}
+    modes = {"directions": directions, "boundary": boundary}
     expected = field_truth(case, **modes)
     actual = run_field({k: v.cuda() for k, v in case.items()}, backend="triton", **modes)
     assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])

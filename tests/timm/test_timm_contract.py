@@ -55,10 +55,11 @@ def run(folder, selection):
 
 @pytest.mark.slow
 def test_unmodified(timm_tests):
-    names = run(timm_tests, "chonn")
+    # PyTorch has deprecated TorchScript for torch.export, which test_timm_backbones covers.
+    names = run(timm_tests, "chonn and not torchscript")
     for model in MODELS:
-        assert sum(name.endswith((f"-{model}]", f"[{model}]")) for name in names) == 8, model
-    assert len(names) == 8 * len(MODELS)
+        assert sum(name.endswith((f"-{model}]", f"[{model}]")) for name in names) == 6, model
+    assert len(names) == 6 * len(MODELS)
 
 
 @pytest.mark.slow

@@ -1,17 +1,21 @@
 """The backend "cpu": the compiled kernel through ctypes, which releases the GIL.
 
-Networks fill the lanes of the vectors, so that every sweep, however sequential along the grid, runs
-on whole vectors; groups of them are shared out to as many threads as PyTorch uses.
+Many networks fill the lanes of the vectors: every sweep, however sequential along the grid, runs on
+whole vectors; groups of them are shared out to as many threads as PyTorch uses. Few networks are
+solved one after the other (`rows.h`): neighbouring nodes fill the lanes, and all threads share the
+grid.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops._library import CONSTANTS
 from chonn_ops.network.cpu.binding import (
     AXES,
     Arguments,
@@ -25,6 +29,17 @@ __all__ = ["available_isas", "solve"]
 
 _ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
 _ALIGNMENT = 64
+# Up to so many networks a thread are solved one after the other: 3 of 64 x 64 or 16^3 nodes take
+# the time of a group, 8 of 256 x 256 do.
+_FEW = 3
+_FEW_NODES = 1024  # below, a group of one network is as fast
+
+
+def _are_few(networks: int, grid: Sequence[int]) -> bool:
+    """Whether vectors are filled with the nodes of one network, instead of with networks."""
+    nodes = math.prod(grid)
+    threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
+    return sum(n > 1 for n in grid) > 1 and nodes >= _FEW_NODES and networks <= _FEW * threads
 
 
 def _strength(conductance: Tensor) -> float:
@@ -38,7 +53,7 @@ def solve(
     source: Tensor,
     conductance: tuple[Tensor, ...],
     leak: Tensor,
-    ring: tuple[bool, ...],
+    periodic: tuple[bool, ...],
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,7 +74,7 @@ def solve(
     arguments = Arguments(B, C, threads=threads, iterations_max=max_iterations)
     arguments.eliminate, arguments.tolerance = _ELIMINATE, tol
     arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
-    arguments.ring[:] = [0] * missing + [int(ring[axis]) for axis in order]
+    arguments.periodic[:] = [0] * missing + [int(periodic[axis]) for axis in order]
     if len(grid) > 1 and B:
         arguments.strength[:] = [0.0] * missing + [_strength(conductance[axis]) for axis in order]
     arguments.source, arguments.leak = field(source, order), field(leak, order)
@@ -70,8 +85,11 @@ def solve(
     if not potential.numel():
         return potential, iterations.zero_(), residual.zero_().to(dtype)
     isa = isa_for(network, B * C, math.prod(grid), threads, double)
+    if alone := _are_few(B * C, grid):
+        isa = network.isa("CHONN_NETWORK_ISA")
+        arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
-    workspace = torch.empty(threads * size + _ALIGNMENT, dtype=torch.uint8)
+    workspace = torch.empty((1 if alone else threads) * size + _ALIGNMENT, dtype=torch.uint8)
     arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
     network.call["solve"](isa, double, arguments)
     return potential, iterations, residual.to(dtype)

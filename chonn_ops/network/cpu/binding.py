@@ -6,13 +6,12 @@ import ctypes
 import os
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from chonn_ops import _library
+from chonn_ops._dtypes import CODES
 
 AXES = 3
-_TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LARGE = 8192  # nodes: above, the widest vectors were 1.1 to 1.7 times slower (128^2, 256^2)
 
 
@@ -35,8 +34,8 @@ class Arguments(ctypes.Structure):
         ("batches", ctypes.c_int64),
         ("channels", ctypes.c_int64),
         ("grid", ctypes.c_int64 * AXES),
-        ("ring", ctypes.c_int32 * AXES),
-        *((name, ctypes.c_int32) for name in ("threads", "iterations_max", "eliminate")),
+        ("periodic", ctypes.c_int32 * AXES),
+        *((name, ctypes.c_int32) for name in ("threads", "iterations_max", "eliminate", "alone")),
         ("tolerance", ctypes.c_double),
         ("strength", ctypes.c_double * AXES),
         ("source", _Field),
@@ -80,5 +79,5 @@ def field(tensor: Tensor, order: Sequence[int]) -> _Field:
     batch, *node, channel = tensor.stride()
     strides = [0] * (AXES - len(order)) + [node[axis] for axis in order]
     return _Field(
-        tensor.data_ptr(), batch, (ctypes.c_int64 * AXES)(*strides), channel, _TYPES[tensor.dtype]
+        tensor.data_ptr(), batch, (ctypes.c_int64 * AXES)(*strides), channel, CODES[tensor.dtype]
     )

@@ -53,7 +53,7 @@ static struct places places_along(const struct grid *fine, const struct grid *co
     const int64_t n = fine->n[axis], start = i << fine->halved[axis];
     struct places places = {{start, -1, -1}};
     if (fine->halved[axis] && start + 1 < n) places.at[1] = start + 1;
-    if (axis >= AXES - fine->axes && (i + 1 < coarse->n[axis] || fine->ring[axis]))
+    if (axis >= AXES - fine->axes && (i + 1 < coarse->n[axis] || fine->periodic[axis]))
         places.at[2] = i + 1 < coarse->n[axis] ? (i + 1) << fine->halved[axis] : n;
     return places;
 }

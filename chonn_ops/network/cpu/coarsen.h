@@ -10,7 +10,7 @@
 
 INLINE vec NAME(positive)(vec value) { return NAME(where)(value > 0, value); }
 
-/* Conductance from node p one way: forwards it is the node's own edge, backwards the other's. */
+/* Conductance from node p in one direction: forwards it is the node's own edge, backwards the other's. */
 INLINE vec NAME(edge_at)(const struct NAME(level) *l, int64_t p, int o, int forwards) {
     return forwards ? l->edge[o][p] : l->edge[o][p - l->grid.step[o]];
 }
@@ -31,23 +31,23 @@ APART void NAME(weigh)(const struct NAME(level) *fine, const struct grid *coarse
         memset(towards, 0, sizeof towards);
         for (int o = 0; o < grid->steps; o++)
             for (int forwards = 0; forwards < 2; forwards++) {
-                int way = 0;
+                int direction = 0;
                 for (int axis = 0; axis < AXES; axis++) {
-                    const int step = set >> (AXES - 1 - axis) & 1 ? grid->way[o][axis] : 0;
-                    way = 3 * way + 1 + (forwards ? step : -step);
+                    const int step = set >> (AXES - 1 - axis) & 1 ? grid->offset[o][axis] : 0;
+                    direction = 3 * direction + 1 + (forwards ? step : -step);
                 }
-                towards[way] += NAME(edge_at)(fine, p, o, forwards);
+                towards[direction] += NAME(edge_at)(fine, p, o, forwards);
             }
         vec sum = NAME(splat)(0);
-        for (int way = 0; way < 27; way++) {
+        for (int direction = 0; direction < 27; direction++) {
             int moved = 0, up = 0; /* along which axes, and along which of them forwards */
-            for (int bit = 0, rest = way; bit < AXES; bit++, rest /= 3) {
+            for (int bit = 0, rest = direction; bit < AXES; bit++, rest /= 3) {
                 moved |= (rest % 3 != 1) << bit;
                 up |= (rest % 3 == 2) << bit;
             }
             if (!moved || moved & ~set) continue;
             const int rest = set & ~moved; /* what the neighbour lies between */
-            const vec g = NAME(positive)(towards[way]);
+            const vec g = NAME(positive)(towards[direction]);
             sum += g;
             const vec *other = fine->weight + (cell + corner(coarse, up)) * count;
             for (int c = 0; c < corners; c++) {
@@ -107,7 +107,7 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
             int b = 0, exists = 1, shared = 0;
             for (int axis = AXES - axes; axis < AXES; axis++) {
                 const int t = axis == 0 ? a / 9 : axis == 1 ? a / 3 % 3 : a % 3;
-                const int step = grid->way[o][axis];
+                const int step = grid->offset[o][axis];
                 int to = t + step;
                 if (to == 1 && step && along[axis].at[1] < 0) to += step;
                 exists &= to >= 0 && to <= 2;
@@ -126,7 +126,7 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
         for (int c = 0; c < corners; c++) {
             int to = 0, inside = 1;
             for (int axis = AXES - axes; axis < AXES; axis++) {
-                const int bit = AXES - 1 - axis, t = (c >> bit & 1) + small->way[o][axis];
+                const int bit = AXES - 1 - axis, t = (c >> bit & 1) + small->offset[o][axis];
                 inside &= t == 0 || t == 1;
                 to |= (t & 1) << bit;
             }
@@ -179,7 +179,7 @@ APART void NAME(lump_plane)(const struct NAME(level) *fine, const struct NAME(le
             edge[0][cell] += fine->edge[0][p] * w[1];
             coarse->leak[cell] += w[0] * l;
             coarse->leak[cell + 1] += w[1] * l;
-        } else { /* a ring of an odd number closes; else zero */
+        } else { /* an odd periodic axis closes; else zero */
             edge[0][cell] += fine->edge[0][p];
         }
         if (lower) {
@@ -210,7 +210,7 @@ APART void NAME(lump_plane)(const struct NAME(level) *fine, const struct NAME(le
             coarse->leak[cell + 1] += w[5] * l;
             coarse->leak[cell + next] += w[6] * l;
             coarse->leak[cell + next + 1] += w[7] * l;
-        } else if (beside || lower) { /* an edge that closes a ring of an odd number; else zero */
+        } else if (beside || lower) { /* an edge that closes an odd periodic axis; else zero */
             const vec g = fine->edge[lower ? 0 : 1][p + (lower ? down : 1)];
             const vec *own = lower ? w + 2 : w, *other = lower ? w + 8 + 2 : w + 8 * next;
             const int64_t one = lower ? 1 : next, two = lower ? next : 1;

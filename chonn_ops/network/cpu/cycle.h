@@ -5,7 +5,7 @@ struct NAME(solver) {
     int count;
     struct NAME(level) level[LEVELS_MAX];
     struct NAME(factors) bottom;
-    vec *v, *low, *p, *q, *row; /* low: what v + low has beyond v */
+    vec *v, *low, *p, *Ap, *row; /* low: what v + low has beyond v */
 };
 
 /* `taken` vectors from the workspace at `at`, which is NULL while they are only counted. */
@@ -36,7 +36,7 @@ static int64_t NAME(place_solver)(const struct plan *plan, struct NAME(solver) *
         s->v = NAME(take)(at, &taken, plan->grid->all);
         s->low = NAME(take)(at, &taken, plan->grid->all);
         s->p = NAME(take)(at, &taken, plan->grid->all);
-        s->q = NAME(take)(at, &taken, plan->grid->all);
+        s->Ap = NAME(take)(at, &taken, plan->grid->all);
         s->row = NAME(take)(at, &taken, plan->grid->n[2]);
     }
     s->bottom.order = elimination_order(plan->grid + plan->count - 1);

@@ -23,8 +23,8 @@ APART void NAME(factorize)(const struct NAME(level) *l, const struct NAME(factor
             int64_t to[AXES];
             int outside = 0;
             for (int axis = 0; axis < AXES; axis++) {
-                const int64_t n = grid->n[axis], i = at[axis] + grid->way[o][axis];
-                outside |= !grid->ring[axis] && (i < 0 || i >= n);
+                const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
+                outside |= !grid->periodic[axis] && (i < 0 || i >= n);
                 to[axis] = (i + n) % n;
             }
             if (outside) continue;

@@ -1,6 +1,6 @@
 /* The nodes of one level: a box with a margin of one node on either side of every axis that has
- * more than one node. In the margin conductances and potentials are zero, but for rings: there it
- * repeats the other side. So no sweep asks where an edge ends. */
+ * more than one node. In the margin conductances and potentials are zero, but for periodic
+ * axes: there it repeats the other side. So no sweep asks where an edge ends. */
 
 enum {
     AXES = 3,
@@ -10,10 +10,11 @@ enum {
 struct grid {
     int axes; /* that have an edge: the last ones of three */
     int64_t n[AXES], stride[AXES], first, all;
-    int ring[AXES], halved[AXES]; /* halved: on the way to the next coarser level */
+    int64_t pad; /* rows begin and end at multiples of it; 0: anywhere */
+    int periodic[AXES], halved[AXES]; /* halved: on the way to the next coarser level */
     int steps;                    /* edges of a node that lead forwards */
     int64_t step[STEPS_MAX];      /* how far along the array */
-    int8_t way[STEPS_MAX][AXES];
+    int8_t offset[STEPS_MAX][AXES];
 };
 
 /* Strides and edges of a box of n nodes. `wide`: edges to all of the 3^axes neighbours, as coarse
@@ -26,16 +27,20 @@ static void lay_out(struct grid *grid, int wide) {
         grid->stride[axis] = stride;
         if (margin) grid->first += stride;
         stride *= grid->n[axis] + 2 * margin;
+        if (axis == AXES - 1 && grid->pad) {
+            grid->first = grid->pad;
+            stride = (stride + grid->pad - 1) / grid->pad * grid->pad;
+        }
     }
-    grid->all = stride;
+    grid->all = stride + 2 * grid->pad;
     grid->steps = 0;
     const int planes = grid->axes > 2, rows = grid->axes > 1;
     for (int z = 0; z <= planes; z++)
         for (int y = z ? -rows : 0; y <= rows; y++)
             for (int x = z || y ? -1 : 1; x <= 1; x++) {
-                const int8_t way[AXES] = {(int8_t)z, (int8_t)y, (int8_t)x};
+                const int8_t offset[AXES] = {(int8_t)z, (int8_t)y, (int8_t)x};
                 if (wide || !!z + !!y + !!x == 1) {
-                    memcpy(grid->way[grid->steps], way, sizeof way);
+                    memcpy(grid->offset[grid->steps], offset, sizeof offset);
                     grid->step[grid->steps++] =
                         z * grid->stride[0] + y * grid->stride[1] + x * grid->stride[2];
                 }
@@ -64,9 +69,9 @@ static inline int64_t row_at(const struct grid *grid, int64_t index) {
 }
 
 /* How many rows a sweep that needs its neighbours' results follows behind the one that makes them,
- * so that it finds them in the cache. Around a ring the first rows need the last ones. */
+ * so that it finds them in the cache. On a periodic axis the first rows need the last ones. */
 static inline int64_t lag(const struct grid *grid) {
-    if (grid->ring[0] || grid->ring[1] || grid->ring[2]) return rows(grid);
+    if (grid->periodic[0] || grid->periodic[1] || grid->periodic[2]) return rows(grid);
     return grid->axes == 3 ? grid->n[1] + 1 : 1;
 }
 

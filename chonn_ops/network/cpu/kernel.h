@@ -1,7 +1,8 @@
 /* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
  *
  * A group is as many networks as a vector has lanes. All lanes walk the same grid in step, so that
- * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors. */
+ * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors.
+ * Few networks are solved one after the other, with neighbouring nodes in the lanes (rows.h). */
 
 #include <math.h>
 #include <string.h>
@@ -17,12 +18,22 @@ static inline int thread_number(void) { return 0; }
 
 #define INLINE static inline __attribute__((always_inline))
 /* Big functions stay apart: inlined into each other they compile for minutes. */
+#ifdef __clang__
+#define APART static __attribute__((noinline))
+#else
 #define APART static __attribute__((noinline, noclone))
+#endif
 
 #include "grid.h"
 #include "plan.h"
 #include "cells.h"
-#include "half.h"
+#include "_half.h"
+
+enum {
+    CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause (rows.h) */
+    CHUNK_PLANES = 4, /* the same of a volume */
+    BUFFERS = 29,     /* rows of nodes that a thread keeps while it coarsens */
+};
 
 #define REAL float
 #define INTEGER int32_t

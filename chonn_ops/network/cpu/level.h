@@ -21,10 +21,10 @@ static void NAME(clear_margin)(const struct grid *grid, vec *at, int64_t width) 
     }
 }
 
-/* Repeat the other side of each ring in the margin. */
+/* Repeat the other side of each periodic axis in the margin. */
 static void NAME(wrap)(const struct grid *grid, vec *at, int64_t width) {
     for (int axis = AXES - 1; axis >= AXES - grid->axes; axis--) {
-        if (!grid->ring[axis]) continue;
+        if (!grid->periodic[axis]) continue;
         const int64_t stride = grid->stride[axis] * width, turn = grid->n[axis] * stride;
         for (int64_t start = 0; start < grid->all * width; start += turn + 2 * stride) {
             vec *low = at + start;
@@ -34,10 +34,10 @@ static void NAME(wrap)(const struct grid *grid, vec *at, int64_t width) {
     }
 }
 
-/* The adjoint: add what the margin of each ring holds to the other side. */
+/* The adjoint: add what the margin of each periodic axis holds to the other side. */
 static void NAME(fold)(const struct grid *grid, vec *at) {
     for (int axis = AXES - grid->axes; axis < AXES; axis++) {
-        if (!grid->ring[axis]) continue;
+        if (!grid->periodic[axis]) continue;
         const int64_t stride = grid->stride[axis], turn = grid->n[axis] * stride;
         for (int64_t start = 0; start < grid->all; start += turn + 2 * stride)
             for (int64_t i = start; i < start + stride; i++) {
@@ -48,8 +48,8 @@ static void NAME(fold)(const struct grid *grid, vec *at) {
     }
 }
 
-static inline int NAME(has_ring)(const struct grid *grid) {
-    return grid->ring[0] || grid->ring[1] || grid->ring[2];
+static inline int NAME(is_periodic)(const struct grid *grid) {
+    return grid->periodic[0] || grid->periodic[1] || grid->periodic[2];
 }
 
 INLINE void NAME(invert_row)(const int steps, const struct NAME(level) *l, int64_t row) {

@@ -1,6 +1,6 @@
-/* One line or ring of nodes, eliminated from one end to the other by the star-mesh law (see
+/* One line of nodes, eliminated from one end to the other by the star-mesh law (see
  * eliminate.h), straight from the tensors: what stays are two or three values a node. A node of a
- * ring has two neighbours left, the next one and the last one. Included once per precision. */
+ * periodic line has two neighbours left, the next one and the last one. Included once per precision. */
 
 struct NAME(line) {
     const struct network_args *a;
@@ -10,7 +10,7 @@ struct NAME(line) {
 };
 
 static int64_t NAME(line_vectors)(const struct network_args *a) {
-    return 3 * LINE_CHUNK + (a->ring[2] ? 3 : 2) * a->grid[2];
+    return 3 * LINE_CHUNK + (a->periodic[2] ? 3 : 2) * a->grid[2];
 }
 
 static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f,
@@ -32,7 +32,7 @@ INLINE vec NAME(larger)(vec most, vec value) {
     return most + above + NAME(positive)(below - above);
 }
 
-/* Fills u, next and last; returns the last node's potential. `seam` is the edge that closes a ring. */
+/* Fills u, next and last; returns the last node's potential. `seam` is the edge from the last node to the first. */
 APART vec NAME(eliminate_line)(const struct NAME(line) *line, vec seam, vec *poison, vec *most) {
     const int64_t n = line->a->grid[2];
     const vec zero = NAME(splat)(0);
@@ -102,20 +102,20 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
 static void NAME(solve_line)(const struct network_args *a, vec *workspace,
                              struct NAME(group) group) {
     const int64_t n = a->grid[2];
-    const int ring = a->ring[2] && n > 1;
+    const int periodic = a->periodic[2] && n > 1;
     struct NAME(line) line = {.a = a, .group = group, .g = workspace};
     line.l = line.g + LINE_CHUNK;
     line.s = line.l + LINE_CHUNK;
     line.u = line.s + LINE_CHUNK;
     line.next = line.u + n;
-    line.last = ring ? line.next + n : NULL;
+    line.last = periodic ? line.next + n : NULL;
     vec seam = NAME(splat)(0), poison, most, residuals, sources, unit;
-    if (ring) NAME(read_nodes)(&line, &a->edges[2], n - 1, 1, &seam);
+    if (periodic) NAME(read_nodes)(&line, &a->edges[2], n - 1, 1, &seam);
     const vec last = NAME(eliminate_line)(&line, seam, &poison, &most);
     line.u[n - 1] = last;
     for (int64_t p = n - 2; p >= 0; p--) {
         line.u[p] += line.next[p] * line.u[p + 1];
-        if (ring) line.u[p] += line.last[p] * last;
+        if (periodic) line.u[p] += line.last[p] * last;
     }
     for (int lane = 0; lane < LANES; lane++)
         unit[lane] = (REAL)ldexp(1, -NAME(exponent)(most[lane]));

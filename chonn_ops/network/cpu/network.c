@@ -1,31 +1,21 @@
 /* The exported functions. HAVE_AVX2 and HAVE_AVX512 say which kernels the build contains. */
 
-#include <stddef.h>
-
 #include "network.h"
 
-#define EXPORT __attribute__((visibility("default")))
+#include "_library.h"
 
-/* 0: generic, 1: avx2, 2: avx512. NULL where the build or this processor lacks it. */
+/* NULL where the build or this processor lacks the instruction set. */
 static const struct network_kernel *kernel(int isa, int is_double) {
+    if (isa > processor_isa()) return NULL;
     switch (isa) {
-    case 0:
-        return &chonn_network_generic[is_double];
+    case GENERIC: return &chonn_network_generic[is_double];
 #ifdef HAVE_AVX2
-    case 1:
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-            return &chonn_network_avx2[is_double];
-        return NULL;
+    case AVX2: return &chonn_network_avx2[is_double];
 #endif
 #ifdef HAVE_AVX512
-    case 2:
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
-            return &chonn_network_avx512[is_double];
-        return NULL;
+    case AVX512: return &chonn_network_avx512[is_double];
 #endif
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 

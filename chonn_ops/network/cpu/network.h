@@ -5,27 +5,27 @@
 
 #include <stdint.h>
 
-enum network_type { NETWORK_FLOAT, NETWORK_DOUBLE, NETWORK_BFLOAT16, NETWORK_FLOAT16 };
-
 /* A tensor (batches, planes, rows, columns, channels) of any strides, which count elements. */
 struct network_field {
     void *at;
     int64_t batch, node[3], channel;
-    int64_t type; /* enum network_type */
+    int64_t type; /* a DTYPE_* of _library.CONSTANTS */
 };
 
 /* Mirrored field by field in binding.py. Axes of one node come first in `grid` where there are
  * fewer than three. A network is one channel of one batch. */
 struct network_args {
     int64_t batches, channels, grid[3];
-    int32_t ring[3], threads, iterations_max;
+    int32_t periodic[3], threads, iterations_max;
     int32_t eliminate; /* widest band that is solved by elimination alone */
+    int32_t alone; /* one network after the other by all threads, lanes along the rows */
     double tolerance;
     double strength[3]; /* typical conductance along each axis: strong axes are halved first */
     struct network_field source, leak, edges[3], potential;
     int32_t *iterations; /* (batches, channels) */
     double *residual;    /* (batches, channels) */
-    void *workspace;     /* (threads, bytes that chonn_network_workspace returns), 64-byte aligned */
+    void *workspace;     /* bytes that chonn_network_workspace returns, a thread or
+                        * `alone` in all; 64-byte aligned */
 };
 
 struct network_kernel {

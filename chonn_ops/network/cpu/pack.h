@@ -16,7 +16,7 @@ struct NAME(group) {
 static void NAME(pack_row)(const struct network_field *f, struct NAME(group) group,
                            const int64_t *at, int64_t n, vec *to) {
     const int64_t step = f->node[2];
-    int together = group.width == LANES && f->type == (sizeof(REAL) == 8 ? NETWORK_DOUBLE : NETWORK_FLOAT);
+    int together = group.width == LANES && f->type == (sizeof(REAL) == 8 ? DTYPE_FLOAT64 : DTYPE_FLOAT32);
     for (int lane = 1; lane < group.width; lane++) together &= at[lane] == at[0] + lane;
     if (together) {
         const REAL *from = (const REAL *)f->at + at[0];
@@ -25,9 +25,9 @@ static void NAME(pack_row)(const struct network_field *f, struct NAME(group) gro
     }
     if (group.width < LANES) memset(to, 0, (size_t)n * sizeof(vec));
     switch (f->type) {
-    case NETWORK_FLOAT: GATHER(float, )
-    case NETWORK_DOUBLE: GATHER(double, )
-    case NETWORK_BFLOAT16: GATHER(uint16_t, widen_bfloat16)
+    case DTYPE_FLOAT32: GATHER(float, )
+    case DTYPE_FLOAT64: GATHER(double, )
+    case DTYPE_BFLOAT16: GATHER(uint16_t, widen_bfloat16)
     default: GATHER(uint16_t, widen_float16)
     }
 }
@@ -54,11 +54,11 @@ APART void NAME(pack)(const struct network_args *a, const struct network_field *
     }
 }
 
-/* The last entry along an axis counts for rings of more than one node only. */
+/* The last entry along an axis counts on periodic axes of more than one node only. */
 static void NAME(pack_edges)(const struct network_args *a, int axis, struct NAME(group) group,
                              const struct grid *grid, vec *to) {
     NAME(pack)(a, &a->edges[axis], group, grid, to);
-    if (grid->ring[axis]) {
+    if (grid->periodic[axis]) {
         NAME(wrap)(grid, to, 1);
         return;
     }

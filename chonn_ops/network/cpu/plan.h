@@ -1,19 +1,19 @@
 /* The order in which nodes are eliminated, and the levels of a grid. */
 
-/* The order of the nodes, longest axis outermost, rings folded: 0, n-1, 1, n-2, ... */
+/* The order of the nodes, longest axis outermost, periodic axes folded: 0, n-1, 1, n-2, ... */
 struct order {
     int64_t nodes, band;
     int64_t stride[AXES];
 };
 
 static inline int64_t folded(const struct grid *grid, int axis, int64_t i) {
-    if (!grid->ring[axis]) return i;
+    if (!grid->periodic[axis]) return i;
     return 2 * i < grid->n[axis] ? 2 * i : 2 * (grid->n[axis] - 1 - i) + 1;
 }
 
 /* How far apart in the order two neighbours along an axis are at most. */
 static inline int64_t farthest(const struct grid *grid, int axis) {
-    return grid->n[axis] < 2 ? 0 : grid->ring[axis] && grid->n[axis] > 2 ? 2 : 1;
+    return grid->n[axis] < 2 ? 0 : grid->periodic[axis] && grid->n[axis] > 2 ? 2 : 1;
 }
 
 static struct order elimination_order(const struct grid *grid) {
@@ -34,7 +34,7 @@ static struct order elimination_order(const struct grid *grid) {
     for (int o = 0; o < grid->steps; o++) {
         int64_t reach = 0;
         for (int axis = 0; axis < AXES; axis++)
-            if (grid->way[o][axis]) reach += farthest(grid, axis) * order.stride[axis];
+            if (grid->offset[o][axis]) reach += farthest(grid, axis) * order.stride[axis];
         if (reach > order.band) order.band = reach;
     }
     if (order.band >= order.nodes) order.band = order.nodes - 1;
@@ -84,13 +84,14 @@ static int choose_halved(struct grid *grid, double *strength) {
     return any;
 }
 
-static void make_plan(const struct network_args *a, struct plan *plan) {
+static void make_plan(const struct network_args *a, struct plan *plan, int64_t pad) {
     struct grid *grid = plan->grid;
     double strength[AXES];
     memset(grid, 0, sizeof *grid);
+    grid->pad = pad;
     for (int axis = 0; axis < AXES; axis++) {
         grid->n[axis] = a->grid[axis];
-        grid->ring[axis] = a->ring[axis] && a->grid[axis] > 1;
+        grid->periodic[axis] = a->periodic[axis] && a->grid[axis] > 1;
         strength[axis] = a->strength[axis];
         if (a->grid[axis] > 1 && !grid->axes) grid->axes = AXES - axis;
     }

@@ -28,6 +28,7 @@ static int NAME(exponent)(REAL value) {
 #include "transfer.h"
 #include "cycle.h"
 #include "line.h"
+#include "rows.h"
 #include "solve.h"
 
 #undef vec

@@ -1,6 +1,6 @@
-/* Gauss-Seidel sweeps: forwards from zero before the coarser network is asked, backwards after,
- * which makes the whole preconditioner symmetric. What comes from a ring's other side is taken as
- * it was before the sweep. Backwards also sums up r . x. Included once per precision. */
+/* Gauss-Seidel sweeps: forwards from zero before the coarse correction, backwards after,
+ * which makes the whole preconditioner symmetric. What comes from the other side of a periodic axis is
+ * taken as it was before the sweep. Backwards also sums up r . x. Included once per precision. */
 
 INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
@@ -43,7 +43,7 @@ INLINE void NAME(residual_row)(const int steps, const struct NAME(level) *l, con
     }
 }
 
-/* The same after a forward sweep from zero, where there is no ring: what the sweep left out. */
+/* The same after a forward sweep from zero, where no axis is periodic: what the sweep left out. */
 INLINE void NAME(left_row)(const int steps, const struct NAME(level) *l, int64_t row, vec *to) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
         vec sum = NAME(splat)(0);

@@ -57,7 +57,7 @@ static vec NAME(normalize)(const struct NAME(level) *l) {
 /* One row of A v; returns its part of v . A v. */
 INLINE vec NAME(apply_row)(const int steps, const struct NAME(level) *l, const vec *v, int64_t row,
                            vec *to) {
-    vec power = NAME(splat)(0);
+    vec vAv = NAME(splat)(0);
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
         vec sum = l->leak[p] * v[p];
         for (int o = 0; o < steps; o++) {
@@ -66,17 +66,17 @@ INLINE vec NAME(apply_row)(const int steps, const struct NAME(level) *l, const v
             sum += l->edge[o][p - step] * (v[p] - v[p - step]);
         }
         to[p] = sum;
-        power += sum * v[p];
+        vAv += sum * v[p];
     }
-    return power;
+    return vAv;
 }
 
-/* p = x + beta p, q = A p; returns p . q. */
+/* p = z + beta p and Ap = A p, with z the x of the finest level; returns p . Ap. */
 APART vec NAME(advance)(const struct NAME(solver) *s, vec beta) {
     const struct NAME(level) *l = s->level;
     const struct grid *grid = &l->grid;
     const int64_t all = rows(grid), behind = lag(grid), n = grid->n[2];
-    vec dissipated = NAME(splat)(0);
+    vec pAp = NAME(splat)(0);
     for (int64_t i = 0; i < all + behind; i++) {
         if (i < all)
             for (int64_t row = row_at(grid, i), p = row; p < row + n; p++)
@@ -84,10 +84,10 @@ APART vec NAME(advance)(const struct NAME(solver) *s, vec beta) {
         if (i == all && behind == all) NAME(wrap)(grid, s->p, 1);
         if (i < behind) continue;
         const int64_t row = row_at(grid, i - behind);
-        dissipated += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, row, s->q)
-                                       : NAME(apply_row)(3, l, s->p, row, s->q);
+        pAp += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, row, s->Ap)
+                                       : NAME(apply_row)(3, l, s->p, row, s->Ap);
     }
-    return dissipated;
+    return pAp;
 }
 
 /* Returns the squares of the residuals over those of the sources. */
@@ -97,31 +97,31 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
     const struct grid *grid = &l->grid;
     const vec sources = SUM(grid, l->r[p] * l->r[p]);
     const REAL enough = (REAL)(a->tolerance * a->tolerance);
-    vec residuals = sources, power = NAME(splat)(1);
-    int active[LANES], left = 0;
+    vec residuals = sources, rz = NAME(splat)(1);
+    int active[LANES], running = 0;
     for (int lane = 0; lane < LANES; lane++) {
         active[lane] = sources[lane] > 0 && poison[lane] == 0;
         iterations[lane] = 0;
-        left += active[lane];
+        running += active[lane];
     }
     memset(s->v, 0, (size_t)grid->all * sizeof(vec));
     memset(s->low, 0, (size_t)grid->all * sizeof(vec));
     memset(s->p, 0, (size_t)grid->all * sizeof(vec));
-    for (int count = 0; left && count < a->iterations_max; count++) {
-        const vec next = NAME(cycle)(s, 0);
+    for (int count = 0; running && count < a->iterations_max; count++) {
+        const vec rz_next = NAME(cycle)(s, 0);
         vec beta = NAME(splat)(0), alpha = beta;
         for (int lane = 0; lane < LANES; lane++)
-            if (active[lane] && count) beta[lane] = next[lane] / power[lane];
-        power = next;
-        const vec dissipated = NAME(advance)(s, beta);
+            if (active[lane] && count) beta[lane] = rz_next[lane] / rz[lane];
+        rz = rz_next;
+        const vec pAp = NAME(advance)(s, beta);
         for (int lane = 0; lane < LANES; lane++) {
             if (!active[lane]) continue;
             iterations[lane]++;
-            if (dissipated[lane] > 0 && isfinite(power[lane])) {
-                alpha[lane] = power[lane] / dissipated[lane];
+            if (pAp[lane] > 0 && isfinite(rz[lane])) {
+                alpha[lane] = rz[lane] / pAp[lane];
             } else { /* no further: rounding, or a part of the network without leak */
                 active[lane] = 0;
-                left--;
+                running--;
             }
         }
         vec squares = NAME(splat)(0);
@@ -133,7 +133,7 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
                 const vec v = s->v[p], step = NAME(where)(moving, alpha * s->p[p]), sum = v + step, added = sum - v;
                 s->low[p] += (v - (sum - added)) + (step - added);
                 s->v[p] = sum;
-                l->r[p] -= NAME(where)(moving, alpha * s->q[p]);
+                l->r[p] -= NAME(where)(moving, alpha * s->Ap[p]);
                 part += l->r[p] * l->r[p];
             }
             squares += part;
@@ -143,7 +143,7 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
             residuals[lane] = squares[lane];
             if (!(squares[lane] > enough * sources[lane])) {
                 active[lane] = 0;
-                left--;
+                running--;
             }
         }
     }
@@ -206,13 +206,21 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
 static int64_t NAME(run_workspace)(const struct network_args *a) {
     struct plan plan;
     if (is_line(a)) return (NAME(line_vectors)(a) * (int64_t)sizeof(vec) + 63) / 64 * 64;
-    make_plan(a, &plan);
+    make_plan(a, &plan, a->alone ? LANES : 0);
+    if (a->alone) {
+        struct NAME(alone) alone;
+        return NAME(place_alone)(a, &plan, &alone, NULL);
+    }
     return NAME(bytes)(&plan);
 }
 
 static void NAME(run_solve)(const struct network_args *a) {
     struct plan plan;
-    make_plan(a, &plan);
+    make_plan(a, &plan, a->alone ? LANES : 0);
+    if (a->alone) {
+        NAME(run_alone)(a, &plan);
+        return;
+    }
     const int64_t all = a->batches * a->channels, groups = (all + LANES - 1) / LANES;
     const int64_t bytes = NAME(run_workspace)(a);
 #pragma omp parallel num_threads(a->threads)

@@ -77,16 +77,16 @@ INLINE void NAME(interpolate_one)(const struct NAME(level) *fine,
 APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
                          vec *left) {
     const struct grid *grid = &fine->grid;
-    const int ring = NAME(has_ring)(grid);
+    const int periodic = NAME(is_periodic)(grid);
     const int64_t all = rows(grid), behind = lag(grid);
     memset(coarse->r, 0, (size_t)coarse->grid.all * sizeof(vec));
-    if (ring) NAME(clear_margin)(grid, fine->x, 1);
+    if (periodic) NAME(clear_margin)(grid, fine->x, 1);
     for (int64_t i = 0; i < all + behind; i++) {
         if (i < all) FOR_STEPS(grid->steps, NAME(forward_row), fine, row_at(grid, i))
-        if (i == all && ring) NAME(wrap)(grid, fine->x, 1);
+        if (i == all && periodic) NAME(wrap)(grid, fine->x, 1);
         if (i < behind) continue;
         const int64_t row = row_at(grid, i - behind);
-        if (ring)
+        if (periodic)
             FOR_STEPS(grid->steps, NAME(residual_row), fine, fine->x, row, left - row)
         else
             FOR_STEPS(grid->steps, NAME(left_row), fine, row, left)

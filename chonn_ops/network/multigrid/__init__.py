@@ -1,12 +1,12 @@
 """A multigrid cycle over resistor networks: the preconditioner of the PyTorch backend.
 
-Every level is a network of `chonn_ops.network.multigrid.coarsen`; W-cycles, because networks whose
-inclusions have become smaller than a node are hard. The coarsest one is eliminated, and is not
-small (2 sqrt(N) nodes) for the same reason.
+Every level is a network made by `chonn_ops.network.multigrid.coarsen`. The cycle is a W-cycle,
+because a V-cycle converges slowly where inclusions are smaller than the spacing of a coarse grid.
+For the same reason the coarsest network, which is eliminated, has as many as 2 sqrt(N) nodes.
 
-Smoothing is two steps of Chebyshev iteration: it needs residuals only, for all nodes at once, where
-a sweep of Gauss-Seidel walks the slices of 2^d colours one by one. Iterations to 1e-5 on 64 x 64
-nodes, each with a W-cycle down to 64 nodes:
+The smoother is two steps of Chebyshev iteration, which computes the residuals of all nodes at once;
+Gauss-Seidel would process 2^d colours one after the other. The table gives the iterations to a
+relative residual of 1e-5 on 64 x 64 nodes, with a W-cycle down to 64 nodes:
 
 =====================================  =========  ===========  ============
 contrast, pattern                      1 step     **2 steps**  Gauss-Seidel
@@ -17,8 +17,8 @@ contrast, pattern                      1 step     **2 steps**  Gauss-Seidel
 100 / 10,000, every node on its own    15 / 100+  10 / 79      13 / 98
 =====================================  =========  ===========  ============
 
-The last row has what no coarse grid of every other node can hold: at 10,000 each cluster of good
-conductors floats on its own.
+The solutions of the last row have no approximation on a grid of every other node: at contrast
+10,000 each cluster of good conductors has its own potential.
 """
 
 from __future__ import annotations
@@ -29,27 +29,33 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network._elimination import inverse_factors, reciprocal
-from chonn_ops.network._halo import Network, along
+from chonn_ops.network.elimination import inverse_factors, reciprocal
+from chonn_ops.network.grid import Network, along
 from chonn_ops.network.multigrid.coarsen import Transfer, coarsen
 
 _CYCLES = 2
 _MOST_LEAD = 20
 _STEPS = 2
-# Smoothed: the upper three quarters of the spectrum of the scaled matrix, which ends at 2.
-_CENTRE, _RADIUS = 1.25, 0.75
+# The smoother damps the interval 1.25 +- 0.75 of the scaled matrix' spectrum, which ends at 2.
+CENTRE, RADIUS = 1.25, 0.75
 
 
 def _bottom(nodes: int) -> int:
-    """Most nodes of the coarsest grid: the factors of its matrix take its square, which stays
-    within a few fields of the finest grid."""
+    """The most nodes of the coarsest grid.
+
+    The factors of its matrix have the square of this number of entries, so that they take the
+    memory of a few fields of the finest grid.
+    """
     return max(128, 2 * math.isqrt(nodes))
 
 
 def _axes(network: Network, lead: list[int]) -> list[bool]:
-    """The axes to halve next: of those that can be, the ones that lead; updates the leads."""
+    """Whether to halve each axis next: those with the largest lead; updates `lead`."""
     grid = network.grid
-    can = [n > 2 or (n == 2 and not ring) for n, ring in zip(grid.sizes, grid.ring, strict=True)]
+    can = [
+        n > 2 or (n == 2 and not periodic)
+        for n, periodic in zip(grid.sizes, grid.periodic, strict=True)
+    ]
     most = max(ahead for ahead, ok in zip(lead, can, strict=True) if ok)
     axes = [ok and ahead == most for ahead, ok in zip(lead, can, strict=True)]
     if any(ok and not chosen for ok, chosen in zip(can, axes, strict=True)):
@@ -58,14 +64,15 @@ def _axes(network: Network, lead: list[int]) -> list[bool]:
 
 
 class Multigrid:
-    """Cycles over M networks of one grid and the coarser networks made from them.
+    """Multigrid cycles for M networks on one grid.
 
     Parameters
     ----------
     network : Network
         The finest level.
     lead : sequence of int
-        How often each axis is halved before those that lead by less: see `lead_of_axes`.
+        For each axis, how often it is halved before the axes with a smaller lead, see
+        `lead_of_axes`.
     """
 
     def __init__(self, network: Network, lead: Sequence[int]):
@@ -73,16 +80,16 @@ class Multigrid:
         ahead, bottom = list(lead), _bottom(network.grid.nodes)
         while network.grid.nodes > bottom:
             transfer, coarse = coarsen(network, _axes(network, ahead))
-            # Edges of coarse levels may be negative; with magnitudes, the spectrum ends at 2.
-            scale = reciprocal(network.ties().add_(network.leak))
+            # Coarse edges may be negative. With their magnitudes the spectrum ends at 2.
+            scale = reciprocal(network.edge_sums().add_(network.leak))
             self.levels.append((network, scale, transfer))
             network = coarse
         self.coarsest = network
         self.factors = inverse_factors(network)
 
     def solve(self, source: Tensor) -> Tensor:
-        """About the potentials of `source`: linear, symmetric and positive definite in it."""
-        return self._solve(source.clone(), 0)
+        """Approximate potentials of `source`: linear, symmetric and positive definite in it."""
+        return self._cycle(source.clone(), 0)
 
     def _eliminate(self, source: Tensor) -> Tensor:
         grid = self.coarsest.grid
@@ -90,36 +97,39 @@ class Multigrid:
         values = self.factors.mT @ (self.factors @ values)
         return grid.pad(values.view(-1, *grid.sizes))
 
-    def _solve(self, residual: Tensor, level: int) -> Tensor:
-        """Potentials after one cycle from a level downwards; overwrites `residual`."""
+    def _cycle(self, residual: Tensor, level: int) -> Tensor:
+        """Approximate potentials by one cycle from a level downwards; overwrites `residual`."""
         if level == len(self.levels):
             return self._eliminate(residual)
         network, _, transfer = self.levels[level]
         potential = self._smooth(level, residual, update=True)
         step = network.grid.new(residual)
-        transfer.interpolate(self._correct(transfer.restrict(residual), level + 1), step)
+        transfer.prolong(self._coarse_correction(transfer.restrict(residual), level + 1), step)
         network.subtract_currents(residual, step)
         return potential.add_(step).add_(self._smooth(level, residual, update=False))
 
-    def _correct(self, residual: Tensor, level: int) -> Tensor:
-        """Potentials after the cycles of a coarse level."""
-        potential = self._solve(residual.clone(), level)
+    def _coarse_correction(self, residual: Tensor, level: int) -> Tensor:
+        """Approximate potentials of a coarse level by `_CYCLES` cycles."""
+        potential = self._cycle(residual.clone(), level)
         for _ in range(1, _CYCLES if level < len(self.levels) else 1):
             network = self.levels[level][0]
-            left = network.subtract_currents(residual.clone(), potential)
-            potential += self._solve(left, level)
+            r = network.subtract_currents(residual.clone(), potential)
+            potential += self._cycle(r, level)
         return potential
 
     def _smooth(self, level: int, residual: Tensor, *, update: bool) -> Tensor:
-        """Steps of Chebyshev iteration from zero; whether `residual` is wanted after the last."""
+        """Potentials after `_STEPS` steps of Chebyshev iteration from zero.
+
+        With `update`, `residual` is that of the result; otherwise it lacks the last step.
+        """
         network, scale, _ = self.levels[level]
-        step = (residual * scale).div_(_CENTRE)
+        step = (residual * scale).div_(CENTRE)
         potential = step.clone()
-        rate = _RADIUS / _CENTRE
+        rate = RADIUS / CENTRE
         for _ in range(1, _STEPS):
             network.subtract_currents(residual, step)
-            faster = 1 / (2 * _CENTRE / _RADIUS - rate)
-            step.mul_(rate * faster).addcmul_(residual, scale, value=2 * faster / _RADIUS)
+            faster = 1 / (2 * CENTRE / RADIUS - rate)
+            step.mul_(rate * faster).addcmul_(residual, scale, value=2 * faster / RADIUS)
             rate = faster
             potential += step
         if update:
@@ -128,10 +138,10 @@ class Multigrid:
 
 
 def lead_of_axes(network: Network) -> Tensor:
-    """(M, axes): how often an axis is to be halved alone until all axes conduct alike.
+    """How often to halve an axis alone before all axes conduct alike, shape (M, axes).
 
-    Halving an axis halves its conductances and doubles those across it: a factor of 4. Smoothing
-    only works along axes that conduct about as well as the best.
+    Halving an axis halves its conductances and doubles those of the other axes, a factor of 4. The
+    smoother is effective only along axes that conduct about as well as the best one.
     """
     axes = len(network.grid.sizes)
     levels = []

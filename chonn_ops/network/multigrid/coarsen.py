@@ -1,14 +1,14 @@
-"""From a network to one of fewer nodes: the interpolation of black-box multigrid, in edge form.
+"""Coarser networks: the prolongation and restriction of black-box multigrid, in edge form.
 
-Coarse nodes are the even ones along the axes that are coarsened. A node between them takes the
-mean of its neighbours' potentials, weighted by its conductances to them; steps along the axes on
-which it is even, or that are not coarsened, count as staying where they are. Weights sum to one:
-a constant potential is a constant potential on every level.
+The coarse nodes are the even nodes along the axes that are coarsened. A node between coarse nodes
+gets the mean of its neighbours' potentials, weighted by its conductances to them. Edges are first
+collapsed onto the axes on which the node is odd: components along other axes are ignored. The
+weights of a node sum to one, so that a constant potential is constant on every level.
 
-A fine edge g between nodes of weights P and Q over the corners a of a coarse cell adds
-``-g (P_a - Q_a) (P_b - Q_b)`` to the conductance between a and b, and a leak is shared out by the
-weights. So every level is a network again: edges in series follow the series law, rows side by
-side add up, and no level loses leak.
+Let P and Q be the weights of two fine nodes over the corners a of a coarse cell. A fine edge g
+between them adds ``-g (P_a - Q_a) (P_b - Q_b)`` to the conductance between a and b. The weights
+also distribute a leak over the corners. Every level is therefore a network: edges in series follow
+the series law, parallel edges add up, and the sum of the leaks is the same on every level.
 
 Source: Dendy, Black box multigrid, J. Comput. Phys. 48 (1982) 366; the edge form is ours.
 """
@@ -21,9 +21,9 @@ from itertools import combinations, product
 import torch
 from torch import Tensor
 
-from chonn_ops.network._halo import Grid, Network, Offset, half_offsets
+from chonn_ops.network.grid import Grid, Network, Offset, half_offsets
 
-# Which axes a node is odd on, and a corner of its coarse cell.
+# A corner of a coarse cell: 0 or 1 along each axis.
 Corner = tuple[int, ...]
 
 
@@ -32,20 +32,24 @@ def _corners(odd: Offset) -> Iterator[Corner]:
 
 
 class Transfer:
-    """Interpolation from a coarse grid to a fine one, and its transpose."""
+    """The prolongation P from a coarse grid to a fine one, and the restriction, its transpose.
+
+    `weights[odd, corner]` is a field on the coarse grid: for the fine nodes that are odd along the
+    axes `odd`, the weight of that corner of their cell.
+    """
 
     def __init__(self, network: Network, axes: Sequence[bool]):
         self.axes = tuple(axes)
         self.fine = fine = network.grid
         halves = [(n + 1) // 2 if axis else n for n, axis in zip(fine.sizes, axes, strict=True)]
-        self.coarse = Grid(halves, fine.ring)
+        self.coarse = Grid(halves, fine.periodic)
         self.step = tuple(2 if axis else 1 for axis in axes)
-        # Fewest odd axes first: the others build on them.
+        # Classes of fewer odd axes come first, because the weights of the others need theirs.
         self.classes = sorted(product(*((0, 1) if axis else (0,) for axis in axes)), key=sum)
         self.weights: dict[tuple[Offset, Corner], Tensor] = {}
-        tied = network.ties() > 0
+        connected = network.edge_sums() > 0
         for odd in self.classes[1:]:
-            self._weigh(network, odd, tied)
+            self._compute_weights(network, odd, connected)
             self._wrap_weights(odd)
 
     def _count(self, odd: Offset) -> list[int]:
@@ -53,37 +57,38 @@ class Transfer:
         return [(n - bit + s - 1) // s for n, bit, s in each]
 
     def fine_view(self, field: Tensor, odd: Offset) -> Tensor:
-        """Fine nodes that are odd along those axes."""
+        """View of the fine nodes that are odd along the axes `odd` and even along the others."""
         return self.fine.view(field, odd, self.step, self._count(odd))
 
     def coarse_view(self, field: Tensor, odd: Offset, shift: Sequence[int]) -> Tensor:
-        """The corners at `shift` of the cells of those nodes."""
+        """View of the coarse nodes at `shift` from the cells of the fine nodes of class `odd`."""
         return self.coarse.view(field, shift, (1,) * len(odd), self._count(odd))
 
     def weight(
         self, odd: Offset, corner: Corner, nodes: Offset, shift: Sequence[int]
     ) -> Tensor | float:
-        """Weights at `corner` of nodes odd along `odd`, where the cells are those of `nodes`."""
+        """Weights of class `odd` at `corner`, at `shift` from the cells of class `nodes`."""
         if not any(odd):
             return 1.0
         return self.coarse_view(self.weights[odd, corner], nodes, shift)
 
-    def _weigh(self, network: Network, odd: Offset, tied: Tensor) -> None:
+    def _compute_weights(self, network: Network, odd: Offset, connected: Tensor) -> None:
+        """Set the weights of the fine nodes of class `odd`."""
         count = self._count(odd)
         steps: dict[Offset, Tensor] = {}
         for offset in product((-1, 0, 1), repeat=len(odd)):
             step = tuple(o * bit for o, bit in zip(offset, odd, strict=True))
-            ties = network.toward(offset, odd, self.step, count) if any(step) else None
-            if ties is not None:
-                steps[step] = steps[step] + ties if step in steps else ties
-        steps = {step: ties.clamp(min=0) for step, ties in steps.items()}
+            g = network.toward(offset, odd, self.step, count) if any(step) else None
+            if g is not None:
+                steps[step] = steps[step] + g if step in steps else g
+        steps = {step: g.clamp(min=0) for step, g in steps.items()}
         total = torch.stack(list(steps.values())).sum(0)
-        # A node with edges, but none along its odd axes: all neighbours there count alike.
-        alike = self.fine_view(tied, odd) & (total == 0)
+        # A node with edges, but none along its odd axes, weights its neighbours there equally.
+        alike = self.fine_view(connected, odd) & (total == 0)
         exists = self.fine.wrap(self._ones(network.leak))
         for axis, bit in enumerate(odd):
-            for way in (-1, 1) if bit else ():
-                step = tuple(way * (other == axis) for other in range(len(odd)))
+            for sign in (-1, 1) if bit else ():
+                step = tuple(sign * (other == axis) for other in range(len(odd)))
                 start = [i + o for i, o in zip(odd, step, strict=True)]
                 there = alike * self.fine.view(exists, start, self.step, count)
                 steps[step] = steps[step] + there if step in steps else there
@@ -91,14 +96,14 @@ class Transfer:
         share = torch.where(total > 0, total.reciprocal(), 0)
         for corner in _corners(odd):
             self.weights[odd, corner] = self.coarse.new(network.leak)
-        for step, ties in steps.items():
+        for step, g in steps.items():
             rest = tuple(bit * (o == 0) for bit, o in zip(odd, step, strict=True))
             shift = [int(o > 0) for o in step]
             for corner in _corners(rest):
                 target = tuple(a + b for a, b in zip(corner, shift, strict=True))
                 known = self.weight(rest, corner, odd, shift)
                 into = self.coarse_view(self.weights[odd, target], odd, (0,) * len(odd))
-                into.add_(ties * share * known)
+                into.add_(g * share * known)
 
     def _ones(self, like: Tensor) -> Tensor:
         ones = self.fine.new(like[:1])
@@ -106,21 +111,22 @@ class Transfer:
         return ones
 
     def _wrap_weights(self, odd: Offset) -> None:
-        """Weights of nodes beyond the seam of a ring, as seen from the cells before it."""
+        """Copy weights across the seam of periodic axes, into the halo of the cells before it."""
         for corner in _corners(odd):
             self.coarse.wrap(self.weights[odd, corner])
         for axis, bit in enumerate(odd):
-            if not (bit and self.fine.ring[axis] and self.fine.sizes[axis] % 2):
+            if not (bit and self.fine.periodic[axis] and self.fine.sizes[axis] % 2):
                 continue
-            # Around an odd ring two coarse nodes are neighbours: the last one's neighbour is in
-            # the place of an odd node, and is the first node, which is coarse.
+            # A periodic axis of odd length has two coarse nodes that are neighbours, the last and
+            # the first. The first takes the place of the odd node after the last: its weights are
+            # those of a coarse node.
             last = self.coarse.sizes[axis]
             even = tuple(bit * (other != axis) for other, bit in enumerate(odd))
             for corner in _corners(odd):
-                ends = self.weights[odd, corner]
+                face = self.weights[odd, corner]
                 other = tuple(c * (i != axis) for i, c in enumerate(corner))
                 for here, there, side in ((last, 1, 1), (0, last, 0)):
-                    end = ends.select(axis + 1, here)
+                    end = face.select(axis + 1, here)
                     if corner[axis] != side:
                         end.zero_()
                     elif any(even):
@@ -128,7 +134,7 @@ class Transfer:
                     else:
                         end.fill_(1)
 
-    def interpolate(self, coarse: Tensor, fine: Tensor) -> None:
+    def prolong(self, coarse: Tensor, fine: Tensor) -> None:
         """``fine += P coarse``; wraps the halo of `coarse`."""
         self.coarse.wrap(coarse)
         zero = self.classes[0]
@@ -149,7 +155,7 @@ class Transfer:
 
 
 def _difference(transfer: Transfer, odd: Offset, offset: Offset) -> dict[Corner, Tensor | float]:
-    """Weights of nodes less those of their neighbours at `offset`, by corner of the cell."""
+    """The weights of nodes minus those of their neighbours at `offset`, by corner of the cell."""
     zero = (0,) * len(odd)
     delta = {corner: transfer.weight(odd, corner, odd, zero) for corner in _corners(odd)}
     reached = [bit + o for bit, o in zip(odd, offset, strict=True)]
@@ -163,7 +169,7 @@ def _difference(transfer: Transfer, odd: Offset, offset: Offset) -> dict[Corner,
 
 
 def coarsen(network: Network, axes: Sequence[bool]) -> tuple[Transfer, Network]:
-    """The network of every other node along `axes`, and the transfer to and from it."""
+    """The transfer to the network of every other node along `axes`, and that network."""
     transfer = Transfer(network, axes)
     grid = transfer.coarse
     edges = {offset: grid.new(network.leak) for offset in half_offsets([n > 1 for n in grid.sizes])}
@@ -173,7 +179,7 @@ def coarsen(network: Network, axes: Sequence[bool]) -> tuple[Transfer, Network]:
             delta = _difference(transfer, odd, offset)
             for a, b in combinations(sorted(delta), 2):
                 step = tuple(j - i for i, j in zip(a, b, strict=True))
-                # Sorted corners: the step is one of the half that is kept.
+                # The corners are sorted, so the step is one of `half_offsets` or 0 along an axis.
                 if step in edges:
                     into = transfer.coarse_view(edges[step], odd, a)
                     into.sub_(fine * delta[a] * delta[b])

@@ -1,24 +1,25 @@
-"""Resistor networks on CUDA by Triton: the hierarchy of the PyTorch backend, its loops as kernels.
+"""Resistor networks on CUDA by Triton: the hierarchy of the PyTorch backend, iterated by kernels.
 
-Lines are eliminated and hierarchies of coarser networks are made by PyTorch, as in
-`chonn_ops.network.torch`; iterations, and so their number, are the same. What is done in each of
-them is Triton's. Networks of up to 64 x 64 nodes get a program each, which iterates until its own
-residual is small (`cycle`). Larger ones are shared by many programs, a kernel a step
-(`shared`); there the host looks every fourth iteration whether any network goes on.
+PyTorch eliminates lines and builds the hierarchy of coarser networks, as in
+`chonn_ops.network.torch`. Triton runs the same iterations. One program solves a network of up to
+64 x 64 nodes and iterates until the network's residual is small (`cycle`). Many programs share a
+larger network, with one kernel for each step (`shared`); the host checks every fourth iteration
+whether any network is still running.
 
-In a CUDA graph nothing is looked at: large networks take the launches of `max_iterations`
-iterations, in which those that have stopped do nothing, and all axes are halved together, which
-costs iterations where one conducts much better than another. Call once before recording: kernels
-are compiled and numbers copied to the device by the first call.
+During the recording of a CUDA graph the host checks nothing. Large networks launch the kernels of
+`max_iterations` iterations, which do nothing for converged networks. All axes are halved together,
+which costs iterations where one axis conducts much better than another. Call the operator once
+before recording, because the first call compiles kernels and copies constants to the device.
 
-What to expect, counted and not measured: an iteration on a plane moves about 90 values a node, with
-all levels. In float32 at 5 iterations 400 networks of 64 x 64 nodes move 2.9 GB, mostly within the
-second-level cache: below 1 ms. At 6 iterations 32 networks of 256 x 256 move 4.5 GB: 1.3 ms on an
-H200, and 26 launches an iteration. The hierarchy costs more than that: PyTorch launches about 2400
-kernels for a plane of 64 x 64 nodes, 6200 for one of 256 x 256 and 12800 for 32 x 32 x 32, most of
-them for the factors of the coarsest level: 10 to 60 ms, unless replayed from a CUDA graph.
+These costs are counted, not measured. An iteration on a plane moves about 90 values a node over all
+levels. In float32, 5 iterations of 400 networks of 64 x 64 nodes move 2.9 GB, mostly within the
+second-level cache, which takes less than 1 ms. 6 iterations of 32 networks of 256 x 256 nodes move
+4.5 GB, which takes 1.3 ms on an H200, with 26 launches an iteration. The hierarchy costs more:
+PyTorch launches about 2400 kernels for 64 x 64 nodes, 6200 for 256 x 256 and 12800 for
+32 x 32 x 32, most of them for the factors of the coarsest level. They take 10 to 60 ms, unless a
+CUDA graph replays them.
 
-Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
+Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
 from chonn_ops.network import torch as on_torch
-from chonn_ops.network._halo import Network
+from chonn_ops.network.grid import Network
 from chonn_ops.network.multigrid import Multigrid
 from chonn_ops.network.triton import cycle, shared
 from chonn_ops.network.triton.cycle import (
     ELIMINATE,
-    INTERPOLATE,
+    PROLONG,
     RESTRICT,
     SMOOTH,
     SMOOTH_AGAIN,
@@ -45,33 +47,29 @@ from chonn_ops.network.triton.cycle import (
 )
 from chonn_ops.network.triton.level import EDGES, LEAK, SCALE, SOURCE
 
-# Kernels take what no Python type says.
+# Triton kernels have no Python types.
 solve_alone: Any = cycle.solve_alone
 share_step: Any = shared.share_step
 take_steps: Any = shared.take_steps
 share_dot: Any = shared.share_dot
-share_turn: Any = shared.share_turn
-share_draw: Any = shared.share_draw
-share_walk: Any = shared.share_walk
-settle: Any = shared.settle
+share_direction: Any = shared.share_direction
+share_apply: Any = shared.share_apply
+share_update: Any = shared.share_update
+stop_converged: Any = shared.stop_converged
 
-_BLOCK = 1024  # nodes at once
-_PARTS = 1024  # most programs a network
-_NODES_ALONE = 64 * 64  # about what a processor's cache holds of a network, in float32
-_TILE = 4096  # entries of the coarsest level's factors at once
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << max(0, size - 1).bit_length()
+_BLOCK = 1024  # nodes that a program processes at once
+_PARTS = 1024  # the most programs that share a network
+_NODES_ALONE = 64 * 64  # one network's fields of this size about fill a processor's cache
+_TILE = 4096  # entries of the coarsest level's factors that a program loads at once
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Of a plane, as of a space whose first axis has one node."""
+    """Pad the values of 1 or 2 axes in front, as for a grid whose first axes have one node."""
     return (*(fill,) * (3 - len(values)), *values)
 
 
 def _schedule(levels: int) -> tuple[tuple[int, int], ...]:
-    """The steps of one cycle: what, and on which level; the last level is eliminated."""
+    """The steps of one cycle, each a pair (kind, level); the last level is eliminated."""
 
     def visit(level: int, first: bool) -> list[tuple[int, int]]:
         if level == levels - 1:
@@ -84,7 +82,7 @@ def _schedule(levels: int) -> tuple[tuple[int, int], ...]:
             *([(SMOOTH.value, level)] if first else again),
             *((SUBTRACT.value, level), (RESTRICT.value, level)),
             *below,
-            (INTERPOLATE.value, level),
+            (PROLONG.value, level),
             *again,
         ]
 
@@ -93,19 +91,19 @@ def _schedule(levels: int) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(64)
 def _numbers(rows: tuple[tuple[int, ...], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers for kernels, kept: copying them to the device would not go into a CUDA graph."""
+    """Constants on the device, cached because a CUDA graph cannot record the copy."""
     return torch.tensor(rows, dtype=dtype, device=device)
 
 
 class _Hierarchy:
-    """The levels of a hierarchy in one block of memory, as kernels find them."""
+    """The levels of a hierarchy in one block of memory, in the layout of the kernels."""
 
     def __init__(self, network: Network, cycle: Multigrid):
         networks = network.leak.shape[0]
         planar = len(network.grid.sizes) == 2
         self.levels = [level for level, _, _ in cycle.levels] + [cycle.coarsest]
         self.end = 18 if planar else 27
-        self.rings = sum(2**i * r for i, r in enumerate(reversed(network.grid.ring)))
+        self.periodic = sum(2**i * r for i, r in enumerate(reversed(network.grid.periodic)))
         rows, total = [], 0
         for index, level in enumerate(self.levels):
             grid = level.grid
@@ -157,12 +155,12 @@ class _Hierarchy:
         return self._slot(self.levels[0], 0, index)
 
     def constants(self) -> dict[str, Any]:
-        columns = _power_of_two(self.levels[-1].grid.nodes)
+        columns = triton.next_power_of_2(self.levels[-1].grid.nodes)
         wide = self.fields.dtype == torch.float64
         return {
             "END": self.end,
-            "RINGS": self.rings,
-            "BLOCK": min(_BLOCK, max(16, _power_of_two(self.levels[0].grid.nodes))),
+            "PERIODIC": self.periodic,
+            "BLOCK": min(_BLOCK, max(16, triton.next_power_of_2(self.levels[0].grid.nodes))),
             "ROWS": max(1, min(columns, _TILE // columns)),
             "COLUMNS": columns,
             "REAL": tl.float64 if wide else tl.float32,
@@ -172,8 +170,11 @@ class _Hierarchy:
 
 
 def _runs(hierarchy: _Hierarchy) -> list[tuple[int, int]]:
-    """Steps of a cycle, from and to, that one program a network takes, or many if it is one on a
-    level of more than `_NODES_ALONE` nodes."""
+    """Ranges (first, last) of a cycle's steps for one kernel each.
+
+    One program a network runs the steps of small levels together. A step on a level of more than
+    `_NODES_ALONE` nodes is a range of its own, for many programs.
+    """
     large = [level.grid.nodes > _NODES_ALONE for level in hierarchy.levels]
     runs: list[tuple[int, int]] = []
     together = False
@@ -190,26 +191,29 @@ def _runs(hierarchy: _Hierarchy) -> list[tuple[int, int]]:
 def _solve_shared(
     hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Iterations and residuals; a kernel a step, on large levels many programs a network."""
-    way, drawn, v = vectors
-    networks = way.shape[0]
+    """Iterations and residuals, by one kernel a step; many programs share a large level."""
+    p, Ap, v = vectors
+    networks = p.shape[0]
     constants = hierarchy.constants()
-    step = {name: constants[name] for name in ("END", "RINGS", "BLOCK", "ROWS", "COLUMNS")}
+    step = {name: constants[name] for name in ("END", "PERIODIC", "BLOCK", "ROWS", "COLUMNS")}
     options = {name: constants[name] for name in ("num_warps", "enable_fp_fusion")}
-    shape, sums_of = {"END": hierarchy.end, "RINGS": hierarchy.rings}, {"REAL": constants["REAL"]}
+    shape, sums_of = (
+        {"END": hierarchy.end, "PERIODIC": hierarchy.periodic},
+        {"REAL": constants["REAL"]},
+    )
     block = {"BLOCK": constants["BLOCK"], **options}
     nodes = hierarchy.levels[0].grid.nodes
     parts = min(_PARTS, -(-nodes // constants["BLOCK"]))
-    PARTS = {"PARTS": _power_of_two(parts)}
+    PARTS = {"PARTS": triton.next_power_of_2(parts)}
     whole = hierarchy.finest(SOURCE.value).flatten(1).square().sum(1)
-    square = whole.clone()
+    rr = whole.clone()
     running = (whole * (1 - tol * tol) > 0).int()
     iterations = torch.zeros_like(running)
     sums = whole.new_ones(4, networks, parts)
     of_cycle = (hierarchy.fields, hierarchy.factors, hierarchy.table, running, networks)
     of_level = (hierarchy.fields, hierarchy.table)
     runs = _runs(hierarchy)
-    recording = on_torch.recording(way)
+    recording = on_torch.recording(p)
     for k in range(max_iterations):
         if k % 4 == 0 and not recording and not running.any():
             break
@@ -224,20 +228,20 @@ def _solve_shared(
                 grid = (min(_PARTS, -(-size // constants["BLOCK"])), networks)
                 share_step[grid](what, level, *of_cycle, **step, **options)
         grid, state = (parts, networks), (sums, running, networks)
-        share_dot[grid](*of_level, drawn, *state, **sums_of, **block)
-        share_turn[grid](*of_level, way, *state, **PARTS, **block)
-        share_draw[grid](*of_level, way, drawn, *state, **shape, **sums_of, **block)
-        share_walk[grid](*of_level, way, drawn, v, *state, **PARTS, **sums_of, **block)
-        settle[(networks,)](
-            whole, square, iterations, running, sums, tol, networks, parts, **PARTS, **options
+        share_dot[grid](*of_level, Ap, *state, **sums_of, **block)
+        share_direction[grid](*of_level, p, *state, **PARTS, **block)
+        share_apply[grid](*of_level, p, Ap, *state, **shape, **sums_of, **block)
+        share_update[grid](*of_level, p, Ap, v, *state, **PARTS, **sums_of, **block)
+        stop_converged[(networks,)](
+            whole, rr, iterations, running, sums, tol, networks, parts, **PARTS, **options
         )
-    return iterations, (square / torch.where(whole > 0, whole, 1)).sqrt()
+    return iterations, (rr / torch.where(whole > 0, whole, 1)).sqrt()
 
 
 def _solve_alone(
     hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Iterations and residuals; one kernel, a program a network."""
+    """Iterations and residuals, by one kernel with one program a network."""
     networks = vectors[0].shape[0]
     iterations = vectors[0].new_empty(networks, dtype=torch.int32)
     residual = vectors[0].new_empty(networks)
@@ -252,13 +256,13 @@ def _solve_alone(
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and relative residuals, as those of the PyTorch backend."""
+    """Potentials, iterations and relative residuals, as in `chonn_ops.network.torch`."""
     grid = network.grid
     with torch.cuda.device_of(source):
         hierarchy = _Hierarchy(network, cycle)
         hierarchy.finest(SOURCE.value).copy_(grid.inside(source))
         shape = (source.shape[0], *grid.sizes)
-        # Rounded once, at the end: rounding at every step adds up to residuals above `tol`.
+        # float64, rounded once at the end: rounding every step would leave residuals above `tol`.
         v = source.new_zeros(shape, dtype=torch.float64)
         vectors = (source.new_zeros(shape), source.new_zeros(shape), v)
         solve = _solve_alone if grid.nodes <= _NODES_ALONE else _solve_shared
@@ -270,11 +274,11 @@ def solve(
     source: Tensor,
     conductance: tuple[Tensor, ...],
     leak: Tensor,
-    ring: tuple[bool, ...],
+    periodic: tuple[bool, ...],
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials (B, \\*grid, C), iterations and relative residuals (B, C), see `operator`."""
     return on_torch.solve(
-        source, conductance, leak, ring, tol, max_iterations, iterate=conjugate_gradients
+        source, conductance, leak, periodic, tol, max_iterations, iterate=conjugate_gradients
     )

@@ -1,13 +1,13 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: cycles of the multigrid and conjugate gradients around them.
+"""Triton: multigrid cycles, and conjugate gradients that they precondition.
 
-A cycle is a list of steps (what to do, on which level) in memory. A program that has a network to
-itself runs down the list, with a barrier after each step, and the whole iteration around it until
-its residual is small: nothing is asked of the host. Large levels of few networks are shared by
-many programs, a kernel a step; below, one program a network again.
+A cycle is a list of steps (kind, level) in memory. A program that solves a network alone runs the
+list with a barrier after each step, within a loop of conjugate gradients, until the residual is
+small; the host does not take part. Many programs share the large levels of few networks, with one
+kernel a step, and one program a network runs the steps of the smaller levels.
 
-`table` holds a row of ROW numbers a level: where its fields begin, where its weights begin, its
-sizes, and 2 for axes the next level halves, else 1.
+`table` has a row of ROW numbers for each level: the offset of its fields, the offset of its
+weights, its three sizes, and for each axis 2 if the next level halves it, else 1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from chonn_ops.network.triton.level import (
     SOURCE,
     currents,
     eliminate,
-    interpolate,
     node_count,
+    prolong,
     restrict,
     slot,
     smooth,
@@ -33,13 +33,13 @@ SMOOTH = tl.constexpr(0)
 SMOOTH_AGAIN = tl.constexpr(1)
 SUBTRACT = tl.constexpr(2)
 RESTRICT = tl.constexpr(3)
-INTERPOLATE = tl.constexpr(4)
+PROLONG = tl.constexpr(4)
 ELIMINATE = tl.constexpr(5)
 
 
 @triton.jit
 def level_of(fields, table, index, network, networks):
-    """A level by its index, for one network: start, distance of its fields, sizes."""
+    """A level of one network by its index: start and stride of its fields, and its sizes."""
     row = table + index * ROW
     n0 = tl.load(row + 2).to(tl.int32)
     n1 = tl.load(row + 3).to(tl.int32)
@@ -61,7 +61,7 @@ def do_step(
     part,
     parts,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -73,15 +73,15 @@ def do_step(
         eliminate(level, factors + network.to(tl.int64) * nodes * nodes, ROWS, COLUMNS)
     elif what == SUBTRACT:
         if index == 0:
-            subtract(level, part, parts, True, END, RINGS, BLOCK)
+            subtract(level, part, parts, True, END, PERIODIC, BLOCK)
         else:
-            subtract(level, part, parts, False, END, RINGS, BLOCK)
+            subtract(level, part, parts, False, END, PERIODIC, BLOCK)
     elif what <= SMOOTH_AGAIN:
         again = what == SMOOTH_AGAIN
         if index == 0:
-            smooth(level, part, parts, again, True, END, RINGS, BLOCK)
+            smooth(level, part, parts, again, True, END, PERIODIC, BLOCK)
         else:
-            smooth(level, part, parts, again, False, END, RINGS, BLOCK)
+            smooth(level, part, parts, again, False, END, PERIODIC, BLOCK)
     else:
         coarse = level_of(fields, table, index + 1, network, networks)
         row = table + index * ROW
@@ -92,9 +92,9 @@ def do_step(
         )
         weights = fields + tl.load(row + 1) + network.to(tl.int64) * node_count(coarse)
         if what == RESTRICT:
-            restrict(level, coarse, steps, weights, part, parts, END, RINGS, BLOCK)
+            restrict(level, coarse, steps, weights, part, parts, END, PERIODIC, BLOCK)
         else:
-            interpolate(level, coarse, steps, weights, part, parts, END, RINGS, BLOCK)
+            prolong(level, coarse, steps, weights, part, parts, END, PERIODIC, BLOCK)
 
 
 @triton.jit
@@ -108,84 +108,84 @@ def do_steps(
     network,
     networks,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Steps first .. last - 1 of a cycle, by this program alone."""
+    """Steps first .. last - 1 of a cycle, run by one program."""
     for i in range(first, last):
         what, index = tl.load(schedule + 2 * i), tl.load(schedule + 2 * i + 1)
         do_step(
             *(what, index, fields, factors, table, network, networks, 0, 1),
-            *(END, RINGS, BLOCK, ROWS, COLUMNS),
+            *(END, PERIODIC, BLOCK, ROWS, COLUMNS),
         )
         tl.debug_barrier()
 
 
 @triton.jit
 def dot(a, b, nodes, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
-    """A program's part of the scalar product of two fields."""
+    """This part's sum of the scalar product of two fields."""
     total = tl.zeros((BLOCK,), REAL)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
-        p = block * BLOCK + tl.arange(0, BLOCK)
-        inside = p < nodes
-        x = tl.load(a + p, mask=inside, other=0.0)
-        total += x * tl.load(b + p, mask=inside, other=0.0)
+        node = block * BLOCK + tl.arange(0, BLOCK)
+        inside = node < nodes
+        x = tl.load(a + node, mask=inside, other=0.0)
+        total += x * tl.load(b + node, mask=inside, other=0.0)
     return tl.sum(total, 0)
 
 
 @triton.jit
-def turn_way(way, z, turn, nodes, part, parts, BLOCK: tl.constexpr):
-    """``way = z + turn * way``."""
+def update_direction(p, z, beta, nodes, part, parts, BLOCK: tl.constexpr):
+    """``p = z + beta * p``."""
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
-        p = block * BLOCK + tl.arange(0, BLOCK)
-        inside = p < nodes
-        new = tl.load(z + p, mask=inside, other=0.0)
-        new += turn * tl.load(way + p, mask=inside, other=0.0)
-        tl.store(way + p, new, mask=inside)
+        node = block * BLOCK + tl.arange(0, BLOCK)
+        inside = node < nodes
+        new = tl.load(z + node, mask=inside, other=0.0)
+        new += beta * tl.load(p + node, mask=inside, other=0.0)
+        tl.store(p + node, new, mask=inside)
 
 
 @triton.jit
-def draw(
+def apply(
     level,
-    way,
-    drawn,
+    p,
+    Ap,
     part,
     parts,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """``drawn = A way``; returns way . drawn and way . source."""
-    power, along = tl.zeros((BLOCK,), REAL), tl.zeros((BLOCK,), REAL)
+    """``Ap = A p``; returns p . Ap and p . source."""
+    pAp, pr = tl.zeros((BLOCK,), REAL), tl.zeros((BLOCK,), REAL)
     nodes = node_count(level)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
-        p = block * BLOCK + tl.arange(0, BLOCK)
-        inside = p < nodes
-        out, here = currents(level, way, p, False, True, END, RINGS)
-        tl.store(drawn + p, out, mask=inside)
-        power += here * out
-        along += here * tl.load(slot(level, SOURCE) + p, mask=inside, other=0.0)
-    return tl.sum(power, 0), tl.sum(along, 0)
+        node = block * BLOCK + tl.arange(0, BLOCK)
+        inside = node < nodes
+        out, here = currents(level, p, node, False, True, END, PERIODIC)
+        tl.store(Ap + node, out, mask=inside)
+        pAp += here * out
+        pr += here * tl.load(slot(level, SOURCE) + node, mask=inside, other=0.0)
+    return tl.sum(pAp, 0), tl.sum(pr, 0)
 
 
 @triton.jit
-def walk(level, way, drawn, v, length, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
-    """``v += length way``, ``source -= length drawn``; returns source . source."""
-    square = tl.zeros((BLOCK,), REAL)
+def update(level, p, Ap, v, alpha, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
+    """``v += alpha p``, ``source -= alpha Ap``; returns source . source."""
+    rr = tl.zeros((BLOCK,), REAL)
     nodes = node_count(level)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
-        p = block * BLOCK + tl.arange(0, BLOCK)
-        inside = p < nodes
-        step = (length * tl.load(way + p, mask=inside, other=0.0)).to(tl.float64)
-        tl.store(v + p, tl.load(v + p, mask=inside, other=0.0) + step, mask=inside)
-        left = tl.load(slot(level, SOURCE) + p, mask=inside, other=0.0)
-        left -= length * tl.load(drawn + p, mask=inside, other=0.0)
-        tl.store(slot(level, SOURCE) + p, left, mask=inside)
-        square += left * left
-    return tl.sum(square, 0)
+        node = block * BLOCK + tl.arange(0, BLOCK)
+        inside = node < nodes
+        step = (alpha * tl.load(p + node, mask=inside, other=0.0)).to(tl.float64)
+        tl.store(v + node, tl.load(v + node, mask=inside, other=0.0) + step, mask=inside)
+        r = tl.load(slot(level, SOURCE) + node, mask=inside, other=0.0)
+        r -= alpha * tl.load(Ap + node, mask=inside, other=0.0)
+        tl.store(slot(level, SOURCE) + node, r, mask=inside)
+        rr += r * r
+    return tl.sum(rr, 0)
 
 
 @triton.jit(do_not_specialize=("steps", "max_iterations", "networks"))
@@ -195,8 +195,8 @@ def solve_alone(
     table,
     schedule,
     steps,
-    way,
-    drawn,
+    p,
+    Ap,
     v,
     iterations,
     residual,
@@ -204,39 +204,39 @@ def solve_alone(
     max_iterations,
     networks,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """One program, one network: conjugate gradients until its residual is small."""
+    """Conjugate gradients with one program for each network."""
     network = tl.program_id(0)
     level = level_of(fields, table, 0, network, networks)
     nodes = node_count(level)
     first = network.to(tl.int64) * nodes
-    way, drawn, v = way + first, drawn + first, v + first
+    p, Ap, v = p + first, Ap + first, v + first
     source, z = slot(level, SOURCE), slot(level, POTENTIAL)
     whole = dot(source, source, nodes, 0, 1, BLOCK, REAL)
     enough = tol * tol * whole
-    square, power = whole, whole * 0 + 1
+    rr, pAp = whole, whole * 0 + 1
     done = 0
-    while (done < max_iterations) & (square > enough):
+    while (done < max_iterations) & (rr > enough):
         do_steps(
             *(0, steps, schedule, fields, factors, table, network, networks),
-            *(END, RINGS, BLOCK, ROWS, COLUMNS),
+            *(END, PERIODIC, BLOCK, ROWS, COLUMNS),
         )
-        turn = -dot(drawn, z, nodes, 0, 1, BLOCK, REAL) / power
-        turn_way(way, z, turn, nodes, 0, 1, BLOCK)
+        beta = -dot(Ap, z, nodes, 0, 1, BLOCK, REAL) / pAp
+        update_direction(p, z, beta, nodes, 0, 1, BLOCK)
         tl.debug_barrier()
-        power, along = draw(level, way, drawn, 0, 1, END, RINGS, BLOCK, REAL)
+        pAp, pr = apply(level, p, Ap, 0, 1, END, PERIODIC, BLOCK, REAL)
         tl.debug_barrier()
-        if power > 0:
-            length = along / power
-            square = walk(level, way, drawn, v, length, 0, 1, BLOCK, REAL)
+        if pAp > 0:
+            alpha = pr / pAp
+            rr = update(level, p, Ap, v, alpha, 0, 1, BLOCK, REAL)
             done += 1
-        else:  # no further: rounding, or a part of the network without leak
-            enough = square
+        else:  # stop: p A p <= 0 by rounding, or by a part of the network without leak
+            enough = rr
         tl.debug_barrier()
     tl.store(iterations + network, done)
-    tl.store(residual + network, tl.sqrt(square / tl.where(whole > 0, whole, 1.0)))
+    tl.store(residual + network, tl.sqrt(rr / tl.where(whole > 0, whole, 1.0)))

@@ -1,9 +1,9 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: conjugate gradients on networks too large for a program of their own, kernel by kernel.
+"""Triton: conjugate gradients on networks that many programs share, with one kernel a step.
 
-Program (part, network) does its part of the network's nodes. Sums over a network are left a number
-a part in `sums` (4, networks, parts), and added up by whoever needs them in the next kernel, always
-in the same order. A network that has stopped (`running` is 0) is left alone.
+Program (part, network) processes its part of the network's nodes. It stores its part of a sum in
+`sums` (4, networks, parts), and the programs of the next kernel add up the parts in a fixed order.
+A network whose `running` is 0 does not change any more.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import triton
 import triton.language as tl
 
 from chonn_ops.network.triton.cycle import (
+    apply,
     do_step,
     do_steps,
     dot,
-    draw,
     level_of,
-    turn_way,
-    walk,
+    update,
+    update_direction,
 )
 from chonn_ops.network.triton.level import POTENTIAL, node_count, slot
 
-# Which of `sums`: drawn . z, way . drawn, way . source, source . source.
-TURN = tl.constexpr(0)
-POWER = tl.constexpr(1)
-ALONG = tl.constexpr(2)
-SQUARE = tl.constexpr(3)
+# Index into `sums`: Ap . z, p . Ap, p . r, r . r; the source of the finest level is r.
+AP_Z = tl.constexpr(0)
+P_AP = tl.constexpr(1)
+P_R = tl.constexpr(2)
+R_R = tl.constexpr(3)
 
 
 @triton.jit
@@ -51,17 +51,17 @@ def share_step(
     running,
     networks,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One step of a cycle."""
+    """One step of a cycle, shared by all programs of a network."""
     network = tl.program_id(1)
     if tl.load(running + network) != 0:
         do_step(
             *(what, index, fields, factors, table, network, networks),
-            *(tl.program_id(0), tl.num_programs(0), END, RINGS, BLOCK, ROWS, COLUMNS),
+            *(tl.program_id(0), tl.num_programs(0), END, PERIODIC, BLOCK, ROWS, COLUMNS),
         )
 
 
@@ -76,79 +76,77 @@ def take_steps(
     running,
     networks,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Steps first .. last - 1 of a cycle, on levels small enough for one program a network."""
+    """Steps first .. last - 1 of a cycle on small levels, by one program for each network."""
     network = tl.program_id(0)
     if tl.load(running + network) != 0:
         do_steps(
             *(first, last, schedule, fields, factors, table, network, networks),
-            *(END, RINGS, BLOCK, ROWS, COLUMNS),
+            *(END, PERIODIC, BLOCK, ROWS, COLUMNS),
         )
 
 
 @triton.jit(do_not_specialize=("networks",))
-def share_dot(
-    fields, table, drawn, sums, running, networks, BLOCK: tl.constexpr, REAL: tl.constexpr
-):
-    """A part of what turns the direction: currents drawn, times what a cycle gave."""
+def share_dot(fields, table, Ap, sums, running, networks, BLOCK: tl.constexpr, REAL: tl.constexpr):
+    """Store this part of Ap . z."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
         nodes = node_count(level)
-        drawn += network.to(tl.int64) * nodes
-        value = dot(drawn, slot(level, POTENTIAL), nodes, part, parts, BLOCK, REAL)
-        tl.store(_at(sums, TURN, network, networks, parts) + part, value)
+        Ap += network.to(tl.int64) * nodes
+        value = dot(Ap, slot(level, POTENTIAL), nodes, part, parts, BLOCK, REAL)
+        tl.store(_at(sums, AP_Z, network, networks, parts) + part, value)
 
 
 @triton.jit(do_not_specialize=("networks",))
-def share_turn(
-    fields, table, way, sums, running, networks, BLOCK: tl.constexpr, PARTS: tl.constexpr
+def share_direction(
+    fields, table, p, sums, running, networks, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ):
-    """The next direction of conjugate gradients."""
+    """``p = z + beta p``, the next search direction."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
         nodes = node_count(level)
-        power = _total(sums, POWER, network, networks, parts, PARTS)
-        turn = -_total(sums, TURN, network, networks, parts, PARTS) / power
-        way += network.to(tl.int64) * nodes
-        turn_way(way, slot(level, POTENTIAL), turn, nodes, part, parts, BLOCK)
+        pAp = _total(sums, P_AP, network, networks, parts, PARTS)
+        beta = -_total(sums, AP_Z, network, networks, parts, PARTS) / pAp
+        p += network.to(tl.int64) * nodes
+        update_direction(p, slot(level, POTENTIAL), beta, nodes, part, parts, BLOCK)
 
 
 @triton.jit(do_not_specialize=("networks",))
-def share_draw(
+def share_apply(
     fields,
     table,
-    way,
-    drawn,
+    p,
+    Ap,
     sums,
     running,
     networks,
     END: tl.constexpr,
-    RINGS: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BLOCK: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """Currents that the direction draws, and its products with them."""
+    """``Ap = A p``; store this part of p . Ap and of p . r."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
         level = level_of(fields, table, 0, network, networks)
         first = network.to(tl.int64) * node_count(level)
-        power, along = draw(level, way + first, drawn + first, part, parts, END, RINGS, BLOCK, REAL)
-        tl.store(_at(sums, POWER, network, networks, parts) + part, power)
-        tl.store(_at(sums, ALONG, network, networks, parts) + part, along)
+        pAp, pr = apply(level, p + first, Ap + first, part, parts, END, PERIODIC, BLOCK, REAL)
+        tl.store(_at(sums, P_AP, network, networks, parts) + part, pAp)
+        tl.store(_at(sums, P_R, network, networks, parts) + part, pr)
 
 
 @triton.jit(do_not_specialize=("networks",))
-def share_walk(
+def share_update(
     fields,
     table,
-    way,
-    drawn,
+    p,
+    Ap,
     v,
     sums,
     running,
@@ -157,30 +155,30 @@ def share_walk(
     PARTS: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """A step along the direction, and a part of the square of what is left."""
+    """``v += alpha p`` and ``r -= alpha Ap``; store this part of r . r."""
     part, parts, network = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     if tl.load(running + network) != 0:
-        power = _total(sums, POWER, network, networks, parts, PARTS)
-        if power > 0:
+        pAp = _total(sums, P_AP, network, networks, parts, PARTS)
+        if pAp > 0:
             level = level_of(fields, table, 0, network, networks)
             first = network.to(tl.int64) * node_count(level)
-            length = _total(sums, ALONG, network, networks, parts, PARTS) / power
-            ways = (way + first, drawn + first, v + first)
-            square = walk(level, ways[0], ways[1], ways[2], length, part, parts, BLOCK, REAL)
-            tl.store(_at(sums, SQUARE, network, networks, parts) + part, square)
+            alpha = _total(sums, P_R, network, networks, parts, PARTS) / pAp
+            vectors = (p + first, Ap + first, v + first)
+            rr = update(level, vectors[0], vectors[1], vectors[2], alpha, part, parts, BLOCK, REAL)
+            tl.store(_at(sums, R_R, network, networks, parts) + part, rr)
 
 
 @triton.jit(do_not_specialize=("networks", "parts"))
-def settle(whole, square, iterations, running, sums, tol, networks, parts, PARTS: tl.constexpr):
-    """After an iteration: which networks go on. `whole`: the squares of the sources."""
+def stop_converged(whole, rr, iterations, running, sums, tol, networks, parts, PARTS: tl.constexpr):
+    """Stop the networks that have converged. `whole` has the squared norms of the sources."""
     network = tl.program_id(0)
     if tl.load(running + network) != 0:
-        power = _total(sums, POWER, network, networks, parts, PARTS)
-        if power > 0:
-            now = _total(sums, SQUARE, network, networks, parts, PARTS)
+        pAp = _total(sums, P_AP, network, networks, parts, PARTS)
+        if pAp > 0:
+            now = _total(sums, R_R, network, networks, parts, PARTS)
             enough = tol * tol * tl.load(whole + network)
-            tl.store(square + network, now)
+            tl.store(rr + network, now)
             tl.store(iterations + network, tl.load(iterations + network) + 1)
             tl.store(running + network, tl.where(now > enough, 1, 0))
-        else:  # no further: rounding, or a part of the network without leak
+        else:  # stop: p A p <= 0 by rounding, or by a part of the network without leak
             tl.store(running + network, 0)

@@ -1,7 +1,7 @@
-"""The backend "cpu": the compiled kernel, one call a walk; walks add to the same outputs.
+"""The backend "cpu": the compiled kernel, with one call for each walk, which adds to the outputs.
 
-Both ways of short lines go in one call. bfloat16 and float16 streams are widened as the kernel
-reads them; what it writes is float32 or float64.
+One call scans short lines in both directions. The kernel widens bfloat16 and float16 streams as it
+reads them, and writes float32 or float64.
 """
 
 from __future__ import annotations
@@ -10,36 +10,35 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan._arguments import Inputs
-from chonn_ops.scan._checkpoints import LINE
-from chonn_ops.scan._checks import MIRROR
-from chonn_ops.scan._walks import Walk, split_checkpoints
+from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.checks import MIRROR
 from chonn_ops.scan.cpu.binding import Call, available_isas
+from chonn_ops.scan.walks import LINE, Walk, split_checkpoints
 
 __all__ = ["available_isas", "backward", "forward"]
 
 
 def _mean_readout(c: Tensor, walks: tuple[Walk, ...], dtype: torch.dtype) -> Tensor:
-    """The mean over walks, taken on the smaller of the tensors that it could be taken on."""
+    """c divided by the number of walks, so that the sum of the readouts is their mean."""
     return c if len(walks) == 1 else c.to(dtype) / len(walks)
 
 
-def _reflected(termination: str, walk: Walk) -> bool:
-    return termination in MIRROR and walk.reverse
+def _reflected(boundary: str, walk: Walk) -> bool:
+    return boundary in MIRROR and walk.reverse
 
 
 def _pairs(walks: tuple[Walk, ...]) -> bool:
-    """Whether the kernel takes both ways of each line at once: two-way plans of short lines."""
+    """Whether the kernel scans each line in both directions at once: short lines only."""
     return len(walks) > 1 and max(walk.length for walk in walks) <= LINE
 
 
 def forward(
     inputs: Inputs,
     walks: tuple[Walk, ...],
-    termination: str,
+    boundary: str,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Output (B, P, D) and, of one-walk plans, the final states (B, D, N)."""
+    """Output (B, P, D) and, for one-walk plans, the final states (B, D, N)."""
     u, delta, decay, b, c, d, initial_state = inputs
     dtype = compute_dtype(*inputs)
     call = Call(u, decay, dtype, walks)
@@ -49,16 +48,16 @@ def forward(
     if _pairs(walks):
         for i, walk in enumerate(walks[::2]):
             call.set(d=None if i else d)
-            call.run("forward", walk, termination, i > 0, both=True)
+            call.run("forward", walk, boundary, i > 0, both=True)
         return y, call.empty(0)
     parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
     state = initial_state
     for i, walk in enumerate(walks):
         start = initial_state
-        if _reflected(termination, walk):
+        if _reflected(boundary, walk):
             assert state is not None
-            start = MIRROR[termination] * state
-        wanted = i == len(walks) - 1 or termination in MIRROR
+            start = MIRROR[boundary] * state
+        wanted = i == len(walks) - 1 or boundary in MIRROR
         state = call.empty(B * walk.line_count, D, N) if wanted else None
         call.set(
             initial_state=start,
@@ -66,7 +65,7 @@ def forward(
             checkpoints=None if parts is None else parts[i],
             d=None if i else d,
         )
-        call.run("forward", walk, termination, i > 0)
+        call.run("forward", walk, boundary, i > 0)
     assert state is not None
     return y, state
 
@@ -74,20 +73,20 @@ def forward(
 def _walk_back(
     call: Call,
     walks: tuple[Walk, ...],
-    termination: str,
+    boundary: str,
     d: Tensor | None,
     checkpoints: list[Tensor],
     grad_state: Tensor | None,
 ) -> Tensor | None:
-    """The adjoints of the walks, last first: a reflected line's echo comes before its cause.
+    """Run the adjoints of the walks, the last one first.
 
-    Returns the gradient of the states that the first walk's lines start from.
+    Returns the gradient of the first walk's initial states.
     """
     (B, _, D), N = call.shape, call.arguments.states
     carried = grad_state
     for i, (walk, kept) in enumerate(zip(walks[::-1], checkpoints[::-1], strict=True)):
-        if termination in MIRROR:
-            arriving = None if walk.reverse or carried is None else MIRROR[termination] * carried
+        if boundary in MIRROR:
+            arriving = None if walk.reverse or carried is None else MIRROR[boundary] * carried
         else:
             arriving = grad_state
         carried = call.empty(B * walk.line_count, D, N)
@@ -97,7 +96,7 @@ def _walk_back(
             checkpoints=kept,
             d=None if i else d,
         )
-        call.run("backward", walk, termination, i > 0)
+        call.run("backward", walk, boundary, i > 0)
     return carried
 
 
@@ -106,7 +105,7 @@ def backward(
     grad_state: Tensor | None,
     inputs: Inputs,
     walks: tuple[Walk, ...],
-    termination: str,
+    boundary: str,
     checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of the inputs (None where the input is)."""
@@ -116,7 +115,7 @@ def backward(
     (B, P, D), N = u.shape, decay.shape[1]
     grad_u, grad_delta = call.empty(B, P, D), call.empty(B, P, D)
     grad_b, grad_c = (call.empty(call.groups, B, P, N) for _ in range(2))
-    # A thread's sums, block by block.
+    # Each thread has sums of its own, for each block of channels.
     grad_decay = torch.zeros(call.threads, call.blocks, N, call.lanes, dtype=dtype)
     grad_d = torch.zeros(call.threads, call.blocks, call.lanes, dtype=dtype)
     call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), grad_y=grad_y)
@@ -126,10 +125,10 @@ def backward(
     if _pairs(walks):
         for i, walk in enumerate(walks[::2]):
             call.set(d=None if i else d)
-            call.run("backward", walk, termination, i > 0, both=True)
+            call.run("backward", walk, boundary, i > 0, both=True)
     else:
         parts = split_checkpoints(checkpoints, B, walks, D, N)
-        carried = _walk_back(call, walks, termination, d, parts, grad_state)
+        carried = _walk_back(call, walks, boundary, d, parts, grad_state)
     grad_b, grad_c = (
         partial[0] if call.groups == 1 else partial.sum(0) for partial in (grad_b, grad_c)
     )

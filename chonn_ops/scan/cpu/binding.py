@@ -1,4 +1,4 @@
-"""The compiled kernel, the C files beside this one: the arguments of a call."""
+"""The compiled kernel, whose C sources are beside this file: the arguments of a call."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import ctypes
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import CODES
 from chonn_ops._library import Operator, operator
-from chonn_ops.scan._checkpoints import spacing
-from chonn_ops.scan._checks import MIRROR
-from chonn_ops.scan._walks import Loops, Walk
+from chonn_ops.scan.checks import MIRROR
+from chonn_ops.scan.walks import Loops, Walk, spacing
 
-_TYPES = {torch.bfloat16: 1, torch.float16: 2}  # enum scan_type of scan.h; 0 for the rest
+_NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
 _STREAMS = ("u", "delta", "b", "c", "grad_y", "y", "grad_u", "grad_delta", "grad_b", "grad_c")
 _TENSORS = (
     *("decay", "d", "initial_state", "state", "checkpoints", "grad_state", "grad_initial_state"),
     *("grad_decay", "grad_d", "table", "ends", "times", "workspace"),
 )
-_SEGMENT = 4096  # steps: shorter pieces of a line are not worth finding out what they start from
+_SEGMENT = (
+    4096  # fewest steps of a segment: for shorter ones the second walk costs more than it saves
+)
 
 
 class _Loops(ctypes.Structure):
@@ -43,7 +45,7 @@ class _Arguments(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("batches", "channels", "states")),
         *((name, _Loops) for name in ("lines", "steps")),
         *((name, ctypes.c_int64) for name in ("groups", "segments", "spacing")),
-        *((name, ctypes.c_int32) for name in ("reverse", "accumulate", "ring", "threads")),
+        *((name, ctypes.c_int32) for name in ("reverse", "accumulate", "periodic", "threads")),
         *((name, ctypes.c_int32) for name in ("both", "mirror")),
         *((name, _Stream) for name in _STREAMS),
         *((name, ctypes.c_void_p) for name in _TENSORS),
@@ -88,7 +90,7 @@ class Call:
         (B, P, D), N = u.shape, decay.shape[1]
         lanes = kernel.lanes(self.isa, self.double)
         self.blocks, self.lanes = -(-D // lanes), lanes
-        # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+        # At most the threads that PyTorch uses, and one per 32768 states: waking one costs as much.
         self.threads = min(torch.get_num_threads(), 1 + B * P * D * N // 32768)
         self.groups = max(self._groups(B * walk.line_count) for walk in walks)
         self.arguments = _Arguments(B, D, N, groups=self.groups, spacing=spacing(N))
@@ -97,7 +99,7 @@ class Call:
         self.set(decay=decay.t(), table=self.empty(self.blocks, N, 3, lanes))
 
     def _groups(self, lines: int) -> int:
-        """Channel groups that keep the threads busy where there are few lines."""
+        """The number of channel groups, more than one where lines are fewer than threads."""
         if lines % self.threads == 0 or lines >= 4 * self.threads:
             return 1
         return min(self.blocks, -(-2 * self.threads // max(lines, 1)))
@@ -106,16 +108,16 @@ class Call:
         return torch.empty(shape, dtype=self.dtype)
 
     def set(self, **tensors: Tensor | None) -> None:
-        """Point to tensors, contiguous ones in the call's dtype; None for an absent one."""
+        """Pass tensors to the kernel, contiguous and in the call's dtype; None if absent."""
         for name, tensor in tensors.items():
             if tensor is not None:
                 tensor = self.kept[name] = tensor.to(self.dtype).contiguous()
             setattr(self.arguments, name, None if tensor is None else tensor.data_ptr())
 
     def stream(self, **tensors: Tensor) -> None:
-        """Point to (B, P, C) tensors of any strides but the last."""
+        """Pass (B, P, C) tensors to the kernel; it reads any strides but the last one's."""
         for name, tensor in tensors.items():
-            if tensor.dtype not in _TYPES:
+            if tensor.dtype not in _NARROW:
                 tensor = tensor.to(self.dtype)
             if tensor.stride(-1) != 1 and tensor.shape[-1] != 1:
                 tensor = tensor.contiguous()
@@ -124,20 +126,22 @@ class Call:
             setattr(
                 self.arguments,
                 name,
-                _Stream(tensor.data_ptr(), batch, position, _TYPES.get(tensor.dtype, 0)),
+                _Stream(tensor.data_ptr(), batch, position, CODES[tensor.dtype]),
             )
 
     def run(
-        self, name: str, walk: Walk, termination: str, accumulate: bool, both: bool = False
+        self, name: str, walk: Walk, boundary: str, accumulate: bool, both: bool = False
     ) -> None:
-        """Call the kernel for one walk, or `both` ways of its lines; the work splits by lines,
-        channels, then segments."""
+        """Call the kernel for one walk, or for both directions of its lines.
+
+        The kernel's jobs are lines, groups of channels, and segments where these are too few.
+        """
         arguments = self.arguments
         lines = arguments.batches * walk.line_count
         arguments.lines, arguments.steps = _loops(walk.lines), _loops(walk.steps)
-        arguments.reverse, arguments.ring = walk.reverse, termination == "ring"
+        arguments.reverse, arguments.periodic = walk.reverse, boundary == "periodic"
         arguments.accumulate = accumulate
-        arguments.both, arguments.mirror = both, MIRROR.get(termination, 0)
+        arguments.both, arguments.mirror = both, MIRROR.get(boundary, 0)
         jobs = lines * self.groups
         arguments.segments = segments = (
             1

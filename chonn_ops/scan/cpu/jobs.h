@@ -1,7 +1,7 @@
-/* The jobs: a job is one group of channel blocks in one segment of one line. Included once per
- * precision. */
+/* Jobs and their memory. A job is one group of channel blocks in one segment of one line. Included
+ * once per precision. */
 
-/* Narrow blocks run on narrow vectors. */
+/* Calls a function on half vectors for blocks of at most LANES / 2 channels. */
 #ifdef HALF
 #define EACH_WIDTH(call, ...) \
     (width <= LANES / 2 ? HALF(call)(__VA_ARGS__) : FULL(call)(__VA_ARGS__))
@@ -41,15 +41,15 @@ static inline struct NAME(job) NAME(job_at)(const struct scan_args *a, int64_t i
 #define BLOCK_STATES (a->states * LANES)
 #define TABLE(block) ((const REAL *)a->table + (block) * 3 * BLOCK_STATES)
 
-/* Blocks that go through a chunk together: their states stay in the L2 cache. */
+/* The number of blocks that walk through a chunk together: their states fit into the L2 cache. */
 static inline int64_t NAME(tile)(const struct scan_args *a) {
     const int64_t tile = (1 << 15) / (BLOCK_STATES * (2 + a->spacing));
     const int64_t blocks = NAME(blocks)(a);
     return tile < 1 ? 1 : tile < blocks ? tile : blocks;
 }
 
-/* Elements a thread needs: packed b and c and their gradients; states of a tile at every chunk
- * between two checkpoints, its adjoint, and three blocks of states. */
+/* The elements that a thread needs: packed b and c and their gradients; the states of a tile at every
+ * chunk between two checkpoints; the tile's adjoint; and three spare blocks of states. */
 static int64_t NAME(workspace)(const struct scan_args *a) {
     return 4 * CHUNK * a->states + ((1 + a->spacing) * NAME(tile)(a) + 3) * BLOCK_STATES;
 }
@@ -58,11 +58,12 @@ static inline REAL *NAME(own_workspace)(const struct scan_args *a, const struct 
     return (REAL *)a->workspace + job->thread * NAME(workspace)(a);
 }
 
-/* Its last three blocks of states. */
+/* The three spare blocks of states, at the end of the thread's workspace. */
 static inline REAL *NAME(spare)(const struct scan_args *a, const struct NAME(job) *job) {
     return NAME(own_workspace)(a, job) + NAME(workspace)(a) - 3 * BLOCK_STATES;
 }
 
+/* Computes each block's decay, inverse and rate; idle lanes decay at 1. */
 static void NAME(fill_table)(const struct scan_args *a) {
     REAL *to = (REAL *)a->table;
     for (int64_t block = 0; block < NAME(blocks)(a); block++)
@@ -77,7 +78,7 @@ static void NAME(fill_table)(const struct scan_args *a) {
             }
 }
 
-/* A block's d; zeros where there is none, or another walk has added it. */
+/* Loads a block's d, or zeros where d is absent, as it is for all walks but the first. */
 static inline void NAME(skip_of)(const struct scan_args *a, int64_t block, int width, REAL *skip) {
     for (int lane = 0; lane < LANES; lane++)
         skip[lane] = a->d && lane < width ? ((const REAL *)a->d)[block * LANES + lane] : 0;

@@ -1,8 +1,9 @@
-/* The whole kernel for one instruction set: the including file defines KERNEL and VECTOR_BYTES, and
- * X86 for its intrinsics. */
+/* The whole kernel for one instruction set. The including file defines KERNEL and VECTOR_BYTES, and
+ * X86 where intrinsics are available. */
 
 #include <string.h>
 
+#include "_half.h"
 #include "scan.h"
 
 #ifdef _OPENMP
@@ -12,17 +13,18 @@ static inline int thread_number(void) { return omp_get_thread_num(); }
 static inline int thread_number(void) { return 0; }
 #endif
 
-#include "walk.h"
+#include "positions.h"
 
-/* Inner loops live on it: a call would send every vector register through memory. */
+/* Inner loops must be inlined: a call would spill every vector register to memory. */
 #define INLINE static inline __attribute__((always_inline))
 
 #define LN2 0.69314718055994531
 #define LANES (VECTOR_BYTES / REAL_BYTES)
 
-/* Q of zoh.h. Float: minimax, relative error of 2^-f - 1 below 3e-8. FORGOTTEN and TINY, see
- * forward_block.h and backward_block.h: a share below the rounding of what it would add to, and
- * the halvings below which a difference would lose digits. */
+/* Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
+ * which is below the rounding of their sum. TINY: the halvings below which walk_block.h evaluates RHO,
+ * because a difference would lose digits. Float: Q is a minimax polynomial; the relative error of
+ * 2^-f - 1 is below 3e-8. */
 #define REAL float
 #define REAL_BYTES 4
 #define INTEGER int32_t
@@ -61,7 +63,7 @@ static inline int thread_number(void) { return 0; }
 #undef RHO
 #undef Q
 
-/* Double: the Taylor series, truncated below 1e-16. */
+/* Double: Q is the Taylor series, truncated below 1e-16. */
 #define REAL double
 #define REAL_BYTES 8
 #define INTEGER int64_t

@@ -1,23 +1,26 @@
-/* Both ways through a whole line of one block of channels. Included once per width of vectors.
+/* A whole line of one block of channels, scanned in both directions. Included once per width of
+ * vectors.
  *
- * The ways share the coefficients of a step, and the sums over states and channels see their
- * sum. The walk up keeps a line's steps in `tape`, the walk down finishes them; index 0 is what
- * comes before the first step. Of the ways, 1 goes up and 2 down; adjoints go the other way. */
+ * The walk up goes from the first step to the last, with the forward scan and the adjoint of the
+ * reverse scan. The walk down goes back, with the reverse scan and the adjoint of the forward scan.
+ * Both scans share a step's coefficients: the walk up records them in `tape`, and the walk down reads
+ * them. Entry t + 1 of the tape is step t; entry 0 is the state before the first step. */
 
 struct WIDE(steps) {
-    VEC retention, loss, v, g; /* v: state of way 1 after the step; g: adjoint of way 2 */
+    VEC retention, loss, v, g; /* v: the forward scan's state; g: the reverse scan's adjoint */
 };
 
-/* What every state of a ring starts from, and the adjoints likewise. */
+/* The final states and adjoints of the forward (up) and the reverse (down) scan from rest; after
+ * `close_period`, the periodic line's initial ones. */
 struct WIDE(starts) {
     VEC up, down, g_up, g_down;
 };
 
-/* 1 - exp(-decay time); 1 where that is no time, as in idle lanes. */
+/* 1 - exp(-decay time), but 1 where `time` is 0, as it is in idle lanes: the result is a divisor. */
 INLINE VEC WIDE(loss_over)(VEC time, VEC rate) {
     const VEC zero = {0}, limit = zero - (REAL)HALVINGS_MAX;
     VEC halvings = time * rate;
-    halvings = WIDE(select)(halvings < limit, limit, halvings); /* active circuits grow */
+    halvings = WIDE(select)(halvings < limit, limit, halvings); /* a negative rate grows */
     return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh)(halvings).loss);
 }
 
@@ -27,9 +30,9 @@ INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
     return sum;
 }
 
-/* The walk up for `count` states; `adjoint` walks the adjoint of way 2 along. `ends` gets what
- * way 1 and that adjoint end with from rest; for a ring also those of the walks down. */
-INLINE void WIDE(walk_up)(int rows, int count, int ring, int adjoint, const REAL *table,
+/* The walk up for `count` states, which includes the reverse scan's adjoint where `adjoint`. It stores
+ * in `ends` what both end with from rest; where periodic also what the walk down would end with. */
+INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const REAL *table,
                           struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
                           struct NAME(rows) c, struct NAME(rows) grad_y,
                           struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
@@ -52,8 +55,8 @@ INLINE void WIDE(walk_up)(int rows, int count, int ring, int adjoint, const REAL
             v[i] += z.loss * (x - v[i]);
             to->loss = z.loss;
             to->v = v[i];
-            if (adjoint || ring) to->retention = z.retention;
-            if (ring) {
+            if (adjoint || periodic) to->retention = z.retention;
+            if (periodic) {
                 down[i] += share[i] * (z.loss * x);
                 share[i] *= z.retention;
             }
@@ -61,7 +64,7 @@ INLINE void WIDE(walk_up)(int rows, int count, int ring, int adjoint, const REAL
                 const VEC shown = c.at[t * c.step + i] * out, g = shown + carried[i];
                 to->g = g;
                 carried[i] = g * z.retention;
-                if (ring) g_up[i] += share[i] * shown;
+                if (periodic) g_up[i] += share[i] * shown;
             }
         }
     }
@@ -71,8 +74,9 @@ INLINE void WIDE(walk_up)(int rows, int count, int ring, int adjoint, const REAL
     }
 }
 
-/* Makes of what a ring ends with from rest what it starts with, and adds that to the tape. */
-INLINE void WIDE(close_ring)(int rows, int count, int adjoint, const REAL *table, VEC time,
+/* Turns what a periodic line ends with from rest into what it starts with, and adds the contribution
+ * of that start to the tape. */
+INLINE void WIDE(close_period)(int rows, int count, int adjoint, const REAL *table, VEC time,
                              struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
     VEC share[CHAINS];
     for (int i = 0; i < count; i++) {
@@ -92,12 +96,12 @@ INLINE void WIDE(close_ring)(int rows, int count, int adjoint, const REAL *table
         }
 }
 
-/* What way 2, and the adjoint of way 1, start from at the far end. */
-INLINE void WIDE(far_end)(int count, int ring, int mirror, const struct WIDE(starts) *ends,
+/* The reverse scan's initial state and the forward scan's initial adjoint, at the last step. */
+INLINE void WIDE(far_end)(int count, int periodic, int mirror, const struct WIDE(starts) *ends,
                           VEC *state, VEC *adjoint) {
     for (int i = 0; i < count; i++) {
         state[i] = adjoint[i] = (VEC){0};
-        if (ring) {
+        if (periodic) {
             state[i] = ends[i].down;
             adjoint[i] = ends[i].g_up;
         } else if (mirror) {
@@ -107,17 +111,18 @@ INLINE void WIDE(far_end)(int count, int ring, int mirror, const struct WIDE(sta
     }
 }
 
-/* y = skip u + sum_n c (v1 + v2), or y += where `add`. `time` is the sum of the line's steps. */
-INLINE void WIDE(forward_line_states)(int rows, int count, int ring, int mirror, int first,
+/* y = skip u + sum_n c (v + w) where `first`, else y += sum_n c (v + w), with v and w the states of the
+ * forward and the reverse scan. `time` is the sum of the line's deltas. */
+INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mirror, int first,
                                       const REAL *table, VEC skip, VEC time, struct NAME(rows) u,
                                       struct NAME(rows) delta, struct NAME(rows) b,
                                       struct NAME(rows) c, struct NAME(rows) y,
                                       struct WIDE(steps) (*tape)[CHAINS]) {
     struct WIDE(starts) ends[CHAINS];
     VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
-    WIDE(walk_up)(rows, count, ring, 0, table, u, delta, b, c, u, tape, ends);
-    if (ring) WIDE(close_ring)(rows, count, 0, table, time, tape, ends);
-    WIDE(far_end)(count, ring, mirror, ends, v, unused);
+    WIDE(walk_up)(rows, count, periodic, 0, table, u, delta, b, c, u, tape, ends);
+    if (periodic) WIDE(close_period)(rows, count, 0, table, time, tape, ends);
+    WIDE(far_end)(count, periodic, mirror, ends, v, unused);
     for (int i = 0; i < count; i++) inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
     for (int t = rows - 1; t >= 0; t--) {
         const VEC input = WIDE(load)(u.at + t * u.step);
@@ -133,7 +138,7 @@ INLINE void WIDE(forward_line_states)(int rows, int count, int ring, int mirror,
     }
 }
 
-static void WIDE(forward_line)(int rows, int64_t states, int ring, int mirror, const REAL *table,
+static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
                                const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
                                struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
                                int add, REAL *workspace) {
@@ -141,20 +146,20 @@ static void WIDE(forward_line)(int rows, int64_t states, int ring, int mirror, c
     for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         count = states - n < CHAINS ? 1 : CHAINS;
         const int first = n == 0 && !add;
-#define WALK(count, ring)                                                                            \
-    WIDE(forward_line_states)(rows, count, ring, mirror, first, table + 3 * n * LANES, weight, time, \
+#define WALK(count, periodic)                                                                            \
+    WIDE(forward_line_states)(rows, count, periodic, mirror, first, table + 3 * n * LANES, weight, time, \
                               u, delta, b, c, y, (struct WIDE(steps)(*)[CHAINS])workspace)
         if (count == 1) {
-            if (ring) WALK(1, 1); else WALK(1, 0);
+            if (periodic) WALK(1, 1); else WALK(1, 0);
         } else {
-            if (ring) WALK(CHAINS, 1); else WALK(CHAINS, 0);
+            if (periodic) WALK(CHAINS, 1); else WALK(CHAINS, 0);
         }
 #undef WALK
     }
 }
 
-/* The walk down of the backward, from step `end` - 1 to `start`: see backward_block.h for the
- * sums, of which every adjoint and state is here that of both ways. */
+/* The walk down of the adjoint, from step `end` - 1 to `start`. It computes the sums of walk_block.h
+ * for both scans at once: the states `before` and v, the adjoints g and at->g. */
 INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL *table,
                             struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
                             struct NAME(rows) c, struct NAME(rows) grad_y,
@@ -211,8 +216,9 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
     }
 }
 
-/* Arguments as in backward_block, of a whole line; grad_b and grad_c are (states, span). */
-static void WIDE(backward_line)(int rows, int64_t states, int ring, int mirror, const REAL *table,
+/* The adjoint of a whole line. The arguments are those of backward_block; grad_b and grad_c are
+ * (states, span). */
+static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
                                 REAL *grad_decay, const REAL *skip, REAL *grad_d,
                                 struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
                                 struct NAME(rows) c, struct NAME(rows) grad_y,
@@ -232,16 +238,16 @@ static void WIDE(backward_line)(int rows, int64_t states, int ring, int mirror, 
         const REAL *coefficients = table + 3 * n * LANES;
         struct WIDE(starts) ends[CHAINS];
         VEC v[CHAINS] = {{0}}, carried[CHAINS] = {{0}};
-#define UP(count, ring)                                                                        \
+#define UP(count, periodic)                                                                        \
     do {                                                                                       \
-        WIDE(walk_up)(rows, count, ring, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
-        if (ring) WIDE(close_ring)(rows, count, 1, coefficients, time, tape, ends);            \
-        WIDE(far_end)(count, ring, mirror, ends, v, carried);                                  \
+        WIDE(walk_up)(rows, count, periodic, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
+        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends);            \
+        WIDE(far_end)(count, periodic, mirror, ends, v, carried);                                  \
     } while (0)
         if (count == 1) {
-            if (ring) UP(1, 1); else UP(1, 0);
+            if (periodic) UP(1, 1); else UP(1, 0);
         } else {
-            if (ring) UP(CHAINS, 1); else UP(CHAINS, 0);
+            if (periodic) UP(CHAINS, 1); else UP(CHAINS, 0);
         }
 #undef UP
         for (int start = (rows - 1) / CHUNK * CHUNK; start >= 0; start -= CHUNK) {

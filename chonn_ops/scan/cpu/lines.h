@@ -1,8 +1,9 @@
-/* Both ways of short lines in one pass: nothing is kept for the backward, which walks a whole line
- * in the cache. Included once per precision. */
+/* Lines of at most LINE steps, scanned in both directions by one job. The adjoint recomputes all states
+ * of a line, which fit into the cache, so the forward keeps no checkpoints. Included once per
+ * precision. */
 
-/* Packed rows of five streams, packed b and c and their gradients, and the line's tape:
- * two states of whole vectors, or four of half ones. */
+/* The elements that a thread needs: packed rows of five streams, packed b and c and their gradients,
+ * and the line's tape for two states of whole vectors or four states of half vectors. */
 static int64_t NAME(line_workspace)(const struct scan_args *a) {
     return 5 * LINE * LANES + 4 * LINE * a->states + (LINE + 1) * 2 * 4 * LANES;
 }
@@ -24,7 +25,7 @@ static void NAME(forward_whole)(const struct scan_args *a, const struct NAME(job
         const struct NAME(rows) u = ROWS(u, 0, 1), delta = ROWS(delta, 1, 1);
         const struct NAME(rows) y = ROWS(y, 2, a->accumulate);
         NAME(skip_of)(a, block, width, skip);
-        EACH_WIDTH(forward_line, chunk.rows, a->states, a->ring, a->mirror, TABLE(block), skip, u,
+        EACH_WIDTH(forward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip, u,
                    delta, b, c, y, a->accumulate, tape);
         NAME(unpack)(&a->y, job->line.batch, channel, width, &chunk, y, packed + 2 * LINE * LANES);
     }
@@ -51,7 +52,7 @@ static void NAME(backward_whole)(const struct scan_args *a, const struct NAME(jo
         const struct NAME(rows) grad_delta = ROWS(grad_delta, 4, a->accumulate);
 #undef ROWS
         NAME(skip_of)(a, block, width, skip);
-        EACH_WIDTH(backward_line, chunk.rows, a->states, a->ring, a->mirror, TABLE(block),
+        EACH_WIDTH(backward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
                    (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES, skip,
                    (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y, grad_u,
                    grad_delta, grad_b, grad_c, span, a->accumulate, tape);

@@ -1,4 +1,5 @@
-/* Everything of one precision: on whole vectors, on half ones for narrow blocks, and the jobs. */
+/* All functions of one precision: on whole vectors, on half vectors for narrow blocks, and the
+ * jobs that call them. */
 
 #include "rows.h"
 
@@ -17,6 +18,5 @@
 
 #include "jobs.h"
 #include "segments.h"
-#include "forward.h"
-#include "backward.h"
+#include "walks.h"
 #include "lines.h"

@@ -1,6 +1,6 @@
-/* One chunk of a tensor as rows of a block of channels. Included once per precision. */
+/* One chunk of a tensor as rows, one row per step. Included once per precision. */
 
-/* One chunk of one stream: row t at `at + t * step`. */
+/* Row t begins at `at + t * step`. */
 struct NAME(rows) {
     REAL *at;
     int64_t step;
@@ -12,23 +12,11 @@ static inline struct NAME(rows) NAME(from_row)(struct NAME(rows) rows, int t) {
 }
 
 static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
-    uint32_t word = (uint32_t)bits << 16;
-    float wide;
-    if (type == SCAN_FLOAT16) { /* not every compiler has _Float16 */
-        const uint32_t sign = word & 0x80000000u, magnitude = bits & 0x7fffu;
-        word = magnitude << 13;
-        memcpy(&wide, &word, sizeof wide);
-        wide *= 0x1p112f; /* the exponents' biases differ by 112; subnormals become normal */
-        memcpy(&word, &wide, sizeof word);
-        if (magnitude >= 0x7c00u) word |= 0x7f800000u; /* infinities and NaN */
-        word |= sign;
-    }
-    memcpy(&wide, &word, sizeof wide);
-    return (REAL)wide;
+    return (REAL)(type == DTYPE_FLOAT16 ? widen_float16(bits) : widen_bfloat16(bits));
 }
 
-/* Copies `width` elements a row between a strided stream and rows LANES apart; the widths that
- * fill a vector or half of one are constants, for which the compiler has single instructions. */
+/* Copies `width` elements of each row between a stream and a packed array. The widths of a vector,
+ * and of a half and a quarter of one, are constants, so that the compiler emits single moves. */
 #define COPY_ROWS(to, from, count)                                                               \
     for (int t = 0; t < chunk->rows; t++) memcpy(to, from, (size_t)(count) * sizeof(REAL))
 #define COPY(to, from)                                                                           \
@@ -44,7 +32,7 @@ static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_
                               int64_t step) {
     const int64_t first = batch * s->batch + channel;
     if (width < LANES) memset(packed, 0, (size_t)(chunk->rows * step) * sizeof(REAL));
-    if (s->type == SCAN_REAL) {
+    if (is_real(s)) {
         const REAL *from = (const REAL *)s->at + first;
         COPY(packed + t * step, from + chunk->position[t] * s->position)
         return;
@@ -73,12 +61,13 @@ static inline void NAME(copy)(REAL *to, const REAL *from, int width) {
         for (int lane = 0; lane < width; lane++) to[lane] = from[lane];
 }
 
-/* Rows far apart fall into the same few sets of the L1 cache, and every pair of states would fetch
- * them anew. */
+/* The distance up to which rows are read in place. Rows further apart map to the same few sets of the
+ * L1 cache, and the loop would fetch them again for every pair of states. */
 enum { NAME(near) = 2048 / sizeof(REAL) };
 
-/* A block's rows of one chunk: in place where they are whole vectors, evenly spaced and near each
- * other; else through `packed`, whose idle lanes hold zeros: delta = 0 leaves a state alone. */
+/* The rows of one chunk for a block of channels. The function returns them in place where they are
+ * whole vectors, evenly spaced and near each other. Otherwise it copies them to `packed` if `read`,
+ * with zeros in idle lanes; a delta of 0 does not change a state. */
 static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
                                               const struct line *line, int64_t channel,
                                               int width, const struct chunk *chunk,
@@ -86,7 +75,7 @@ static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
     const int64_t *position = chunk->position;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
     const int close = step <= NAME(near) && step >= -NAME(near);
-    if (width == LANES && s->type == SCAN_REAL && chunk->evenly &&
+    if (width == LANES && is_real(s) && chunk->evenly &&
         (close || line->args->states <= 2)) {
         REAL *first = (REAL *)s->at + line->batch * s->batch + channel;
         return (struct NAME(rows)){first + position[0] * s->position, step};
@@ -95,17 +84,17 @@ static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
     return (struct NAME(rows)){packed, LANES};
 }
 
-/* All states of one chunk of b or c. */
+/* The rows of one chunk of b or c, with all states. */
 static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s,
                                                 const struct line *line,
                                                 const struct chunk *chunk, REAL *packed) {
     const int64_t *position = chunk->position, N = line->args->states;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
-    if (s->type == SCAN_REAL && chunk->evenly) {
+    if (is_real(s) && chunk->evenly) {
         REAL *first = (REAL *)s->at + line->batch * s->batch;
         return (struct NAME(rows)){first + position[0] * s->position, step};
     }
-    if (s->type == SCAN_REAL) {
+    if (is_real(s)) {
         const REAL *from = (const REAL *)s->at + line->batch * s->batch;
         for (int t = 0; t < chunk->rows; t++)
             memcpy(packed + t * N, from + position[t] * s->position, (size_t)N * sizeof(REAL));
@@ -119,7 +108,8 @@ static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s,
     return (struct NAME(rows)){packed, N};
 }
 
-/* (channels, states) of one line <-> (states, LANES) of one block. */
+/* Transposes (channels, states) of one line to (states, LANES) of one block, with zeros in idle
+ * lanes; `scatter` is the inverse. */
 static inline void NAME(gather)(const REAL *from, int64_t states, int width, REAL *to) {
     for (int64_t n = 0; n < states; n++)
         for (int lane = 0; lane < LANES; lane++)
@@ -131,7 +121,7 @@ static inline void NAME(scatter)(const REAL *from, int64_t states, int width, RE
         for (int64_t n = 0; n < states; n++) to[lane * states + n] = from[n * LANES + lane];
 }
 
-/* The checkpoint before a chunk of one line: (states, channels) from the block's first channel. */
+/* The last checkpoint up to a chunk of one line: (states, channels), from `channel` on. */
 static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk,
                                      int64_t channel) {
     const struct scan_args *a = line->args;

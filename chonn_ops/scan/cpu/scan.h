@@ -1,42 +1,45 @@
-/* The selective Kirchhoff scan on CPUs: what Python passes and what each instruction set exports. */
+/* The selective Kirchhoff scan on CPUs: the arguments that Python passes, and the functions of each
+ * instruction set. */
 #ifndef CHONN_SCAN_H
 #define CHONN_SCAN_H
 
 #include <stdint.h>
 
-enum {
-    CHUNK = 32, /* steps: a chunk's arrays stay in the L1 cache */
-    LINE = 512, /* steps: both ways of a line up to here go in one pass, within the L2 cache */
-};
+/* From CONSTANTS of chonn_ops/_library.py, as are the types DTYPE_.... */
+enum { CHUNK = SCAN_CHUNK, LINE = SCAN_LINE };
 
-enum scan_type { SCAN_REAL, SCAN_BFLOAT16, SCAN_FLOAT16 };
-
-/* A tensor (batches, positions, channels or states), the last dimension contiguous; strides count
- * elements. Outputs are of the kernel's precision. */
+/* A tensor (batches, positions, channels or states) whose last dimension is contiguous. Strides count
+ * elements. Inputs are bfloat16, float16 or of the kernel's precision; outputs are of the kernel's
+ * precision. */
 struct scan_stream {
     void *at;
     int64_t batch, position;
-    int64_t type; /* enum scan_type */
+    int64_t type; /* DTYPE_... */
 };
+
+static inline int is_real(const struct scan_stream *s) {
+    return s->type != DTYPE_BFLOAT16 && s->type != DTYPE_FLOAT16;
+}
 
 /* Nested loops over positions, outermost first. */
 struct scan_loops {
     int64_t size[2], stride[2];
 };
 
-/* Mirrored field by field in binding.py. One call is one walk: every line of every batch. Tensors
- * without strides are contiguous; NULL marks an absent one. */
+/* binding.py mirrors this struct field by field. One call is one walk through every line of every
+ * batch. A tensor that is not a stream is contiguous; NULL marks an absent tensor. */
 struct scan_args {
     int64_t batches, channels, states;
     struct scan_loops lines, steps;
-    int64_t groups;   /* channel groups, each a job of its own, and its own grad_b and grad_c */
-    int64_t segments; /* pieces of a line, each a job of its own */
+    int64_t groups;   /* channel groups: each has its own jobs, grad_b and grad_c */
+    int64_t segments; /* segments of a line: each has its own jobs */
     int64_t spacing;  /* chunks between two checkpoints */
-    int32_t reverse, accumulate, ring, threads;
-    int32_t both;   /* one pass for both ways of lines of at most LINE steps, without checkpoints */
-    int32_t mirror; /* both: +1 (open) or -1 (short) times the first way's end starts the other */
+    int32_t reverse, accumulate, periodic, threads;
+    int32_t both;   /* scan lines of at most LINE steps in both directions, without checkpoints */
+    int32_t mirror; /* both: the reverse scan starts from mirror times the forward scan's final state:
+                       +1 for neumann, -1 for dirichlet */
     struct scan_stream u, delta, b, c, grad_y, y, grad_u, grad_delta;
-    struct scan_stream grad_b, grad_c;  /* groups > 1: their batches follow each other */
+    struct scan_stream grad_b, grad_c;  /* (groups, batches, positions, states) */
     const void *decay;                  /* (states, channels) */
     const void *d, *initial_state;      /* (channels), (lines, channels, states) */
     void *state, *checkpoints;          /* (lines, channels, states), (lines, kept, states, channels) */

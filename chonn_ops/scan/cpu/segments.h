@@ -1,8 +1,8 @@
-/* Rings and split lines: the state, or the adjoint, that a segment starts from, found before the
- * walk itself. Both are called states here; an adjoint starts where the scan ends. Included once
- * per precision. */
+/* Periodic lines and lines in segments: the state, or the adjoint, that a segment starts from. It is
+ * computed before the walk. In this file "state" means either; an adjoint starts at the last step and
+ * ends at the first. Included once per precision. */
 
-/* Where a line's segment keeps what phase one found for a block. */
+/* The place of a block's final state from rest in one segment, and below of its sum of deltas. */
 static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job,
                                  int64_t segment, int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
@@ -14,8 +14,9 @@ static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(j
     return (REAL *)a->times + (row * NAME(blocks)(a) + block) * LANES;
 }
 
-/* The final state of a job's segment from rest, and the sum of its steps: walks from its end until
- * nothing further in matters. `packed` has room for a chunk of b or c. */
+/* The final state of a job's segment from rest, and the sum of its deltas. The loop goes from the
+ * segment's end to its start and stops once every share is below FORGOTTEN. The sum of the deltas then
+ * lacks the rest, but exp(-decay sum) is negligible already. `packed` has room for a chunk of b or c. */
 static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                             int adjoint, REAL *packed, REAL *share, REAL *out, REAL *time) {
     REAL rows[2][CHUNK * LANES];
@@ -39,7 +40,7 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
     }
 }
 
-/* The caller's initial state of one block of a line, or rest. */
+/* Loads the caller's initial state of one block of a line, or zeros. */
 static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                              const REAL *outer, REAL *states) {
     if (outer)
@@ -49,20 +50,21 @@ static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *
         memset(states, 0, BLOCK_STATES * sizeof(REAL));
 }
 
-/* Adds to `start` what comes back around a ring, given the final state from that start. */
-static void NAME(close_ring)(const struct scan_args *a, int64_t block, int width, const REAL *time,
+/* Adds to `start` what a periodic line returns to it. `end_state` is the final state of the line from
+ * `start`, and is overwritten. */
+static void NAME(close_period)(const struct scan_args *a, int64_t block, int width, const REAL *time,
                              REAL *end_state, REAL *start) {
     EACH_WIDTH(carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
     for (int64_t i = 0; i < BLOCK_STATES; i++) start[i] += end_state[i];
 }
 
-/* Makes of `ends`, the final state of each segment of a line from rest, the one it starts from. */
+/* Replaces in `ends` the final state of each segment from rest by the state that it starts from. */
 static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                             const REAL *outer, int adjoint) {
     const int width = NAME(width)(a, block);
     REAL *start = NAME(spare)(a, job), *end_state = start + BLOCK_STATES;
     NAME(load_start)(a, job, block, outer, start);
-    for (int last = !a->ring; last < 2; last++) { /* once around a ring finds what it starts from */
+    for (int last = !a->periodic; last < 2; last++) { /* periodic: the first pass finds the line's start */
         REAL sum[LANES] = {0}, *carried = end_state + BLOCK_STATES;
         memcpy(carried, start, BLOCK_STATES * sizeof(REAL));
         for (int64_t i = 0; i < a->segments; i++) {
@@ -74,11 +76,11 @@ static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *j
             if (last) memcpy(end, carried, BLOCK_STATES * sizeof(REAL));
             memcpy(carried, end_state, BLOCK_STATES * sizeof(REAL));
         }
-        if (!last) NAME(close_ring)(a, block, width, sum, carried, start);
+        if (!last) NAME(close_period)(a, block, width, sum, carried, start);
     }
 }
 
-/* Fills `ends` with what each segment of split lines starts from. */
+/* Computes the state that each segment starts from, into `ends`, where lines have several. */
 static void NAME(join_segments)(const struct scan_args *a, const REAL *outer, int adjoint) {
     if (a->segments == 1) return;
 #pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
@@ -97,7 +99,7 @@ static void NAME(join_segments)(const struct scan_args *a, const REAL *outer, in
     }
 }
 
-/* What a job's segment starts from in one block. `packed` as in `from_rest`. */
+/* Loads the state that a job's segment starts from in one block. `packed` as in `from_rest`. */
 static void NAME(start_of)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                            const REAL *outer, int adjoint, REAL *packed, REAL *states) {
     if (a->segments > 1) {
@@ -105,16 +107,16 @@ static void NAME(start_of)(const struct scan_args *a, const struct NAME(job) *jo
         return;
     }
     NAME(load_start)(a, job, block, outer, states);
-    if (a->ring) {
+    if (a->periodic) {
         const int width = NAME(width)(a, block);
         REAL time[LANES], *share = NAME(spare)(a, job), *end_state = share + BLOCK_STATES;
         NAME(from_rest)(a, job, block, adjoint, packed, share, end_state, time);
         EACH_WIDTH(carry_block, a->states, TABLE(block), time, states, end_state, end_state, 0);
-        NAME(close_ring)(a, block, width, time, end_state, states);
+        NAME(close_period)(a, block, width, time, end_state, states);
     }
 }
 
-/* The final state of one block of a line, for a caller who asks. */
+/* Stores the final state of one block of a line, unless the caller passed NULL. */
 static void NAME(store_end)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                             const REAL *states, void *outer) {
     if (outer)

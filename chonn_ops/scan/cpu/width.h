@@ -1,7 +1,7 @@
-/* Everything of one width of vectors, WIDTH elements of REAL; WIDE(x) names it. */
+/* All functions on vectors of WIDTH elements of REAL; WIDE(x) is a function's name for this width. */
 
-/* States in registers at a time: their chains hide each other's latency. Half of an AVX-512 vector
- * takes half the time of a whole one, so it takes twice the chains. */
+/* The states that a loop keeps in registers: their independent chains hide each other's latency.
+ * An instruction on half an AVX-512 vector takes half the time, so twice as many chains fit. */
 #if WIDTH * REAL_BYTES == 32 && VECTOR_BYTES == 64
 #define CHAINS 4
 #else
@@ -23,10 +23,9 @@
 #define MOST PASTED(_mm_max_, X86_TYPE)
 #endif
 #endif
-#include "zoh.h"
-#include "lane_sums.h"
-#include "forward_block.h"
-#include "backward_block.h"
+#include "vectors.h"
+#include "walk_block.h"
+#include "segment_block.h"
 #include "line_block.h"
 #undef LEAST
 #undef MOST

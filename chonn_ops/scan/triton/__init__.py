@@ -1,15 +1,15 @@
-"""The scan on CUDA by Triton: which programs run, over which segments, in which order.
+"""The scan on CUDA by Triton: programs, segments, and the order of the walks.
 
-A program walks its steps one after another with the states of a block of channels in registers:
-a step is a chain of one multiply-add a state, where a scan over a tile of steps would combine each
-pair in every one of its rounds. Batches, lines and blocks of channels run side by side; where
-those are fewer than `plan.programs_wanted`, lines are cut into segments (see
-`forward_walk`), which takes a second walk. Compiled on first use for each (N, dtypes, walk nested
-or not).
+A program walks through its steps sequentially, with the states of a block of channels in registers.
+A step costs one multiply-add for each state; an associative scan over a tile of steps would combine
+each pair in every one of its rounds. Batches, lines and blocks of channels run in parallel. Where
+these are fewer than `plan.programs_wanted`, lines are divided into segments, which takes a second
+walk (see `forward_walk`). Kernels are compiled on first use for each N, each combination of dtypes,
+and for nested and simple walks.
 
-What limits it is the issue of instructions: one a clock and scheduler. For (8, 4096, 1536, 16) in
-bfloat16 on an H200 (4.8 TB/s, 528 schedulers at 1.98 GHz), counted in the compiled code, not
-measured:
+The issue of instructions, one for each clock and scheduler, limits the speed. The table is for
+(8, 4096, 1536, 16) in bfloat16 on an H200 (4.8 TB/s, 528 schedulers at 1.98 GHz); its numbers are
+counted in the compiled code, not measured:
 
 =====================  ==========  =====================  =============================
 pass                   bytes       exponentials           instructions a step and state
@@ -19,7 +19,7 @@ backward, `walk`       105 us      386 us (193 us once)   82: 1980 us
 backward, `sweep`      42 us       193 us                 18: 440 us
 =====================  ==========  =====================  =============================
 
-Runs on CPU tensors too under ``TRITON_INTERPRET=1``, slowly, which is how the tests check it.
+Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from chonn_ops.scan._arguments import Inputs
-from chonn_ops.scan._walks import Walk, split_checkpoints
+from chonn_ops.scan.arguments import Inputs
 from chonn_ops.scan.triton import backward_walk, forward_walk, plan, sweep
 from chonn_ops.scan.triton.plan import (
     GROUP,
@@ -43,8 +42,9 @@ from chonn_ops.scan.triton.plan import (
     row_strides,
     streamable,
 )
+from chonn_ops.scan.walks import Walk, split_checkpoints
 
-# Kernels take what no Python type says.
+# Triton kernels have no Python types.
 walk_forward: Any = forward_walk.walk_forward
 join_segments: Any = forward_walk.join_segments
 sweep_adjoint: Any = sweep.sweep_adjoint
@@ -73,12 +73,12 @@ def _forward_one(
     scan: Scan,
     walk: Walk,
     start: Tensor | None,
-    ring: bool,
+    periodic: bool,
     prior: Tensor | None,
     y: Tensor,
     checkpoints: Tensor | None,
 ) -> Tensor:
-    """Adds one walk's readout; returns the final states (B * lines, D, N)."""
+    """Add one walk's readout; return the final states (B * lines, D, N)."""
     B, P, D = scan.u.shape
     N = scan.decay.shape[1]
     lines = B * walk.line_count
@@ -89,11 +89,11 @@ def _forward_one(
     sizes = (*row_strides(scan.u, scan.delta, scan.b, scan.c), D, N, *path(walk), *places)
     constants = scan.constants(walk, tile)
     carry_in = start
-    if ring or tile.segments > 1:
+    if periodic or tile.segments > 1:
         ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
         nothing = (None, None, None, None, ends, sums, None)
         walk_forward[grid](*inputs, *nothing, *sizes, **constants)
-        carry_in = _join(scan, tile, ends, sums, start, RING=ring, BACKWARD=False)
+        carry_in = _join(scan, tile, ends, sums, start, PERIODIC=periodic, BACKWARD=False)
     state = scan.empty(lines, D, N)
     skip = scan.d if prior is None else None
     walk_forward[grid](
@@ -109,7 +109,7 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 def forward(
     inputs: Inputs,
     walks: tuple[Walk, ...],
-    termination: str,
+    boundary: str,
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
@@ -128,13 +128,13 @@ def forward(
     with torch.cuda.device_of(u):
         for index, walk in enumerate(walks):
             start = _contiguous(initial_state)
-            if termination in ("open", "short") and walk.reverse:
-                start = state if termination == "open" else -state
+            if boundary in ("neumann", "dirichlet") and walk.reverse:
+                start = state if boundary == "neumann" else -state
             state = _forward_one(
                 scan,
                 walk,
                 start,
-                termination == "ring",
+                boundary == "periodic",
                 total if index else None,
                 y if index == len(walks) - 1 else total,
                 kept[index],
@@ -144,7 +144,7 @@ def forward(
 
 @dataclass
 class _Gradients:
-    """What accumulates over walks; `fields` are those of u and delta."""
+    """Gradients that accumulate over walks; `fields` are those of u and delta."""
 
     fields: tuple[Tensor, Tensor]
     decay: Any = 0.0
@@ -158,29 +158,29 @@ def _backward_one(
     walk: Walk,
     grad_y: Tensor,
     grad_state: Tensor | None,
-    ring: bool,
+    periodic: bool,
     checkpoints: Tensor,
     grads: _Gradients,
     outputs: tuple[Tensor, Tensor],
     is_first: bool,
 ) -> Tensor:
-    """Adds one walk's gradients; returns those of its initial states (B * lines, D, N)."""
+    """Add one walk's gradients; return those of its initial states (B * lines, D, N)."""
     B, P, D = scan.u.shape
     N = scan.decay.shape[1]
     lines = B * walk.line_count
-    # Not narrow: a block's share of grad_b and grad_c is as large for few channels as for many.
+    # Wide blocks: each block stores its own grad_b and grad_c, whatever its number of channels.
     tile = scan.tile(walk, narrow=False)
     constants = scan.constants(walk, tile)
     places = (tile.segments, tile.segment_steps)
     carry_in = grad_state
-    if ring or tile.segments > 1:
+    if periodic or tile.segments > 1:
         ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
         sweep_adjoint[(lines * tile.segments * tile.blocks,)](
             *(grad_y, scan.delta, scan.decay, scan.c, ends, sums),
             *(*row_strides(grad_y, scan.delta, scan.c), D, N, *path(walk), *places, tile.blocks),
             **constants,
         )
-        carry_in = _join(scan, tile, ends, sums, grad_state, RING=ring, BACKWARD=True)
+        carry_in = _join(scan, tile, ends, sums, grad_state, PERIODIC=periodic, BACKWARD=True)
     places_wanted = ROUNDS * plan.programs_wanted(scan.u.device)
     lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
     runs = -(-lines // lines_each) * tile.segments
@@ -212,7 +212,7 @@ def backward(
     grad_state: Tensor | None,
     inputs: Inputs,
     walks: tuple[Walk, ...],
-    termination: str,
+    boundary: str,
     checkpoints: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
@@ -231,8 +231,8 @@ def backward(
         no_d = None if d is None else torch.zeros_like(d)
         return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
     grad_y, start = streamable(grad_y), _contiguous(grad_state)
-    paired = termination in ("open", "short")
-    # Of a pair, the reverse walk's adjoint comes first: the forward walk's starts from it.
+    paired = boundary in ("neumann", "dirichlet")
+    # The reverse walk's adjoint comes first, because the forward walk's adjoint starts from it.
     order = [i ^ 1 for i in range(len(walks))] if paired else list(range(len(walks)))
     with torch.cuda.device_of(u):
         for place, index in enumerate(order):
@@ -242,13 +242,13 @@ def backward(
                 walks[index],
                 grad_y,
                 carried,
-                termination == "ring",
+                boundary == "periodic",
                 kept[index],
                 grads,
                 final if place == len(order) - 1 else grads.fields,
                 place == 0,
             )
-            if termination == "short":
+            if boundary == "dirichlet":
                 start = -start
             elif not paired and len(walks) > 1:
                 start = None

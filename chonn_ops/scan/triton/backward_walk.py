@@ -1,19 +1,20 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
 """Triton: the adjoint of one walk.
 
-`walk_backward` goes through a line's checkpoints from the last to the first. From each it walks
-the chunk forward once, noting the state every `GROUP` steps in a scratch of a few kilobytes, and
-then takes the groups from the last to the first: forward again with states, losses and slopes in
-registers, then back with the adjoint ``g``,
+`walk_backward` processes a line's checkpoints from the last to the first. From each checkpoint it
+walks the chunk forward once and stores the state of every `GROUP` steps in a scratch of a few
+kilobytes. It then processes the groups from the last to the first: forward again with states,
+losses and slopes in registers, then back with the adjoint ``g``,
 
     g         = carried + c grad_y          carried'   = exp(-z) g
     grad_c    = sum_d grad_y v              grad_b     = sum_d g loss / decay u
     grad_u    = sum_n g loss / decay b      grad_delta = sum_n exp(-z) g (b u - decay v_before)
     grad_decay = -sum exp(-z) g delta v_before - sum g b u slope / decay**2
 
-so it costs two evaluations of the coefficients a step and keeps nothing of size (B, L, D, N).
-Sums over channels leave a program as its block's share, (blocks, B, P, N): no atomics, so that
-results repeat to the bit. Segments are joined as in the forward, from `sweep`.
+This costs two evaluations of the coefficients a step and no memory of size (B, L, D, N). Each block
+of channels stores its own sums over channels, (blocks, B, P, N), without atomics, so that results
+repeat to the bit. Segments are joined as in the forward, from the results of `sweep`. The signature
+is flat for the reason that `forward_walk` gives.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from chonn_ops.scan.triton.zoh import loss_keep_slope, loss_of
 
 @triton.jit
 def _pass_back(g, loss, keep):
-    """``exp(-z) g``: by the loss where little is lost, so that nothing drifts."""
+    """``exp(-z) g``, computed from the loss where it is small, so that rounding does not drift."""
     return tl.where(keep > 0.5, g - g * loss, keep * g)
 
 
@@ -164,7 +165,7 @@ def walk_backward(
                     inflow = us[j].to(REAL)[:, None, :] * per_rate * bs[j].to(REAL)[None, :, None]
                     v += loss_of(ds[j].to(REAL)[:, None, :], rate) * (inflow - v)
             store_tile(notes + (groups - 1) * note_size, v, noted, state, J * W, n_states)
-            tl.debug_barrier()  # a note may be read by another thread than wrote it
+            tl.debug_barrier()  # another thread may read the note than wrote it
             for k in range(groups):
                 t = chunk + (groups - 1 - k) * GROUP
                 us = load_rows(

@@ -1,10 +1,13 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: the forward of one walk, and how segments of a line are joined.
+"""Triton: the forward of one walk, and the joining of a line's segments.
 
-Where lines and channels are too few to fill the card, lines are cut into segments that run side
-by side: `walk_forward` without `y` gives the state each segment ends with if it starts from rest,
-`join_segments` from those the state that each really starts with, and `walk_forward` with `y`
-walks again from there. A ring needs the same three passes, whatever its size.
+Where lines and channels are too few to fill the GPU, lines are divided into segments that run in
+parallel. `walk_forward` without `y` computes the state that each segment ends with from rest.
+`join_segments` computes from these the state that each segment starts with. `walk_forward` with `y`
+walks again from there. A periodic line takes the same three passes, whatever its size.
+
+The signature is flat because Triton 3.9 specialises every integer inside a tuple argument, which
+`do_not_specialize` does not reach: grouped strides and sizes would compile anew for each grid.
 """
 
 from __future__ import annotations
@@ -83,8 +86,8 @@ def walk_forward(
     With `y`: ``y = prior + readout / SHARE + d u``, and the line's last segment stores its state
     in `ends` (lines, D, N). Without: every segment stores its state there, (lines, segments, D, N),
     and the sum of its deltas in `sums` (lines, segments, D). `carry_in` (lines, segments, D, N);
-    `checkpoints` (lines, ceil(length / every), D, N), an order of our own, so that tiles of states
-    lie in registers alike wherever they come from. None for what is not there.
+    `checkpoints` (lines, ceil(length / every), D, N) differ from those of other backends in their
+    order, so that all tiles of states have the same layout in registers. Absent tensors are None.
     """
     program = tl.program_id(0)
     block, run = program % blocks, program // blocks
@@ -115,9 +118,9 @@ def walk_forward(
         if d is not None:
             skip = tl.load(d + channel, mask=is_channel, other=0.0).to(REAL)
 
-    # Rows of u and delta are asked for a group of steps before they are needed. Those of b and c,
-    # which all blocks of channels share and so find in cache, are not: kept over an iteration they
-    # would change registers through shared memory.
+    # Rows of u and delta are loaded one group of steps ahead. Rows of b and c are not: all blocks
+    # of channels share them, so they are in cache, and prefetched rows would move between registers
+    # through shared memory.
     us = load_rows(u, u_row, channel, D, first, end, path, REVERSE, NESTED, WIDE, GROUP)
     ds = load_rows(delta, delta_row, channel, D, first, end, path, REVERSE, NESTED, WIDE, GROUP)
     for chunk in range(first, end, every):
@@ -161,15 +164,20 @@ def walk_forward(
 
 @triton.jit
 def _join(loss_1, v_1, loss_2, v_2):
-    """First one run, then the next, each as what is lost of a state and what a state at rest ends
-    as. Written by losses, because what is kept is close to 1 in float32."""
+    """Compose two runs, each given by its loss 1 - exp(-z) and by its final state from rest.
+
+    Retentions are close to 1 in float32, so losses keep more digits.
+    """
     return loss_1 + loss_2 * (1.0 - loss_1), v_1 + (v_2 - loss_2 * v_1)
 
 
 @triton.jit
 def _joined(ends, sums, rate, line, channel, first, segments, D, n_states, BACKWARD, K, N, REAL):
-    """Segments first .. first + K - 1 of a line, in scan order, joined from the first on: losses
-    and states [K, N] after each, and both [N] after the last. Beyond the line nothing happens."""
+    """Compose the segments first .. first + K - 1 of a line, in scan order.
+
+    Returns losses and states [K, N] after each segment, and both [N] after the last one. Segments
+    beyond the line change nothing.
+    """
     order, state = first + tl.arange(0, K), tl.arange(0, N)
     index = segments - 1 - order if BACKWARD else order
     row = (line * segments + index) * D + channel
@@ -193,17 +201,18 @@ def join_segments(
     segments,
     D,
     n_states,
-    RING: tl.constexpr,
+    PERIODIC: tl.constexpr,
     BACKWARD: tl.constexpr,
     K: tl.constexpr,
     N: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """Writes `carry_in` (lines, segments, D, N), the state before each segment; one program has one
-    line and channel.
+    """Store `carry_in` (lines, segments, D, N), the state before each segment.
+
+    One program has one line and channel.
 
     `ends` and `sums` are what `walk_forward` stores; `start` (lines, D, N) or None is the first
-    segment's carry_in, or with RING what is added each time around: s = start + around(s).
+    segment's carry_in, or with PERIODIC what is added each time around: s = start + around(s).
     BACKWARD: adjoints, which start from the last segment.
     """
     line, channel = (tl.program_id(0) // D).to(tl.int64), tl.program_id(0) % D
@@ -214,7 +223,7 @@ def join_segments(
     if start is not None:
         start += (line * D + channel) * n_states
         v = tl.load(start + state, mask=is_state, other=0.0).to(REAL)
-    if RING:
+    if PERIODIC:
         lost, around = tl.zeros((N,), REAL), tl.zeros((N,), REAL)
         for k in range(0, segments, K):
             _, _, loss, end = _joined(

@@ -1,4 +1,4 @@
-"""How the inputs of a scan are tiled for Triton: channels a program, segments a line."""
+"""The tiling of a scan for Triton: channels for each program, segments for each line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
-from chonn_ops.scan._checkpoints import CHUNK, spacing
-from chonn_ops.scan._walks import Loops, Walk
+from chonn_ops.scan.walks import CHUNK, Loops, Walk, spacing
 
 _WARPS_A_PROCESSOR = 8  # two a scheduler, with four or eight independent states a thread each
 _EVEN = 3  # times as many programs, once lines are cut: their last round leaves less idle
@@ -20,7 +20,7 @@ ROUNDS = 8  # at most so many programs a place in the backward, each with its ow
 
 
 def programs_wanted(device: torch.device) -> int:
-    """From how many programs on the card is full."""
+    """The number of programs that fills the GPU."""
     if device.type != "cuda":
         return 1
     return _WARPS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
@@ -36,10 +36,6 @@ def _nest(loops: Loops) -> tuple[int, int, int]:
     assert len(loops) <= 2, "walks of up to three axes merge into two loops at most"
     nest = list(loops)
     return (*nest[-1], nest[0][1] if len(nest) == 2 else 0)
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,13 @@ def row_strides(*tensors: Tensor) -> list[int]:
 
 
 def path(walk: Walk) -> tuple[int, ...]:
-    """A walk as numbers: lines, how they lie, steps, how they lie."""
+    """A walk as numbers: count and strides of its lines, count and strides of its steps."""
     return (walk.line_count, *_nest(walk.lines), walk.length, *_nest(walk.steps))
 
 
 @dataclass
 class Scan:
-    """Inputs as the kernels take them, and how they are tiled."""
+    """Inputs in the layout of the kernels, and their tiling."""
 
     u: Tensor
     delta: Tensor
@@ -97,9 +93,9 @@ class Scan:
         return torch.empty(shape, dtype=self.real, device=self.u.device)
 
     def tile(self, walk: Walk, narrow: bool) -> Tile:
-        """Channels a thread, and segments a line. `narrow`: rather fewer channels than segments."""
+        """The tiling of a walk; `narrow` prefers fewer channels a thread to more segments."""
         B, _, D = self.u.shape
-        states = _power_of_two(self.decay.shape[1])
+        states = triton.next_power_of_2(self.decay.shape[1])
         across = min(states, 4)
         width = 32 // across
         lines = max(1, B * walk.line_count)
@@ -112,7 +108,7 @@ class Scan:
             per_thread //= 2
         blocks = -(-D // (width * per_thread))
         segments = 1
-        if lines * blocks < wanted:  # as many as even out over the card, of two chunks or more
+        if lines * blocks < wanted:  # enough for an even load, each of at least two chunks
             segments = -(-_EVEN * wanted // (lines * blocks))
         chunks = max(2, -(-walk.length // (segments * self.every)))
         segments = -(-walk.length // (chunks * self.every))

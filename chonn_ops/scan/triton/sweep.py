@@ -1,5 +1,5 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: the first of the backward's two walks where lines are cut into segments, or are rings."""
+"""Triton: the first of the backward's two passes, for periodic lines and lines in segments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def sweep_adjoint(
     cs = load_rows(c, c_row, state, n_states, last, end, path, REVERSE, NESTED, WIDE, GROUP)
     for back in range(first, end, GROUP):
         g_now, d_now, c_now = gs, ds, cs
-        # The group before; on the first group its own, unused.
+        # Load the previous group; the first group loads itself again, without use.
         n = tl.maximum(last - (back - first) - GROUP, first)
         gs = load_rows(grad_y, grad_y_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)
         ds = load_rows(delta, delta_row, channel, D, n, end, path, REVERSE, NESTED, WIDE, GROUP)

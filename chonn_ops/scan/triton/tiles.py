@@ -1,14 +1,15 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: how a program finds its rows of a field, and the tile it works on.
+"""Triton: the tile of a program, and the rows of a field that it loads.
 
-A program holds the states of a block of channels in one tile [J, N, W]: W channels and up to four
-states lie across the 32 threads of a warp, J channels and the other states within a thread. Then
-a sum over states (an output) and a sum over channels (a gradient of b or c) both cost few
-exchanges between threads. Thread w of W has channels ``w * J .. w * J + J - 1`` of the block.
+A program holds the states of a block of channels in one tile [J, N, W]. W channels and up to four
+states are distributed over the 32 threads of a warp; J channels and the other states are within a
+thread. A sum over states (an output) and a sum over channels (a gradient of b or c) then both cost
+few exchanges between threads. Thread w of W has channels ``w * J .. w * J + J - 1`` of the block.
 
-Rows of a field (one position, all its channels) lie `row` elements apart; positions follow from
-a line's origin and a step's index by the sizes and strides of `_walks.Walk`. Inside a kernel
-``path`` is the tuple ``(origin, length, inner, inner_stride, outer_stride)`` of one line.
+A row of a field has all channels of one position. Rows are `row` elements apart. The sizes and
+strides of `walks.Walk` give the position of a step from the line's origin and the step's index.
+Inside a kernel ``path`` is the tuple ``(origin, length, inner, inner_stride, outer_stride)`` of one
+line.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def block_channels(block, J: tl.constexpr, W: tl.constexpr):
 
 @triton.jit
 def load_tile(base, channel, state, D, n_states, other: tl.constexpr):
-    """A contiguous (D, N) tensor as a tile, `other` where it has no entry."""
+    """Load a contiguous (D, N) tensor as a tile, with `other` outside of the tensor."""
     inside = (channel < D)[:, None, :] & (state < n_states)[None, :, None]
     at = channel[:, None, :] * n_states + state[None, :, None]
     return tl.load(base + at, mask=inside, other=other)
@@ -46,7 +47,7 @@ def line_origin(line, inner, inner_stride, outer_stride):
 
 @triton.jit
 def position(step, path, REVERSE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr):
-    """Position of a step in scan order; int64 if WIDE: times a row stride it may pass 2**31."""
+    """Position of a step in scan order; int64 if WIDE, as its offset may exceed 2**31."""
     index = path[1] - 1 - step if REVERSE else step
     if NESTED:
         at = path[0] + (index // path[2]) * path[4] + (index % path[2]) * path[3]
@@ -57,7 +58,7 @@ def position(step, path, REVERSE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.c
 
 @triton.jit
 def alive_count(step, end, count):
-    """`count`, or 0 from `end` on. (A mask of a scalar and a vector ``&`` fails interpreted.)"""
+    """`count`, or 0 from `end` on. (A scalar mask ``&`` a vector fails under the interpreter.)"""
     return tl.where(step < end, count, 0)
 
 

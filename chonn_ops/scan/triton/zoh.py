@@ -1,5 +1,5 @@
 # type: ignore  (device code: Triton compiles it, and its types are not Python's)
-"""Triton: what one zero-order-hold step loses, and how its weight falls with the decay.
+"""Triton: the zero-order-hold coefficients of a step, and the slope of its weight.
 
 With ``z = delta * decay`` a step maps ``v`` to ``v + loss * (equilibrium - v)``, where
 ``loss = 1 - exp(-z)`` and ``equilibrium = b * u / decay``. ``1 - exp(-z)`` cancels at small z, so

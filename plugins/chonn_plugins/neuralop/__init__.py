@@ -14,35 +14,23 @@ the lifting. The keywords, all optional and keyword-only:
 Models that ask for no mixer are what they were: same weights for the same seed, same checkpoints.
 Weights outside the mixers are those of the plain model, too.
 
-Without touching neuraloperator's classes: ``FNO(..., conv_module=CKBSpectralConv)``.
-
 Other packages register mixers of their own: see `SpectralMixer`.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from chonn_plugins.neuralop.contract import SpectralMixer
 
 if TYPE_CHECKING:
-    from chonn_plugins.neuralop.conv import CKBSpectralConv
     from chonn_plugins.neuralop.network import CHONNNetwork
 
-__all__ = ["CHONNNetwork", "CKBSpectralConv", "SpectralMixer"]
+__all__ = ["CHONNNetwork", "SpectralMixer"]
 
 
 def __getattr__(name: str) -> object:
     # Imported when first used: it needs neuralop and chonn_ops, the hook of a plain model neither.
-    if name == "CKBSpectralConv":
-        from neuralop.layers.spectral_convolution import SpectralConv
-
-        from chonn_plugins.neuralop import conv
-
-        if not issubclass(conv.CKBSpectralConv, SpectralConv):  # neuralop was imported anew
-            conv = importlib.reload(conv)
-        return conv.CKBSpectralConv
     if name == "CHONNNetwork":
         from chonn_plugins.neuralop import network
 

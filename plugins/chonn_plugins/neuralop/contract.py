@@ -1,4 +1,4 @@
-"""What a package has to provide for its mixer to be used by neuraloperator's models."""
+"""The interface of a mixer that neuraloperator's models can use."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from torch import nn
 class SpectralMixer(Protocol):
     """Builds a module that maps fields (B, channels, \\*grid) to fields of the same shape.
 
-    Register a function, a class or an object that can be called like this in the entry-point group
-    ``neuralop.spectral_mixers``; the entry point's name is what users pass as ``spectral_mixer``.
-    The module must accept any grid: models are evaluated at other resolutions than trained at.
+    Register a function, a class or another callable with this signature in the entry-point group
+    ``neuralop.spectral_mixers``. Users pass the entry point's name as ``spectral_mixer``. The
+    module must accept any grid, because models are evaluated at other resolutions than they are
+    trained at.
 
     Five attributes are optional:
 
     ``defaults`` : mapping
-        The known options and their defaults. Other options are then errors, and checkpoints
-        record all options, so that they outlive a change of a default.
+        The known options and their defaults. Unknown options then raise an error, and checkpoints
+        record all options, so that they still load after a default has changed.
     ``complete(options)`` : mapping
-        All options, of those given: for defaults that depend on other options. May raise
-        ValueError for bad ones. Default: those given before ``defaults``.
+        Fills in the defaults of the options that are not given, where defaults depend on other
+        options. May raise ValueError. Default: the given options override ``defaults``.
     ``mode(options)`` : {"replace", "alongside", "lift"}
-        Where mixers with these options go unless users say it. Default: "replace".
+        The placement of mixers with these options unless users set ``spectral_mixer_mode``.
+        Default: "replace".
     ``n_dims`` : tuple of int
         Numbers of grid axes that the mixer supports. Default: any.
     ``complex_data`` : bool
-        Whether the mixer may serve complex fields, in neuraloperator's ``ComplexValued``: as two
-        real modules, one for the real and one for the imaginary part. Default: True.
+        Whether neuraloperator's ``ComplexValued`` may wrap the mixer for complex fields, with one
+        real module for the real part and one for the imaginary part. Default: True.
 
-    Bad options should raise ValueError.
+    Building a mixer with bad options should raise ValueError.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Adds the ``spectral_mixer*`` keywords to the constructor of a model class, in place."""
+"""Adds the ``spectral_mixer*`` keywords to the constructor of a model class."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from chonn_plugins.neuralop.placement import KEYWORDS, Layer, Placement
 
-# Own attribute of a class whose constructor has the keywords already: the original constructor.
-# There IPython's autoreload finds it, and puts edited code into it as into all of a class.
+# Attribute of an extended class that holds its original constructor. IPython's autoreload updates
+# the attributes of a class, so it finds the original here and updates its code.
 _ORIGINAL = "_init_without_spectral_mixers"
 
 
 def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None:
-    """Let ``cls(...)`` take ``spectral_mixer`` and its settings; a second call does nothing.
+    """Let ``cls(...)`` accept the ``spectral_mixer*`` keywords; a second call does nothing.
 
-    The constructor is replaced in the class itself, so that everyone who imported the class sees
-    it, and subclasses that call ``super().__init__`` do.
+    The constructor is replaced in the class itself, so it also takes effect for code that imported
+    the class earlier and for subclasses that call ``super().__init__``.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
         given = {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
         placement = Placement.of(given)
         original(self, *args, **kwargs)
-        # After the original: the model's own parameters draw the same random numbers as without.
+        # Mixers are built after the model, whose parameters thus draw the same random numbers as
+        # without mixers.
         if placement is not None:
             placement.insert(self, layers_of(self))
         _record(self, placement)
@@ -46,7 +47,8 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
     wrapper.__doc__ = (original.__doc__ or "") + _DOC
     cls.__init__ = wrapper
     for subclass in _subclasses(cls):
-        # `neuralop.models.fno.partialclass` (SFNO) freezes the constructor that it finds.
+        # SFNO is made by `neuralop.models.fno.partialclass`, which stores the constructor of its
+        # base class at that time.
         init = vars(subclass).get("__init__")
         if isinstance(init, functools.partialmethod) and init.func is original:
             init.func = wrapper
@@ -54,7 +56,7 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
 
 
 def _extended(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with our keywords, which no positional argument can reach."""
+    """The signature with our keywords, which are keyword-only."""
     parameters = list(signature.parameters.values())
     rest = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
     ours = [
@@ -65,11 +67,12 @@ def _extended(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _record(model: Any, placement: Placement | None) -> None:
-    """Keep in the checkpoint's arguments what was asked for, all of it, and nothing if nothing.
+    """Store all settings of the mixer in the arguments that a checkpoint keeps, or none of them.
 
-    `BaseModel.__new__` has filled in the defaults of the signature. Plain checkpoints must load
-    where chonn-ops is absent; others must outlive a change of a default. A subclass that sets the
-    mixer itself has none of the keywords there, and must not get them.
+    `BaseModel.__new__` has stored the defaults of the signature. A model without a mixer must not
+    store our keywords, so that its checkpoint loads where chonn-ops is not installed. A model with
+    one stores every option, so that its checkpoint loads after a default has changed. A subclass
+    that sets the mixer itself has no such keyword and stores none.
     """
     recorded = getattr(model, "_init_kwargs", {})
     if placement is None:
@@ -91,13 +94,13 @@ _DOC = """
         spectral_mixer : str, optional
             Name of a mixer of the entry-point group ``neuralop.spectral_mixers``, such as "ckb".
         spectral_mixer_layers : sequence of int
-            Layers that get one; negative indices count from the end. Default: the first, and
+            Layers that get a mixer; negative indices count from the end. Default: the first;
             none with "lift".
         spectral_mixer_mode : {"replace", "alongside", "lift"}
-            Whether mixers take the places of these layers' skips, are added to them, or one stands
-            before all layers, on the lifted input without padding. Default: the mixer's, or
-            "replace" where layers are given; of "ckb" it is "lift" for networks and "replace" for
-            scans.
+            "replace": mixers replace the skips of these layers. "alongside": they are added to the
+            skips. "lift": one mixer acts on the lifted input, before padding and all layers.
+            Default: "replace" if layers are given, otherwise the mixer's own default; for "ckb"
+            that is "lift" with networks and "replace" with scans.
         spectral_mixer_kwargs : mapping, optional
             Options of the mixer.
 

@@ -2,66 +2,67 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from chonn_ops import CKB, CKBOptions, FixedGridCKB
+from chonn_ops import CKB, CHONNFNO2d, CKBOptions
+from chonn_ops.models.equalised import Equalised
+from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
+
+# What the host decides for each cell. Its grids have their nodes at i / n. On its Darcy flow
+# (trained at 16 x 16, one seed) that lowered the error at 32 x 32 from 0.094 to 0.039.
+HOST = {
+    "network": {"nodes": "left", "grid": "input"},
+    "scan": {"grid": "training"},
+}
 
 
 class CKBMixer:
-    """``spectral_mixer="ckb"``: a Cascaded Kirchhoff Block of the layer's channels.
+    """``spectral_mixer="ckb"``: the block of `chonn_ops.CHONNFNO2d` and its kin.
 
-    Options are the fields of `CKBOptions` (the order is at least 1), with ``cell="network"`` by
-    default, and behind the lifting: what had the lowest errors on Darcy flow
-    (docs/neuraloperator.md). Networks have ``nodes="left"``, as neuraloperator's grids (i / n).
-    The paper's scans, ``cell="scan"``, have ``directions="raster"`` and take the place of the first
-    skip. And ``grid``:
+    Options are those of `chonn_ops.CKBOptions.from_mapping` (the order is at least 1). Networks are
+    the default and stand behind the lifting, which had the lowest errors on Darcy flow; they learn
+    eight times as fast as the host's learning rate says (`Equalised`). Their nodes are at i / n
+    (``nodes="left"``), as neuraloperator's grids have them. The paper's scans, ``cell="scan"``,
+    take the place of the first layer's skip. One option is added, ``grid``:
 
-    - ``"training"``: the block evolves on the grid of the first training pass whatever grid a
-      field has, see `chonn_ops.FixedGridCKB`; the default for scans, since FNOs are asked at
-      resolutions they were not trained on;
-    - ``"input"``: on the grid of the input; the default for networks, whose cells know the
-      spacing of a grid;
+    - ``"training"``: the block runs on the grid of the first training pass whatever grid a field
+      has, see `FixedGridCKB`; the default for scans, since FNOs are evaluated on other grids than
+      they were trained on;
+    - ``"input"``: on the grid of the input; the default for networks, whose cells know the spacing
+      of a grid;
     - a sequence of sizes: on that grid.
     """
 
     n_dims = (1, 2, 3)
     complex_data = True
-    # What FNOs want otherwise than other hosts; `conv.CKBSpectralConv` shares it.
-    _own: Mapping[str, Mapping[str, Any]] = {
-        "scan": {"directions": "raster", "grid": "training"},
-        "network": {"grid": "input", "nodes": "left"},
-    }
-    defaults: Mapping[str, Any] = {
-        **dataclasses.asdict(CKBOptions(cell="network")),
-        **_own["network"],
-    }
 
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, with the defaults of the chosen cell."""
-        cell = options.get("cell", "network")
-        chosen = {"cell": cell, **self._own.get(cell, {}), **options}
+        cell = options.get("cell", CKBOptions().cell.name)
+        host = HOST[cell] if isinstance(cell, str) and cell in HOST else {}
+        chosen = {**host, **options}
         grid = chosen.pop("grid", None)
-        return {**dataclasses.asdict(CKBOptions(**chosen)), "grid": grid}
+        return {**CKBOptions.from_mapping(chosen).to_mapping(), "grid": grid}
 
     def mode(self, options: Mapping[str, Any]) -> str:
-        """Where blocks go unless said otherwise."""
-        return "lift" if options["cell"] == "network" else "replace"
+        """Where blocks go by default."""
+        return CHONNFNO2d.default_mode[options["cell"]]
 
     def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> nn.Module:
         chosen = self.complete(options)
         grid = chosen.pop("grid")
-        block = CKB(channels, len(n_modes), **chosen)
-        if grid == "input":
-            return block
+        ckb = CKBOptions.from_mapping(chosen)
+        block: nn.Module = CKB(channels, len(n_modes), **vars(ckb))
         if grid == "training":
-            return FixedGridCKB(block)
-        if isinstance(grid, str) or not isinstance(grid, Sequence):
-            raise ValueError(f"grid: expected 'training', 'input' or sizes, got {grid!r}")
-        return FixedGridCKB(block, tuple(grid))
+            block = FixedGridCKB(block)
+        elif grid != "input":
+            if isinstance(grid, str) or not isinstance(grid, Sequence):
+                raise ValueError(f"grid: expected 'training', 'input' or sizes, got {grid!r}")
+            block = FixedGridCKB(block, tuple(grid))
+        return Equalised(block) if ckb.cell.name == "network" else block
 
 
 ckb = CKBMixer()

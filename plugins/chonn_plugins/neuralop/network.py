@@ -1,11 +1,10 @@
-"""``model_arch: chonn_network``: the network model of chonn-ops among neuraloperator's.
+"""``model_arch: chonn_network``: the network model of chonn-ops as one of neuraloperator's.
 
 `neuralop.models.get_model`, `Trainer` and checkpoints take it like one of their own.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,18 +17,19 @@ from torch import Tensor
 class CHONNNetwork(BaseModel, name="chonn_network"):
     """`chonn_ops.CHONNNetwork1d`, `2d` or `3d` as a model of neuraloperator.
 
-    It is asked on any grid, whatever grid it was trained on, and has coordinates of its own.
+    It is evaluated on any grid, whatever grid it was trained on, and makes its own coordinates.
 
     Parameters
     ----------
     in_channels, out_channels : int
     n_dim : {1, 2, 3}
         Axes of the grid.
-    width, depth, mlp_ratio, patch, coordinates, lengths, max_depth
+    width, depth, mlp_ratio, patch, coordinates, lengths
         See `chonn_ops.CHONNNetwork2d`.
     ckb : mapping, optional
-        Options of the blocks, the fields of `chonn_ops.CKBOptions`; the cell is "network". Nodes
-        are where neuraloperator's grids have them, "left" (i / n), unless there are patches.
+        Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`; the cell is "network".
+        ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n;
+        with patches it is "centres".
 
     Raises
     ------
@@ -38,7 +38,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
 
     Examples
     --------
-    >>> model = CHONNNetwork(1, 1, width=24, depth=2, ckb={"networks": 8})
+    >>> model = CHONNNetwork(1, 1, width=24, depth=2, ckb={"num_networks": 8})
     >>> model(torch.randn(4, 1, 32, 32)).shape
     torch.Size([4, 1, 32, 32])
     """
@@ -50,15 +50,14 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         *,
         n_dim: int = 2,
         width: int = 24,
-        depth: int | str = 2,
+        depth: int = 2,
         mlp_ratio: int = 2,
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
-        max_depth: int = 4,
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
-        # Here: who loads neuraloperator and none of our models must not wait for them.
+        # Imported here, so that loading neuraloperator alone does not import our models.
         import chonn_ops
 
         super().__init__()
@@ -71,18 +70,14 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             raise ValueError(f"n_dim: expected 1, 2 or 3, got {n_dim!r}")
         if ckb is not None and not isinstance(ckb, Mapping):
             raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
-        known = [field.name for field in dataclasses.fields(chonn_ops.CKBOptions)]
-        unknown = sorted(set(ckb or ()) - set(known))
-        if unknown:
-            raise ValueError(f"ckb: expected options out of {known}, got {unknown}")
         given = {"cell": "network", **(ckb or {})}
         if given["cell"] == "network" and patch == 1:
             given = {"nodes": "left", **given}
-        options = chonn_ops.CKBOptions(**given)
+        options = chonn_ops.CKBOptions.from_mapping(given)
         recorded: Any = self._init_kwargs
         if "ckb" in recorded:  # else a subclass chose them
-            # All options, so that checkpoints outlive a change of a default.
-            recorded["ckb"] = dataclasses.asdict(options)
+            # All options, so that checkpoints survive a change of a default.
+            recorded["ckb"] = options.to_mapping()
         self.model = models[n_dim](
             in_channels,
             out_channels,
@@ -92,7 +87,6 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             patch=patch,
             coordinates=coordinates,
             lengths=lengths,
-            max_depth=max_depth,
             ckb=options,
         )
 
@@ -102,14 +96,15 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         *,
         spacing: Sequence[float] | None = None,
         mask: Tensor | None = None,
+        nodes: str | None = None,
         **_: Any,
     ) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to (B, out_channels, \\*grid).
 
-        `spacing` and `mask` are those of `chonn_ops.CHONNNetwork2d`. Other fields of a sample,
-        which neuraloperator's `Trainer` hands to the model too, are not used.
+        `spacing`, `mask` and `nodes` are those of `chonn_ops.CHONNNetwork2d`. Other fields of a
+        sample, which neuraloperator's `Trainer` passes to the model too, are ignored.
         """
-        return self.model(x, spacing=spacing, mask=mask)
+        return self.model(x, spacing=spacing, mask=mask, nodes=nodes)
 
 
 def install() -> None:

@@ -1,4 +1,4 @@
-"""The ``spectral_mixer*`` keywords of a model: checked, and carried out on its layers."""
+"""The ``spectral_mixer*`` keywords of a model: their checks, and the insertion of mixers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYWORDS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a model: its `FNOBlocks` and its index in there."""
+    """One layer of a model: its `FNOBlocks` and its index in them."""
 
     blocks: Any
     index: int
@@ -36,21 +36,21 @@ class Layer:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which mixer goes where.
+    """Which mixer a model gets, and where.
 
     Parameters
     ----------
     name : str
-        Entry point of the mixer.
+        Name of the mixer's entry point.
     mixer : SpectralMixer
-        What it loads.
+        The object that the entry point loads.
     layers : tuple of int, optional
-        Indices of layers, all different; negative ones count from the end. None with "lift".
+        Indices of layers, all different; negative indices count from the end. None with "lift".
     mode : {"replace", "alongside", "lift"}
-        Whether mixers take the places of the layers' skips, are added to them, or one stands before
-        all layers, on the lifted input without padding.
+        "replace": mixers replace the layers' skips. "alongside": they are added to the skips.
+        "lift": one mixer acts on the lifted input, before padding and all layers.
     options : mapping
-        All options of the mixer, defaults included where it tells them.
+        Options of the mixer, with its defaults if it declares them.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Placement:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Placement | None:
-        """Read a model's ``spectral_mixer*`` keywords; None if they ask for no mixer.
+        """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``.
 
         Raises
         ------
         ValueError
-            For an unknown mixer, mode or option, layers that are no integers, or settings of a
-            mixer without a mixer.
+            For an unknown mixer, mode or option, layers that are not integers, or settings of a
+            mixer without ``spectral_mixer``.
         """
         values = {**KEYWORDS, **given}
         name = values["spectral_mixer"]
@@ -119,7 +119,7 @@ class Placement:
         return cls(name, mixer, layers, mode, options)
 
     def keywords(self) -> dict[str, Any]:
-        """The model's keywords that ask for this placement, whatever the defaults."""
+        """The keywords that give this placement whatever the defaults are."""
         return {
             "spectral_mixer": self.name,
             "spectral_mixer_layers": self.layers,
@@ -128,16 +128,17 @@ class Placement:
         }
 
     def insert(self, model: Any, layers: Sequence[Layer]) -> None:
-        """Put mixers into the chosen ones of a model's layers, or before them.
+        """Build the mixers and put them into the chosen layers of a model, or before all layers.
 
-        The parameters of mixers are drawn here, after those of the model. A layer whose input and
-        output channels differ (UNO) gets the mixer for its input channels and a linear map of its
-        own to the output channels.
+        Mixers draw their parameters after the model has drawn its own. In a layer whose input and
+        output channels differ (UNO) the mixer acts on the input channels, and a linear map of its
+        own leads to the output channels.
 
         Raises
         ------
         ValueError
-            For a layer that does not exist, or a mixer that does not fit or refuses its options.
+            For a layer that does not exist, a mixer that does not support the model, or options
+            that the mixer rejects.
         """
         if self.layers is None:
             self._check_fit(layers[0])
@@ -192,7 +193,8 @@ class Placement:
             )
 
     def _branch(self, layer: Layer) -> nn.Module:
-        # Here, not at the top: the classes of now, as those of the model, after a purge new ones.
+        # Imported at the call: if neuralop was removed from `sys.modules` and imported again, the
+        # skip must be of the same new classes as the model.
         from neuralop.layers.skip_connections import skip_connection
 
         blocks = layer.blocks
@@ -213,7 +215,7 @@ class Placement:
         try:
             branch = self.mixer(channels, n_modes, **self.options)
         except (TypeError, ValueError, KeyError) as error:
-            # KeyError would reach users of `get_model` as an unknown model.
+            # neuraloperator's `get_model` would report a KeyError as an unknown model.
             raise ValueError(
                 f"spectral_mixer_kwargs: {self.name!r} cannot be built for {channels} channels: "
                 f"{error}"

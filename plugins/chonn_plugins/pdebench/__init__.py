@@ -1,10 +1,10 @@
-"""PDEBench's own runner trains registered models, on current versions of its dependencies.
+"""Models for PDEBench's own runner, which this plugin runs on current versions of its dependencies.
 
 ``python -m pdebench.models.train_models_forward +args=config_Darcy.yaml
-++args.model_name=chonn_unet ++args.ckb.order=2`` works as soon as chonn-ops is installed: Hydra
-finds `hydra_plugins.chonn`, which registers the callback in `chonn_plugins.pdebench.callback`.
-Everything PDEBench is called, never copied; what it trips over is replaced in its modules while a
-job runs, and put back afterwards.
+++args.model_name=chonn_unet ++args.ckb.order=2`` works once chonn-ops is installed: Hydra finds
+`hydra_plugins.chonn`, which registers the callback in `chonn_plugins.pdebench.callback`. PDEBench's
+code is called, never copied. Attributes of its modules that fail on current dependencies are
+replaced while a job runs and restored afterwards.
 
 Models are found through the entry-point group ``pdebench.models``: see `HostModel`.
 """

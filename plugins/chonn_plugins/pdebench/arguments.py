@@ -1,4 +1,4 @@
-"""Settings that nobody reads: PDEBench's runner takes any ``++args.<name>`` and ignores most."""
+"""Checks for settings that PDEBench ignores: its runner accepts any ``++args.<name>``."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def check(
 ) -> list[str]:
     """Find settings that neither PDEBench nor the job's model knows.
 
-    Known are all that stand in PDEBench's configs (ours, which are complete, and those beside the
-    runner), and all that the runner's function reads, whose copies may read more.
+    A setting is known if it is in PDEBench's configs (our complete copies or those beside the
+    runner), or if the runner's function reads it; a copy of the runner may read more settings.
 
     Parameters
     ----------
     job : Job
     outside : iterable of str
-        Keys of the config beside ``args``.
+        Keys of the config outside of ``args``.
     runner : callable or None
     overrides : iterable of str
-        What the command line sets, ``[+]args.<name>=<value>``.
+        Overrides of the command line, ``[+]args.<name>=<value>``.
 
     Returns
     -------
@@ -47,8 +47,8 @@ def check(
     Raises
     ------
     JobError
-        For a slip of a known name, for a model's option given as ``++args.<option>``, and for a
-        setting given without ``args``: what was asked for would not happen.
+        For a misspelt known name, for a model's option given as ``++args.<option>``, and for a
+        setting given without ``args``, because PDEBench would ignore them.
     """
     folders = [CONFIG_DIR / "base", CONFIG_DIR / "darcy"]
     code = getattr(runner, "__code__", None)
@@ -74,7 +74,8 @@ def check(
             continue
         meant = options.get(name) or closest(name, suggestions)
         if isinstance(value, dict):
-            # Options: the job's own under a wrong key, or those of another model of a sweep.
+            # These are the model's options under a wrong key, or options of another model of a
+            # sweep.
             own = job.model is not None and any(option in options for option in value)
             meant = job.model.options_key if job.model is not None and own else None
         if meant is not None:
@@ -96,14 +97,14 @@ def check(
 
 
 def _config_keys(folders: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """Keys beside ``args`` and keys of ``args`` in the configs of PDEBench's layout."""
+    """Top-level keys, and keys of ``args``, in configs of PDEBench's layout."""
     top: set[str] = set()
     names: set[str] = set()
     for folder in folders:
         for path in (*folder.glob("*.yaml"), *folder.glob("args/*.yaml")):
             try:
                 config = OmegaConf.load(path)
-            # Not UTF-8, names that are no keys, too deep: what Hydra cannot read either.
+            # The file is not UTF-8, has invalid keys or is nested too deeply: Hydra cannot read it.
             except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException):
                 continue
             if not isinstance(config, DictConfig):
@@ -118,7 +119,7 @@ def _config_keys(folders: Iterable[Path]) -> tuple[set[str], set[str]]:
 
 
 def _names_read(code: CodeType) -> set[str]:
-    """Names of all attributes (and globals) that a function and those inside it mention."""
+    """Names of all attributes and globals that a function and its inner functions use."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,9 +1,9 @@
-"""The Hydra callback: what happens around one job of PDEBench's runner.
+"""The Hydra callback that prepares each job of PDEBench's runner.
 
 Hydra copies a job's config before ``on_job_start``, so the model's name is rewritten earlier: in
-``on_run_start``, or as a sweep composes the config of each job. The name that the user gave stays
-in ``args.registered_model``. At the start of the job it is checked, and PDEBench's modules are
-patched until its trainer returns.
+``on_run_start``, or when a sweep composes the config of each job. ``args.registered_model`` keeps
+the name that the user gave. At the start of the job the config is checked, and PDEBench's modules
+are patched until its trainer returns.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class PDEBenchCallback(Callback):
     def on_job_start(
         self, config: DictConfig, *, task_function: Callable[..., Any] | None = None, **_: Any
     ) -> None:
-        """Check and patch; a job that cannot run ends the program with a message.
+        """Check the job and patch PDEBench; a job that cannot run ends the program with a message.
 
-        Hydra swallows every `Exception` of a callback and goes on, which would train PDEBench's
-        plain model under the registered one's name: hence SystemExit.
+        Hydra ignores every `Exception` of a callback and would go on to train PDEBench's own model
+        under the name of the registered one, hence SystemExit.
         """
         if not _is_runner(config):
             return
@@ -79,7 +79,7 @@ class PDEBenchCallback(Callback):
             raise SystemExit("chonn-ops: cannot prepare this job, see above") from None
 
     def on_job_end(self, config: DictConfig, job_return: Any, **_: Any) -> None:  # noqa: ARG002
-        """Put PDEBench's modules back, also if its trainer was never called."""
+        """Restore PDEBench's modules, also if its trainer was never called."""
         self._restore()
 
     def _restore(self) -> None:
@@ -106,15 +106,15 @@ def _rewrite(config: DictConfig) -> None:
         try:
             family = registry.load(name).family
         except JobError:
-            return  # reported when the job starts
+            return  # `on_job_start` reports the error.
         args[TAG] = name
         args.model_name = HOST_NAME[family]
 
 
 def start(config: DictConfig, runner: Callable[..., Any] | None = None) -> Callable[[], None]:
-    """Check the job of this config and patch PDEBench for it; returns how to undo that.
+    """Check the job of this config and patch PDEBench for it; returns a function that undoes this.
 
-    ``runner`` is PDEBench's function that the config is handed to.
+    ``runner`` is the function of PDEBench that gets the config.
     """
     args = OmegaConf.to_container(config.args, resolve=True)
     assert isinstance(args, dict)
@@ -165,7 +165,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
 
 @contextmanager
 def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
-    """Around PDEBench's trainer: a job that fails says why in a line, and fails the program."""
+    """Context of PDEBench's trainer: an error becomes one line, and the program fails."""
     from chonn_plugins.pdebench.training import finite
 
     def saved() -> str:
@@ -179,14 +179,15 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
         message = f"chonn-ops: {error}"
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise SystemExit(message) from None
-        # Hydra goes on with the other jobs of a sweep and fails at its end.
+        # Hydra continues with the other jobs of a sweep and fails at its end.
         print(message, file=sys.stderr, flush=True)
         raise CompactHydraException(message) from None
     if job.training and not save.count:
-        # PDEBench saves on a better validation loss only, and says nothing where there is none.
+        # PDEBench saves only when the validation loss improves, and does not report if it never
+        # does.
         _note(
             f"{path} was not written: no epoch was left to train, or the validation loss did not "
-            f"fall below that of the checkpoint it went on from"
+            f"fall below that of the checkpoint that the training continued"
         )
 
 
@@ -208,5 +209,5 @@ def _seed(seed: int | None) -> None:
     import torch
 
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - PDEBench's dependencies draw from it
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - PDEBench's dependencies use this generator
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What a package has to provide for its model to be trained by PDEBench's runner."""
+"""The interface of a model that PDEBench's runner can train."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ FAMILIES = ("unet", "fno")
 
 
 class JobError(Exception):
-    """A job that cannot run as asked; the message says what was expected and what was found."""
+    """A job cannot run as configured; the message states what was expected and what was found."""
 
 
 @dataclass(frozen=True)
 class HostModel:
     """A model that PDEBench's runner can train under a name of its own.
 
-    Register an instance in the entry-point group ``pdebench.models``; the entry point's name is
-    what users pass as ``++args.model_name``. Results are named after it, ``<data>_my-model.pt``.
+    Register an instance in the entry-point group ``pdebench.models``. Users pass the entry point's
+    name as ``++args.model_name``, and results are named after it, ``<data>_my-model.pt``.
 
     Parameters
     ----------
     family : {"unet", "fno"}
-        Whose trainer, data layout and call the model follows. "unet": called with
-        (B, in_channels * initial_step, \\*grid), returns (B, out_channels, \\*grid). "fno": called
-        with (B, \\*grid, initial_step * num_channels) and the coordinates (B, \\*grid, axes),
-        returns (B, \\*grid, 1, num_channels).
+        The PDEBench model whose trainer, data layout and signature the model shares. "unet": maps
+        (B, in_channels * initial_step, \\*grid) to (B, out_channels, \\*grid). "fno": maps
+        (B, \\*grid, initial_step * num_channels) and the coordinates (B, \\*grid, axes) to
+        (B, \\*grid, 1, num_channels).
     build : callable
-        ``build(ndim, host, options)`` returns the `torch.nn.Module` for ``ndim`` space axes.
+        ``build(ndim, host, options)`` returns the `torch.nn.Module` for ``ndim`` spatial axes.
         ``host`` holds PDEBench's constructor keywords ("unet": ``in_channels, out_channels``;
         "fno": ``num_channels, width, initial_step`` and ``modes`` or ``modes1, modes2, ...``),
-        ``options`` what the user set under ``args.<options_key>``.
+        ``options`` the settings under ``args.<options_key>``.
     options_key : str
-        Where users set the model's options: ``++args.<options_key>.<option>=<value>``.
+        Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping
-        The known options and their defaults. Other options are errors; those that differ from
-        their default become part of the names of the results.
+        The known options and their defaults. Other options raise an error. Options that differ
+        from their default become part of the names of the results.
     check : callable, optional
-        ``check(options)`` raises ValueError for bad values, before any data is read.
+        ``check(options)`` raises ValueError for bad values; it is called before data are read.
     defaults_beside : callable, optional
-        ``defaults_beside(options)`` returns the defaults that hold where these options are set,
-        for models where one option changes the defaults of others; same keys as `defaults`, which
-        hold where nothing is set.
+        ``defaults_beside(options)`` returns the defaults if these options are set, for models in
+        which one option changes the defaults of others. Its keys are those of `defaults`, which
+        holds if no option is set.
 
     Examples
     --------
@@ -74,9 +74,9 @@ class HostModel:
             raise ValueError(f"family: expected one of {FAMILIES}, got {self.family!r}")
 
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, of those that the user set."""
+        """The options that the user set, completed with defaults."""
         return {**self.defaults_of(options), **options}
 
     def defaults_of(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The defaults that hold beside the options that the user set."""
+        """The defaults, given the options that the user set."""
         return self.defaults if self.defaults_beside is None else self.defaults_beside(options)

@@ -1,10 +1,10 @@
-"""What a PDEBench data file holds, from HDF5 metadata: counts and shapes, no fields are read.
+"""The layout of a PDEBench data file, from HDF5 metadata: counts and shapes, without the fields.
 
 PDEBench knows two layouts. One file with arrays over all samples (``args.single_file=True``):
 ``tensor`` (N, T, X) for scalar 1-D problems; ``tensor`` (N, T, X, Y) with the coefficient ``nu``
 (N, X, Y) for Darcy flow, where ``nu`` becomes the first frame; ``density, pressure, Vx, ...``
-(N, T, \\*space) for compressible flow. Or one group a sample with ``data`` (T, \\*space, V)
-and ``grid/x, ...`` (``single_file=False``, and the file's name is given without ``.h5``).
+(N, T, \\*space) for compressible flow. Or one group per sample with ``data`` (T, \\*space, V) and
+``grid/x, ...`` (``single_file=False``; ``filename`` is given without ``.h5``).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from chonn_plugins.pdebench.job import Job
 
 VALIDATION_SHARE = 0.1
 AXES = "xyz"
-# The group whose grid PDEBench's single-file reader of grouped data takes for all samples.
+# PDEBench's single-file reader of grouped data uses the grid of this group for all samples.
 GRID_GROUP = "0023"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Samples as PDEBench's readers hand them out: (\\*space, frames, channels).
+    """The samples that PDEBench's readers return: (\\*space, frames, channels).
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Layout:
 
 
 def data_file(job: Job) -> Path:
-    """The absolute path of the job's data."""
+    """The absolute path of the job's data file."""
     suffix = "" if job.args["single_file"] else ".h5"
     return Path(str(job.args["data_path"]) + "/" + job.args["filename"] + suffix).resolve()
 
@@ -63,13 +63,13 @@ def read_layout(job: Job, *, grouped: bool) -> Layout:
     ----------
     job : Job
     grouped : bool
-        Whether the file has one group a sample.
+        Whether the file has one group per sample.
 
     Raises
     ------
     JobError
-        If there is no such file, it is no readable HDF5 file, keys are missing, or shapes are not
-        those of a PDEBench layout.
+        If the file does not exist or is not a readable HDF5 file, if keys are missing, or if the
+        shapes do not match a layout of PDEBench.
     """
     with _opened(job) as file:
         return _read_groups(job, file) if grouped else _read_arrays(job, file)
@@ -102,8 +102,8 @@ def _opened(job: Job) -> Iterator[Any]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """What h5py and NumPy raise for damaged blocks, dead links, groups and texts in the place of
-    fields is one JobError."""
+    """Turn the errors of h5py and NumPy for damaged blocks, dead links, or groups and texts in the
+    place of fields into a JobError."""
     try:
         yield
     except JobError:
@@ -219,7 +219,7 @@ def _read_groups(job: Job, file: Any) -> Layout:
             int(job.args[f"reduced_{what}"]) for what in ("batch", "resolution_t", "resolution")
         )
     samples = math.ceil(len(names) / every)
-    # PDEBench takes the first tenth of an array for validation, but the last tenth of groups.
+    # PDEBench validates on the first tenth of an array, but on the last tenth of groups.
     if single:
         validation = int(samples * VALIDATION_SHARE)
     else:
@@ -241,7 +241,7 @@ def _spacing(axes: list[Any], space: tuple[int, ...], every: int) -> tuple[float
     for axis, points in zip(axes, space, strict=True):
         shape = getattr(axis, "shape", (0,))
         if len(shape) != 1:
-            # Reading a row of it may take minutes.
+            # `axis[1]` of an array with more axes could take minutes to read.
             raise JobError(f"{axis.file.filename}: {axis.name}: expected one axis, got {shape}")
         step = float(abs(axis[1] - axis[0])) if axis is not None and len(axis) > 1 else 0.0
         spacing.append(step * every if step > 0 else 1 / points)

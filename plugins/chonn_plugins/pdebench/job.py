@@ -1,4 +1,4 @@
-"""One job of PDEBench's runner: which model, which options, and the names of its results."""
+"""One job of PDEBench's runner: its model, its options and the names of its results."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 from chonn_plugins.pdebench import registry
 from chonn_plugins.pdebench.contract import HostModel, JobError
 
-# Where the name that the user gave is kept once `args.model_name` holds the host's.
+# The setting that keeps the user's name of the model once `args.model_name` is the host's.
 TAG = "registered_model"
 HOST_NAME = {"unet": "Unet", "fno": "FNO"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job after its names are resolved.
+    """A job whose model is resolved.
 
     Parameters
     ----------
     name : str
-        The model as the user named it.
+        The user's name of the model.
     family : {"unet", "fno", "pinn"}
-        Whose trainer runs.
+        PDEBench's trainer that runs.
     model : HostModel or None
         None for PDEBench's own models.
     args : mapping
-        The node ``args`` of the job's config, as plain containers.
+        The node ``args`` of the job's config, in plain containers.
     options : mapping
-        What the user set for the model.
+        The model's options that the user set.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Job:
 
     @property
     def seed(self) -> int | None:
-        # PDEBench's PINN uses the same key for the name of a sample.
+        # PDEBench's PINN uses this key for the name of a sample.
         return None if self.family == "pinn" else self.args.get("seed")
 
     @property
     def host_suffix(self) -> str:
-        """What PDEBench's trainer appends to the name of the data."""
+        """The suffix that PDEBench's trainer appends to the name of the data."""
         return "_" + HOST_NAME[self.family]
 
     @property
     def suffix(self) -> str:
-        """What the results of this job carry instead.
+        """The suffix of this job's results, in the place of `host_suffix`.
 
-        PDEBench's analysis splits names at underscores, so there is only the leading one.
+        It has one underscore, the leading one, because PDEBench's analysis splits names there.
         """
         if self.model is None:
             return self.host_suffix
@@ -90,8 +90,8 @@ class Job:
     def stem(self) -> str:
         """The name of the data without its suffix.
 
-        PDEBench cuts five characters (".hdf5") off any single file, so that its own models' names
-        lose two more of a ".h5" file.
+        PDEBench removes five characters (".hdf5") from the name of any single file. The results of
+        its own models therefore lose two more characters of the name of a ".h5" file.
         """
         filename = self.args["filename"]
         if not self.args["single_file"]:
@@ -101,9 +101,9 @@ class Job:
         return filename[:-5]
 
     def result_name(self, frames: int) -> str:
-        """Name of the results, without extension, for data with this many frames.
+        """Name of the results without extension, for data with this number of frames.
 
-        The U-Net trainer appends how it trained: ``-1-step``, ``-AR`` or ``-PF-<steps>``.
+        The U-Net trainer appends its mode of training: ``-1-step``, ``-AR`` or ``-PF-<steps>``.
         """
         name = self.stem + self.suffix
         if self.family == "fno":
@@ -116,12 +116,12 @@ class Job:
         return f"{name}-PF-{min(self.args['unroll_step'], last)}"
 
     def checkpoint(self, frames: int) -> Path:
-        """Where the trainer reads and writes its checkpoint: below the working directory."""
+        """Path of the trainer's checkpoint, relative to the working directory."""
         return Path(self.result_name(frames) + ".pt")
 
 
 def _plain(value: Any) -> str:
-    """An option as it stands in a file's name: lists without brackets, spaces and quotes."""
+    """An option as part of a file's name: lists without brackets, spaces and quotes."""
     return "-".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -131,7 +131,7 @@ def resolve(args: Mapping[str, Any]) -> Job:
     Raises
     ------
     JobError
-        For an unknown model, and for options that the model does not have or refuses.
+        For an unknown model, and for options that the model does not have or rejects.
     """
     name = args.get(TAG) or args.get("model_name")
     if name in registry.HOST_MODELS and not registry.is_registered(name):
@@ -156,10 +156,12 @@ def resolve(args: Mapping[str, Any]) -> Job:
 
 
 class DataName(str):
-    """The name of the data, which names its results after the job's own model.
+    """The name of the data file, a string that names the results after the job's model.
 
-    PDEBench's trainers form ``filename[:-5] + "_Unet"`` (or ``filename + "_Unet"``); every other
-    use of the name, the path of the data above all, sees the plain string.
+    PDEBench's trainers compute ``filename[:-5] + "_Unet"`` (or ``filename + "_Unet"``) inside one
+    function, and use that name for saving, loading, evaluating and a pickle. A string with its own
+    slice and sum replaces four patches, one for each of these uses. Every other use of the name,
+    such as the path of the data, sees the plain string.
     """
 
     job: Job

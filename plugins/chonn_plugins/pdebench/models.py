@@ -1,15 +1,17 @@
-"""The backbones of chonn-ops as PDEBench models."""
+"""The models of chonn-ops under PDEBench's runner."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 import chonn_ops
-from chonn_ops import CKBOptions
+from chonn_ops import CKBOptions, Network, Scan
+from chonn_ops.models.equalised import Equalised
+from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_plugins.pdebench.contract import HostModel
 
 UNETS = {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d}
@@ -19,103 +21,122 @@ NETWORKS = {
     2: chonn_ops.CHONNNetwork2d,
     3: chonn_ops.CHONNNetwork3d,
 }
-CKB_FIELDS = tuple(field.name for field in dataclasses.fields(CKBOptions))
-CELL = "network"
-# Where the blocks go, by their cell: networks where they have the lowest error, scans as the paper.
-_DEEPEST = ("encoder4", "bottleneck", "decoder4")
-UNET_PLACES = {
-    "network": {"mode": "correction", "stages": _DEEPEST},
-    "scan": {"mode": "stages", "stages": _DEEPEST},
-}
-FNO_PLACES = {
-    "network": {"mode": "lift", "downsample": 1},
-    "scan": {"mode": "replace", "downsample": 1},
-}
-SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "patch": 1, "coordinates": True, "max_depth": 4}
-# What `chonn_network` is: solves alone for steady problems; for time series what carries the last
-# two frames on, as a flow or as waves.
+# `chonn_network` solves networks alone for steady problems. For time series it is a model that
+# carries the last two frames on, as a flow or as waves.
 SERIES = {
     "flow": {1: chonn_ops.CHONNRollout1d, 2: chonn_ops.CHONNRollout2d},
     "waves": {1: chonn_ops.CHONNWaves1d, 2: chonn_ops.CHONNWaves2d},
 }
 KINDS = ("auto", "steady", *SERIES)
 FRAMES = 2
-SERIES_ENDS = {"flow": "ring", "waves": "wall"}
-SERIES_SIZES = {"width": 24, "depth": 2, "mlp_ratio": 2, "coordinates": False, "networks": 4}
+CELL = CKBOptions().cell.name
+SIZES = ("width", "depth", "mlp_ratio", "patch", "coordinates")
+# Where time series differ from the defaults of their classes.
+SERIES_OPTIONS = {
+    "flow": {"boundary": "periodic", "num_networks": 4, "coordinates": False},
+    "waves": {"boundary": "robin", "num_networks": 4, "coordinates": False},
+}
+SERIES_SIZES = ("width", "depth", "mlp_ratio")
 
 
-class Network(chonn_ops.Equalised):
+def default_of(model: type[nn.Module], name: str) -> Any:
+    """Default of a keyword of a model's constructor."""
+    return inspect.signature(model).parameters[name].default
+
+
+def block_defaults(cell: str) -> dict[str, Any]:
+    """The block's options with their defaults for a cell; `cell` itself keeps its own default."""
+    return {**CKBOptions(cell).to_mapping(), "cell": CELL}
+
+
+def all_block_options() -> dict[str, Any]:
+    """The options of the blocks of every cell, with the default cell's defaults."""
+    return {**block_defaults(Scan.name), **block_defaults(Network.name)}
+
+
+def axes_that_fit(options: Mapping[str, Any]) -> int:
+    """A number of axes that fits the options, to check them by building a tiny model."""
+    boundary = options.get("boundary", "")
+    return 1 if isinstance(boundary, str) or len(boundary) not in UNETS else len(boundary)
+
+
+class Placed:
+    """A host's model with blocks: builds it, checks its options, knows their defaults.
+
+    Parameters
+    ----------
+    models : mapping
+        The class for each number of axes.
+    places : mapping
+        Keywords of these classes that say where the blocks go, beside ``mode``, and their defaults.
+    """
+
+    def __init__(self, models: Mapping[int, Any], places: Mapping[str, Any]) -> None:
+        self.models, self.places = models, places
+
+    def defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options with the defaults of the cell that is set, see `HostModel`."""
+        cell = CKBOptions(options.get("cell", CELL)).cell.name
+        return {**block_defaults(cell), **self.places, "mode": self.models[1].default_mode[cell]}
+
+    def build(self, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+        """The model for so many axes, see `HostModel`."""
+        keywords = {name: options[name] for name in ("mode", *self.places) if name in options}
+        block = {name: value for name, value in options.items() if name not in keywords}
+        return self.models[ndim](**host, ckb=CKBOptions.from_mapping(block), **keywords)
+
+    def host_model(self, family: Literal["unet", "fno"], smallest: Any) -> HostModel:
+        """The model as PDEBench's runner knows it; ``smallest(axes)`` are keywords of a tiny one,
+        by which options are checked."""
+
+        def check(options: Mapping[str, Any]) -> None:
+            axes = axes_that_fit(options)
+            self.build(axes, smallest(axes), options)
+
+        return HostModel(
+            family=family,
+            build=self.build,
+            defaults={**all_block_options(), **self.defaults({})},
+            check=check,
+            defaults_beside=self.defaults,
+        )
+
+
+def small_unet(axes: int) -> dict[str, Any]:  # noqa: ARG001 - the same for all
+    """Keywords of a tiny U-Net."""
+    return {"in_channels": 1, "out_channels": 1, "init_features": 1}
+
+
+def small_fno(axes: int) -> dict[str, Any]:
+    """Keywords of a tiny FNO."""
+    modes = ("modes",) if axes == 1 else ("modes1", "modes2", "modes3")[:axes]
+    return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
+
+
+class Steady(Equalised):
     """A network model that is called as PDEBench calls its FNOs."""
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
-        spacing, nodes = chonn_ops.grid_spacing(grid), chonn_ops.grid_nodes(grid)
         model: Any = self.module
-        if nodes is not None and model.patch == 1:
-            model.place(nodes)
-        return super().forward(x.movedim(-1, 1), spacing=spacing).movedim(1, -1).unsqueeze(-2)
+        # Patches need nodes at the centres.
+        nodes = grid_nodes(grid) if model.patch == 1 else None
+        y = super().forward(x.movedim(-1, 1), spacing=grid_spacing(grid), nodes=nodes)
+        return y.movedim(1, -1).unsqueeze(-2)
 
 
-def _block_defaults(cell: str) -> dict[str, Any]:
-    """Defaults of the block's options, of those of one kind of cell; `cell` is ours for a host."""
-    return {**dataclasses.asdict(CKBOptions(cell=cell)), "cell": CELL}
-
-
-def _ckb(options: Mapping[str, Any]) -> CKBOptions:
-    given = {name: value for name, value in options.items() if name in CKB_FIELDS}
-    return CKBOptions(**{"cell": CELL, **given})
-
-
-def _rest(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in CKB_FIELDS}
-
-
-def _axes(options: Mapping[str, Any]) -> int:
-    """A number of axes that fits the options, to check them by building a tiny model."""
-    ends = options.get("termination", "")
-    return 1 if isinstance(ends, str) or len(ends) not in UNETS else len(ends)
-
-
-def _placed(
-    family: Any,
-    models: Mapping[int, Callable[..., nn.Module]],
-    places: Mapping[str, Mapping[str, Any]],
-    smallest: Callable[[int], Mapping[str, Any]],
-) -> HostModel:
-    """A backbone with blocks, whose defaults are those of the chosen cell.
-
-    The constructor checks the options: ``smallest(axes)`` are keywords of a tiny model.
-    """
-
-    def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-        cell = _ckb({"cell": options.get("cell", CELL)}).cell
-        return {**_block_defaults(cell), **places[cell]}
-
-    def build(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-        ckb = _ckb(options)
-        return models[ndim](**host, ckb=ckb, **{**places[ckb.cell], **_rest(options)})
-
-    def check(options: Mapping[str, Any]) -> None:
-        axes = _axes(options)
-        build(axes, smallest(axes), options)
-
-    return HostModel(
-        family=family, build=build, defaults=defaults({}), check=check, defaults_beside=defaults
-    )
-
-
-class Series(chonn_ops.Equalised):
-    """A model of time series that is called as PDEBench calls its FNOs; it sees the last frames."""
+class Series(Equalised):
+    """A model of time series that is called as PDEBench calls its FNOs; it uses the last frames."""
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
         model: Any = self.module
         seen = x[..., -model.history * model.channels :].movedim(-1, 1)
-        spacing = chonn_ops.grid_spacing(grid)
-        return super().forward(seen, spacing=spacing).movedim(1, -1).unsqueeze(-2)
+        return super().forward(seen, spacing=grid_spacing(grid)).movedim(1, -1).unsqueeze(-2)
 
 
-def _kind(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Which model `chonn_network` is for these data: "steady", "flow" or "waves"."""
     kind = options.get("model", "auto")
     if kind not in KINDS:
         raise ValueError(f"model: expected one of {KINDS}, got {kind!r}")
@@ -127,72 +148,77 @@ def _kind(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str
     return kind
 
 
-def _build_series(
+def series_defaults(kind: str) -> dict[str, Any]:
+    """All options of a model of time series, with their defaults."""
+    sizes = {name: default_of(SERIES[kind][1], name) for name in SERIES_SIZES}
+    return {**sizes, **SERIES_OPTIONS[kind]}
+
+
+def build_series(
     kind: str, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
 ) -> nn.Module:
-    known = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
-    given = {name: value for name, value in options.items() if name in known}
-    # Those of the steady model, too, are among the options that a checkpoint keeps.
-    listed = {**_network_defaults(options), "model": options.get("model")}
+    """A model of time series; ValueError for options that it does not have."""
+    known = series_defaults(kind)
+    # A checkpoint records all options, those of the steady model too, at their defaults.
+    recorded = {**network_defaults(options), "model": options.get("model")}
     unknown = sorted(
-        name for name, value in options.items() if name not in known and value != listed.get(name)
+        name for name, value in options.items() if name not in known and value != recorded.get(name)
     )
     if unknown:
         raise ValueError(
             f"{', '.join(unknown)}: expected to be left out with model={kind!r}, whose options "
             f"are {', '.join(known)}; or model='steady'"
         )
-    sizes = {**known, **given}
-    ends = sizes.pop("termination")
+    chosen = {**known, **{name: value for name, value in options.items() if name in known}}
     history = min(host["initial_step"], FRAMES)
-    model = SERIES[kind][ndim](
-        host["num_channels"], history, heads=2, ends=ends, nodes="centres", **sizes
+    return Series(
+        SERIES[kind][ndim](host["num_channels"], history, heads=2, nodes="centres", **chosen)
     )
-    return Series(model)
 
 
-def _build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-    kind = _kind(ndim, host, options)
+def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+    """`chonn_network` for so many axes, see `HostModel`."""
+    kind = kind_of(ndim, host, options)
     options = {name: value for name, value in options.items() if value is not None}
     if kind in SERIES:
-        return _build_series(kind, ndim, host, options)
-    sizes = {**SIZES, **_rest(options)}
-    sizes.pop("model", None)
+        return build_series(kind, ndim, host, options)
+    sizes = {name: options[name] for name in SIZES if name in options}
+    block = {name: value for name, value in options.items() if name not in (*SIZES, "model")}
     channels = host["num_channels"]
-    model = NETWORKS[ndim](host["initial_step"] * channels, channels, ckb=_ckb(options), **sizes)
-    return Network(model)
+    return Steady(
+        NETWORKS[ndim](
+            host["initial_step"] * channels, channels, ckb=CKBOptions.from_mapping(block), **sizes
+        )
+    )
 
 
-def _network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of `chonn_network` with the defaults of the model that is set.
+
+    Where the data choose the model, options whose defaults differ between models have None.
+    """
     kind = options.get("model", "auto")
+    sizes = {name: default_of(NETWORKS[1], name) for name in SIZES}
     series: dict[str, Any] = {}
     if kind in SERIES:
-        series = {**SERIES_SIZES, "termination": SERIES_ENDS[kind]}
-    elif kind == "auto":  # that of the model that it comes to
-        series = dict.fromkeys(("coordinates", "networks", "termination"))
-    return {**_block_defaults(CELL), **SIZES, "model": "auto", **series}
+        series = series_defaults(kind)
+    elif kind == "auto":
+        series = dict.fromkeys(SERIES_OPTIONS["flow"])
+    return {**block_defaults(Network.name), **sizes, "model": "auto", **series}
 
 
-def _check_network(options: Mapping[str, Any]) -> None:
+def check_network(options: Mapping[str, Any]) -> None:
+    """Check the options of `chonn_network`, see `HostModel`."""
     steps = 1 if options.get("model", "auto") in ("auto", "steady") else FRAMES
-    _build_network(_axes(options), {"num_channels": 1, "initial_step": steps}, options)
+    build_network(axes_that_fit(options), {"num_channels": 1, "initial_step": steps}, options)
 
 
-def _small_unet(axes: int) -> dict[str, Any]:  # noqa: ARG001 - the same on any
-    return {"in_channels": 1, "out_channels": 1, "init_features": 1}
-
-
-def _small_fno(axes: int) -> dict[str, Any]:
-    modes = ("modes",) if axes == 1 else ("modes1", "modes2", "modes3")[:axes]
-    return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
-
-
-chonn_unet = _placed("unet", UNETS, UNET_PLACES, _small_unet)
-chonn_fno = _placed("fno", FNOS, FNO_PLACES, _small_fno)
+chonn_unet = Placed(UNETS, {"stages": UNETS[1].default_stages}).host_model("unet", small_unet)
+chonn_fno = Placed(FNOS, {"downsample": 1}).host_model("fno", small_fno)
 chonn_network = HostModel(
     family="fno",
-    build=_build_network,
-    defaults=_network_defaults({}),
-    check=_check_network,
-    defaults_beside=_network_defaults,
+    build=build_network,
+    defaults=network_defaults({}),
+    check=check_network,
+    defaults_beside=network_defaults,
 )

@@ -1,8 +1,7 @@
-"""Attributes of PDEBench's modules that are replaced while a job runs.
+"""Replacements of attributes of PDEBench's modules while a job runs.
 
-PDEBench 0.1.0 and its git version fail on current dependencies, and in some combinations of
-settings, in ways that its caller can put right without touching the installed files. One function
-here is one such fault.
+PDEBench 0.1.0 and its git version fail on current dependencies and with some combinations of
+settings. Each function here corrects one such fault without changing the installed files.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from chonn_plugins.pdebench._files import whole_file
+from chonn_ops.files import whole_file
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
 
 class Patches:
-    """Replaced attributes, and their way back."""
+    """Replaced attributes and their original values."""
 
     def __init__(self) -> None:
         self._saved: list[tuple[object, str, object]] = []
@@ -37,13 +36,13 @@ class Patches:
         setattr(owner, name, value)
 
     def undo(self) -> None:
-        """Put everything back, last first; harmless when nothing is replaced."""
+        """Restore all attributes, the last one first; does nothing if none is replaced."""
         while self._saved:
             setattr(*self._saved.pop())
 
 
 class Overlay:
-    """A module seen through a few replaced attributes, so that the module itself stays clean."""
+    """A module with a few replaced attributes, which leaves the module itself unchanged."""
 
     def __init__(self, module: ModuleType, **replaced: object) -> None:
         self._module = module
@@ -54,15 +53,15 @@ class Overlay:
 
 
 def numpy_infty(patches: Patches, train: ModuleType) -> None:
-    """0.1.0 starts from ``np.infty``, which NumPy 2 removed."""
+    """Supply ``np.infty``, which 0.1.0 uses and NumPy 2 removed."""
     patches.set(train, "np", Overlay(np, infty=np.inf))
 
 
 def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
-    """Fit the keywords that the trainer gives the reader of grouped files to those it takes.
+    """Pass the reader of grouped files the keywords that it accepts, and ``initial_step``.
 
     The git version's U-Net trainer passes ``reduced_resolution`` and others, which its reader does
-    not have; and no trainer passes ``initial_step``, so that any other value than 10 crashes.
+    not accept. No trainer passes ``initial_step``, so any value except 10 crashes.
     """
     name = {"unet": "UNetDatasetMult", "fno": "FNODatasetMult"}[job.family]
     reader = getattr(train, name)
@@ -78,14 +77,14 @@ def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
 def torch_functions(
     patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch
 ) -> None:
-    """Replace what one trainer saves, loads and reads its batches with.
+    """Replace the functions with which one trainer saves, loads and reads its batches.
 
-    The git version's autoregressive U-Net training joins frames on the CPU with predictions on
-    the GPU; with batches that are on the device from the start it works.
+    The git version's autoregressive U-Net training concatenates frames on the CPU with predictions
+    on the GPU. It works if the batches are on the device from the start.
     """
 
     def loader(*args: Any, **kwargs: Any) -> WatchedLoader:
-        # Both trainers shuffle what they train on, and nothing else.
+        # Both trainers shuffle the training data and nothing else.
         training = bool(kwargs.get("shuffle"))
         batches = torch.utils.data.DataLoader(*args, **kwargs)
         return WatchedLoader(batches, train.device, watch, training=training)
@@ -101,15 +100,15 @@ def torch_functions(
 
 
 def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
-    """Let the losses of one trainer be seen."""
+    """Let the watch see the losses of one trainer."""
     patches.set(train, "nn", Overlay(torch.nn, MSELoss=watch.loss))
 
 
 def trainer_log(patches: Patches, train: ModuleType) -> None:
-    """Show what the git version's U-Net trainer logs, 0.1.0 prints it.
+    """Print the log of the git version's U-Net trainer, as 0.1.0 does.
 
-    Its configs turn logging off, and its package keeps records from the root logger, so that a
-    training of days says nothing. A log that arrives somewhere is left alone.
+    Its configs turn logging off, and its package does not propagate records to the root logger, so
+    a training of days would print nothing. A logger that has a handler is left unchanged.
     """
     logger = getattr(train, "logger", None)
     if not isinstance(logger, logging.Logger):
@@ -124,8 +123,8 @@ def trainer_log(patches: Patches, train: ModuleType) -> None:
 def model_builders(
     patches: Patches, train: ModuleType, job: Job, watch: Watch, save: WholeSave
 ) -> None:
-    """Have the trainer build the job's own model where it builds its U-Net or FNO, and its
-    checkpoints say which model that is."""
+    """Make the trainer build the job's model in the place of its U-Net or FNO, and store a
+    description of the model in its checkpoints."""
     model = job.model
     if model is None:
         return
@@ -155,10 +154,10 @@ def model_builders(
 def training_call(
     patches: Patches, train: ModuleType, job: Job, around: AbstractContextManager[None]
 ) -> None:
-    """Correct what the runner hands to ``run_training``, and undo all patches when it returns.
+    """Correct the arguments of ``run_training``, and undo all patches when it returns.
 
-    0.1.0 does not pass the data's folder to its U-Net trainer, and both versions join folder and
-    file name without a separator.
+    0.1.0 does not pass the data's folder to its U-Net trainer, and both versions concatenate folder
+    and file name without a separator.
     """
     run_training = train.run_training
     changes: dict[str, object] = {"base_path": folder(job.args)}
@@ -176,23 +175,23 @@ def training_call(
 
 
 def folder(args: Mapping[str, Any]) -> str:
-    """The data's folder with the separator that PDEBench's readers rely on."""
+    """The data's folder, with the trailing separator that PDEBench's readers need."""
     return os.path.join(str(args["data_path"]), "")
 
 
 class WholeSave:
-    """``torch.save`` that writes a job's checkpoint whole or not at all.
+    """``torch.save`` that writes a job's checkpoint completely or not at all.
 
     Parameters
     ----------
     only : Path, optional
-        The one place where it may be written; default wherever the trainer asks for.
+        The only path that may be written. Default: any path.
 
     Attributes
     ----------
     described : dict, optional
-        What the checkpoint's model is, `HostModel.build`'s arguments and the name of its entry
-        point: kept in the checkpoint as ``model``, which PDEBench does not read.
+        The arguments of `HostModel.build` and the name of its entry point. The checkpoint stores
+        them as ``model``, which PDEBench does not read.
     """
 
     def __init__(self, only: Path | None = None) -> None:
@@ -209,6 +208,6 @@ class WholeSave:
                 f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
             )
         # A checkpoint may be a link to another disk.
-        with whole_file(path.resolve()) as partial:
-            torch.save(obj, partial, **kwargs)
+        with whole_file(path.resolve(), force=True) as staged:
+            torch.save(obj, staged, **kwargs)
         self.count += 1

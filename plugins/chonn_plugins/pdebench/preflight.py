@@ -1,7 +1,7 @@
-"""What would make PDEBench's trainer crash, or quietly do something else, found before it starts.
+"""Checks, before a job starts, for what makes PDEBench's trainer crash or ignore a setting.
 
-Every check states what was expected and what was found. The fields themselves are read last, when
-nothing else is wrong.
+Every message states what was expected and what was found. The fields themselves are read last,
+after all other checks have passed.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def check(job: Job, *, reads_grouped_single: bool) -> Layout:
     ----------
     job : Job
     reads_grouped_single : bool
-        Whether the installed FNO reader takes a ``.h5`` file with ``single_file=True``, as
-        PDEBench's git version does.
+        Whether the installed FNO reader accepts a ``.h5`` file with ``single_file=True``, as
+        that of PDEBench's git version does.
 
     Returns
     -------
     Layout
-        Of the data that the job will see.
+        The layout of the data that the job will read.
 
     Raises
     ------
     JobError
-        At the first thing that is wrong.
+        For the first check that fails.
     """
     _check_arguments(job)
     grouped = not job.args["single_file"]
@@ -71,7 +71,7 @@ def check(job: Job, *, reads_grouped_single: bool) -> Layout:
 
 
 def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
-    """What PDEBench ignores or gets wrong: no reason to stop, but worth a line."""
+    """Settings that PDEBench ignores and results that it gets wrong, one line each."""
     lines = []
     if from_git and not job.training and layout.validation <= job.args["batch_size"]:
         lines.append(
@@ -170,7 +170,7 @@ def _check_channels(job: Job, layout: Layout) -> None:
 
 
 def _check_batches(job: Job, layout: Layout) -> None:
-    """A ragged last batch crashes the trainer, which reshapes it to (batch_size, -1)."""
+    """Reject a ragged last batch: the trainer crashes when it reshapes it to (batch_size, -1)."""
     size = job.args["batch_size"]
     numbers = layout.channels
     for points in layout.space:

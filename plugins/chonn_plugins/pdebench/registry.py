@@ -1,4 +1,4 @@
-"""The models that PDEBench's runner knows: its own and those of the entry points."""
+"""The models that PDEBench's runner can train: its own and those of the entry points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOST_MODELS = {"FNO": "fno", "Unet": "unet", "PINN": "pinn"}
 
 
 def is_registered(name: object) -> bool:
-    """Whether some entry point has this name, working or not."""
+    """Whether an entry point has this name; it is not imported."""
     return bool(points_named(GROUP, name))
 
 
@@ -25,20 +25,20 @@ def known_names() -> list[str]:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one is a slip of, if any: about one letter in four may differ."""
+    """The known name closest to this one, if about three letters in four agree."""
     spelled = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), spelled, 1, CLOSE)
     return spelled[close[0]] if close else None
 
 
 def load(name: object) -> HostModel:
-    """The registered model of this name; entry points of other names are not imported.
+    """Load the registered model of this name, without importing other entry points.
 
     Raises
     ------
     JobError
-        If the name is unknown, registered twice or one of PDEBench's own, or if its entry point
-        cannot be imported or is no `HostModel`.
+        If the name is unknown, registered twice or one of PDEBench's own, or if the entry point
+        cannot be imported or is not a `HostModel`.
     """
     points = points_named(GROUP, name)
     if not points:

@@ -1,4 +1,4 @@
-"""The table of metrics beside PDEBench's own: averaged over samples, predicted frames only."""
+"""A table of metrics averaged over samples and predicted frames, beside PDEBench's own metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import chonn_ops
-from chonn_plugins.pdebench._files import whole_file
+from chonn_ops.files import finite, write_whole
 from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import TAG, Job
 from chonn_plugins.pdebench.patches import Patches
@@ -27,19 +27,19 @@ HOST_METRICS = ("rmse", "nrmse", "csv", "max_error", "boundary_rmse", "fourier_r
 
 @dataclass(frozen=True)
 class Host:
-    """The PDEBench that runs: the modules that a job of one family uses."""
+    """The installed PDEBench: the modules that a job of one family uses."""
 
     train: ModuleType
     metrics: ModuleType
 
     @property
     def from_git(self) -> bool:
-        """Whether this is the git version, whose metrics leave out the given frames."""
+        """Whether this is the git version, whose metrics leave out the input frames."""
         return "initial_step" in inspect.signature(self.metrics.metric_func).parameters
 
     @property
     def silent(self) -> bool:
-        """Whether the trainer says nothing: the git version's FNO neither prints nor logs."""
+        """Whether the trainer neither prints nor logs, as the git version's FNO trainer."""
         return self.from_git and not hasattr(self.train, "logger")
 
     @property
@@ -52,21 +52,21 @@ class Host:
 
     @property
     def note(self) -> str:
-        """How PDEBench's own numbers differ from the table's."""
+        """How PDEBench's own metrics differ from those of the table."""
         if self.from_git:
             return (
-                "PDEBench's own numbers leave out the given frames, but sum over validation "
+                "PDEBench's own numbers leave out the input frames, but sum over validation "
                 "batches and divide by the index of the last one: too large by n/(n-1) for n "
                 "batches, infinite for one. A ragged last batch weighs as much as a full one."
             )
         return (
-            "PDEBench's own numbers include the given frames, whose error is zero, and average "
+            "PDEBench's own numbers include the input frames, whose error is zero, and average "
             "over batches: a ragged last batch weighs as much as a full one."
         )
 
 
 def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: list[str]) -> None:
-    """Write a table whenever PDEBench evaluates the job, from the very predictions it scores."""
+    """Write a table whenever PDEBench evaluates the job, from the predictions that it scores."""
     evaluate = host.train.metrics
     signature = inspect.signature(evaluate)
 
@@ -91,10 +91,10 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
 
 
 def scored(metric_func: Any, accumulator: Any) -> Any:
-    """PDEBench's ``metric_func`` that also feeds our accumulator, and survives 3-D fields.
+    """PDEBench's ``metric_func``, which also updates our accumulator and supports 3-D fields.
 
-    0.1.0 takes views of 3-D fields that need channels to vary slowest in memory, and averages
-    its one-axis boundary error over two axes.
+    0.1.0 takes views of 3-D fields that need channels to vary slowest in memory, and averages its
+    boundary error, which has one axis, over two axes.
     """
 
     def score(pred: torch.Tensor, target: torch.Tensor, if_mean: bool = True, **kwargs: Any) -> Any:
@@ -119,11 +119,11 @@ def report(
     reported: Sequence[Any],
     overrides: list[str],
 ) -> dict[str, Any]:
-    """All that is needed to read, compare and repeat one evaluation, ready for JSON."""
+    """The metrics of one evaluation and what is needed to repeat it, as JSON values."""
     start = job.args["initial_step"]
     diverged = {k: str(v) for k, v in metrics.items() if v is not None and not math.isfinite(v)}
     host_values = {
-        name: _finite(value.tolist()) for name, value in zip(HOST_METRICS, reported, strict=True)
+        name: finite(value.tolist()) for name, value in zip(HOST_METRICS, reported, strict=True)
     }
     args = {**job.args, "model_name": job.name}
     args.pop(TAG, None)
@@ -155,15 +155,14 @@ def report(
 
 
 def write_report(name: str, content: dict[str, Any]) -> None:
-    """Write ``<name>_metrics.json`` and ``.txt``, each whole or not at all."""
+    """Write ``<name>_metrics.json`` and ``.txt``, each completely or not at all."""
     texts = {"json": json.dumps(content, indent=2) + "\n", "txt": as_text(content)}
     for suffix, text in texts.items():
-        with whole_file(Path(f"{name}_metrics.{suffix}")) as partial:
-            partial.write_text(text)
+        write_whole(Path(f"{name}_metrics.{suffix}"), text)
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """The report as a table for reading."""
+    """The report as a text table."""
     frames = content["frames"]
     lines = [
         f"{content['label']} on {content['data']}",
@@ -177,9 +176,3 @@ def as_text(content: dict[str, Any]) -> str:
         missing = content["not_finite"].get(key, "missing")
         lines.append(f"{key:<20}{missing if value is None else format(value, '.6g'):>14}")
     return "\n".join([*lines, "", content["pdebench_note"], ""])
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return value if math.isfinite(value) else None

@@ -1,8 +1,8 @@
-"""``chonn-pdebench``: PDEBench's runner, also for copies that Hydra's plugin does not recognise.
+"""``chonn-pdebench``: runs PDEBench's runner, also copies that our Hydra plugin does not recognise.
 
 ``chonn-pdebench +args=config_Darcy.yaml ++args.model_name=chonn_unet`` runs the installed
-``pdebench.models.train_models_forward``; with the path of a ``.py`` file first, that runner, of a
-copy of PDEBench kept under any name.
+``pdebench.models.train_models_forward``. If the first argument is the path of a ``.py`` file, it
+runs that file, the runner of a copy of PDEBench under any name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises
     ------
     SystemExit
-        If there is no runner to run, and as the runner does.
+        If there is no runner, and whenever the runner raises it.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     script = Path(arguments.pop(0)).resolve() if arguments and arguments[0][-3:] == ".py" else None

@@ -1,7 +1,7 @@
-"""Every number that a job will see, read once before it starts: readable, and finite.
+"""Check before a job starts that all its data can be read and are finite.
 
-A damaged chunk otherwise ends the job in HDF5's words, which name no file; one nan in one sample
-turns every weight into nan within an epoch.
+Otherwise a damaged chunk ends the job with an HDF5 error that names no file, and one NaN in one
+sample makes every weight NaN within an epoch.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file, rea
 from chonn_plugins.pdebench.job import Job
 
 BLOCK_BYTES = 2**26
-# From this size on, reading takes long enough to say so.
+# Files of at least this size take long enough to read that a message is printed.
 LARGE_BYTES = 2**30
 NAMED = 5
 
 
 @dataclass(frozen=True)
 class Use:
-    """What of a data file a job uses.
+    """The part of a data file that a job uses.
 
     Parameters
     ----------
     first, last : int
-        Samples, of those that ``every`` leaves.
+        Range of the samples that remain after every ``every``-th is taken.
     frames : int
-        Frames, of those that ``every_t`` leaves.
+        Number of the frames that remain after every ``every_t``-th is taken.
     every, every_t, every_x : int
         Steps between the samples, frames and points that PDEBench's reader keeps.
     grouped, at_once : bool
-        One group a sample; and whether the reader reads all samples at once.
+        Whether the file has one group per sample, and whether the reader reads all samples at once.
     grid : bool
-        Whether the model is given the coordinates.
+        Whether the model gets the coordinates.
     """
 
     first: int
@@ -122,7 +122,7 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
         if key == "nu":
             window: tuple[slice, ...] = space
         elif darcy:
-            # nu is the first frame, and PDEBench takes all others.
+            # nu is the first frame; PDEBench keeps all frames of the solution.
             window = (slice(0, use.frames - 1), *space)
         else:
             window = (slice(0, (use.frames - 1) * use.every_t + 1, use.every_t), *space)
@@ -130,7 +130,7 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
             try:
                 block = _read(file, array, f"{key}, samples {start} to {stop - 1}", start, stop)
             except JobError:
-                # One by one, to name the sample.
+                # Read the samples one by one to find the damaged one.
                 for index in range(start, stop):
                     _read(file, array, f"{key}, sample {index}", index, index + 1)
                 raise
@@ -161,7 +161,7 @@ def _groups(file: Any, use: Use) -> Iterator[str]:
 
 
 def _blocks(array: Any) -> Iterable[tuple[int, int]]:
-    """Ranges of samples that are read at a time: whole chunks, of some memory."""
+    """Ranges of samples to read at once: whole chunks of limited size."""
     samples = array.shape[0]
     rows = max(1, BLOCK_BYTES * samples // max(1, array.nbytes))
     if array.chunks:

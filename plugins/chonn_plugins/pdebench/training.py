@@ -1,7 +1,7 @@
-"""A training of PDEBench's, watched from outside: its epochs, its losses, and where it diverges.
+"""Observe the epochs and losses of PDEBench's trainers, and stop them when they diverge.
 
-PDEBench's trainers go on with a loss of nan, save nothing and end as if all were well. They build
-their losses and data loaders from ``torch``; what those are given and return is all that is needed.
+PDEBench's trainers continue with a loss of NaN, save nothing and end without an error. They take
+their losses and data loaders from ``torch``, and the watch observes those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import nn
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
-# What a model raises on values that it cannot go on with.
+# Errors that a model raises for values with which it cannot continue.
 REFUSALS = (ValueError, ArithmeticError, torch.linalg.LinAlgError)
 
 
@@ -27,12 +27,13 @@ class Diverged(JobError):
 
 
 class Watch:
-    """The losses of one training by batch and epoch.
+    """The losses of one training, by batch and epoch.
 
     Parameters
     ----------
     show : bool
-        Print a line an epoch, in the words of PDEBench's trainers: for the one that has none.
+        Print a line per epoch in the format of PDEBench's trainers, for the trainer that prints
+        none.
     """
 
     def __init__(self, *, show: bool = False) -> None:
@@ -50,13 +51,13 @@ class Watch:
         self._call: tuple[nn.Module, Callable[[], nn.Module], tuple[Any, ...]] | None = None
 
     def loss(self, *args: Any, **kwargs: Any) -> nn.Module:
-        """``nn.MSELoss`` whose values are seen."""
+        """An ``nn.MSELoss`` whose values are recorded."""
         function = nn.MSELoss(*args, **kwargs)
         function.register_forward_hook(lambda *call: self._losses.append(call[-1].detach()))
         return function
 
     def model(self, model: nn.Module, build: Callable[[], nn.Module]) -> nn.Module:
-        """See the calls of a model; ``build`` makes another one with fresh parameters."""
+        """Record the calls of a model; ``build`` returns another one with fresh parameters."""
 
         def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
             self._call = module, build, inputs
@@ -69,7 +70,7 @@ class Watch:
         return model
 
     def resumed(self, checkpoint: Mapping[str, Any]) -> None:
-        """A training goes on with the epoch that its checkpoint names."""
+        """Continue with the epoch that the checkpoint states."""
         self.epoch = int(checkpoint.get("epoch", 0)) - 1
 
     def begin_epoch(self) -> None:
@@ -79,7 +80,7 @@ class Watch:
         self._training = 0.0
 
     def end_batch(self, *, training: bool) -> None:
-        """Account for the losses of one batch: those of each step in time, then that of all.
+        """Record the losses of one batch: one for each step in time, then the total.
 
         Raises
         ------
@@ -88,10 +89,10 @@ class Watch:
         """
         if not self._losses:
             return
-        # One transfer a batch; PDEBench itself reads every loss on its own.
+        # One transfer per batch; PDEBench itself transfers every loss.
         losses = torch.stack(self._losses).tolist()
         self._losses.clear()
-        # A single step has no loss but that of all.
+        # A single step has only the total loss.
         self._last = sum(losses[:-1]) if len(losses) > 1 else losses[0]
         if not training:
             self._validation = (self._validation or 0.0) + losses[-1]
@@ -104,7 +105,7 @@ class Watch:
         self._training += losses[-1]
 
     def end_epoch(self) -> None:
-        """Account for the epoch that ends, if any."""
+        """Record the current epoch, if there is one."""
         if not self._batches:
             return
         if self._validation is not None:
@@ -122,9 +123,9 @@ class Watch:
         self._validation = None
 
     def refused_values(self) -> bool:
-        """Whether a trained model has just failed on its values, not on the shape of its input.
+        """Whether the trained model failed because of its values and not of its input's shape.
 
-        Then a fresh one takes an input of that shape.
+        If so, a model with fresh parameters accepts an input of that shape.
         """
         if self._call is None or not self.steps:
             return False
@@ -139,7 +140,7 @@ class Watch:
 
 
 class WatchedLoader:
-    """A data loader whose batches are on the device, and whose epochs and batches are watched."""
+    """A data loader that moves batches to the device and reports epochs and batches to a watch."""
 
     def __init__(self, loader: Any, device: torch.device, watch: Watch, *, training: bool) -> None:
         self.loader = loader
@@ -160,19 +161,19 @@ class WatchedLoader:
 
 @contextmanager
 def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
-    """Around a training: it ends in an error if it diverges.
+    """Context of a training that raises an error if the training diverges.
 
     Parameters
     ----------
     job : Job
     watch : Watch
     saved : callable
-        What there is of a checkpoint, for the message.
+        Returns the state of the checkpoint, for the message.
 
     Raises
     ------
     JobError
-        Names the epoch and what was not finite.
+        States the epoch and the value that was not finite.
     """
     try:
         yield
@@ -183,7 +184,7 @@ def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
         if not watch.refused_values():
             raise
         reason = (
-            f"in epoch {watch.epoch} (the first is 0): after step {watch.steps} {job.name} refuses "
+            f"in epoch {watch.epoch} (the first is 0): after step {watch.steps} {job.name} rejects "
             f"its own values ({type(error).__name__}: {error})"
         )
     else:

@@ -1,1 +1,1 @@
-"""Found by Hydra in every application; does nothing outside PDEBench."""
+"""The Hydra plugin: Hydra imports it in every application, but it acts only in PDEBench."""

@@ -1,10 +1,10 @@
-"""Make `chonn_plugins.pdebench` known to PDEBench's Hydra runner, and to no other application.
+"""Register `chonn_plugins.pdebench` with PDEBench's Hydra runner and no other application.
 
-Hydra imports this module in every application that runs in an environment with chonn-ops, so it
-imports nothing but Hydra before the application turns out to be PDEBench.
+Hydra imports this module in every application of an environment with chonn-ops, so the module
+imports only Hydra until it has recognised PDEBench.
 
-The environment variable ``CHONN_PDEBENCH`` overrides the decision: ``0`` never acts, ``always``
-acts whatever the application's config folder is called (for renamed copies of PDEBench).
+The environment variable ``CHONN_PDEBENCH`` overrides this: with ``0`` the plugin never acts, with
+``always`` it acts in any application, for renamed copies of PDEBench.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PDEBenchSearchPath(SearchPathPlugin):
         base, darcy = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
         folder = _folder(main.path)
         if folder is None or not folder.is_dir():
-            # Hydra insists that the application's own folder exists; 0.1.0 was packed without.
+            # Hydra requires the application's own folder, which the wheel of 0.1.0 lacks.
             main.path = base
         else:
             search_path.append(PROVIDER, base)
@@ -69,10 +69,10 @@ def _folder(main: str) -> Path | None:
 
 
 def _has_broken_darcy(folder: Path) -> bool:
-    """Whether the host's own Darcy config asks for more initial frames than there are.
+    """Whether the host's own Darcy config has at least as many initial frames as frames.
 
     Upstream's ``args/config_Darcy.yaml`` combines ``initial_step: 10`` with ``t_train: 2``, which
-    cannot run; a copy that the user repaired is left in charge.
+    cannot run. A copy that the user has repaired keeps its precedence.
     """
     try:
         text = (folder / "args" / "config_Darcy.yaml").read_text()
@@ -82,8 +82,8 @@ def _has_broken_darcy(folder: Path) -> bool:
     return len(numbers) == 2 and int(numbers["initial_step"]) >= int(numbers["t_train"])
 
 
-# The config store belongs to the process, which may run other Hydra applications too: the node
-# that our callback was added to is kept, and put back for them.
+# The process may run other Hydra applications with the same config store. The original node is
+# kept, so that it can be restored for them.
 _plain_node: Any = None
 
 

@@ -1,0 +1,96 @@
+"""Checks of arguments and shapes, one implementation for all packages.
+
+Every message names the argument and states what was expected and what was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import DTYPES
+
+GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
+
+
+def error(name: str, expected: object, actual: object) -> ValueError:
+    """The error that an argument of a wrong value raises."""
+    return ValueError(f"{name}: expected {expected}, got {actual}")
+
+
+def check_least(least: int, /, **sizes: float) -> None:
+    """Raise a ValueError for the first size below `least`."""
+    for name, size in sizes.items():
+        if size < least:
+            raise error(name, f"at least {least}", size)
+
+
+def check_integer(least: int, /, **values: Any) -> None:
+    """Raise a ValueError for the first value that is no integer of at least `least`."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise error(name, f"an integer of at least {least}", repr(value))
+
+
+def check_number(**values: Any) -> None:
+    """Raise a ValueError for the first value that is no real number."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise error(name, "a number", repr(value))
+
+
+def check_bool(**values: Any) -> None:
+    """Raise a ValueError for the first value that is neither True nor False."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise error(name, "a bool", repr(value))
+
+
+def check_choice(name: str, value: object, known: Collection[object]) -> None:
+    """Raise a ValueError unless the value is one of the known ones."""
+    if value not in known:
+        raise error(name, f"one of {tuple(known)}", repr(value))
+
+
+def check_shape(name: str, tensor: Tensor, *shape: str | int) -> None:
+    """Raise a ValueError unless the tensor has this shape; a word stands for any size."""
+    sizes = tuple(tensor.shape)
+    if len(sizes) != len(shape) or any(
+        isinstance(wanted, int) and wanted != size
+        for wanted, size in zip(shape, sizes, strict=True)
+    ):
+        raise error(name, f"shape ({', '.join(map(str, shape))})", sizes)
+
+
+def check_tensor(name: str, value: Any) -> None:
+    """Require a dense tensor.
+
+    Raises
+    ------
+    TypeError
+        For another type.
+    ValueError
+        For a sparse tensor.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.layout != torch.strided:
+        raise error(name, "a dense tensor", f"the layout {value.layout}")
+
+
+def check_precision(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Refuse float64 where a module's parameters are narrower; which PyTorch would do obscurely."""
+    dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
+    if tensor.dtype == torch.float64 != dtype:
+        raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)
+
+
+def check_kind(name: str, tensor: Tensor, device: torch.device, owner: str) -> None:
+    """Require a dtype that the operators read, and the device of the argument `owner`."""
+    if tensor.device != device:
+        raise error(name, f"device {device}, where {owner} is", tensor.device)
+    if tensor.dtype not in DTYPES:
+        raise error(name, f"a dtype of {DTYPES}", tensor.dtype)

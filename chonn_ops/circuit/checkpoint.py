@@ -1,0 +1,338 @@
+"""Models rebuilt from checkpoints: those of the hosts, of other packages, and state dicts.
+
+Nothing in a checkpoint is executed: `torch.load` reads tensors and plain settings only.
+
+A package with checkpoints of its own registers a reader under the entry point group
+``chonn_ops.checkpoints``: a function of the path and the loaded dictionary that returns a
+`TrainedModel`, or None for a checkpoint that it did not write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops import models
+from chonn_ops.circuit._optional import import_optional
+from chonn_ops.circuit.reading import CELLS
+from chonn_ops.nn import CKBOptions
+
+READERS = "chonn_ops.checkpoints"
+# Plain settings that hosts store beside the weights. No other class or function is loaded.
+_HARMLESS = {
+    "argparse.Namespace": argparse.Namespace,
+    "pathlib.PosixPath": Path,
+    "pathlib._local.PosixPath": Path,
+    "torch._C._nn.gelu": torch.nn.functional.gelu,
+    "torch.nn.functional.relu": torch.nn.functional.relu,
+    "torch.nn.functional.silu": torch.nn.functional.silu,
+}
+# Imported only for a file that names them.
+_OF_NEURALOPERATOR = ("neuralop.layers.spectral_convolution.SpectralConv",)
+_STATE_SUFFIX = "_state_dict.pt"
+_HOW = "pass --model NAME, and its options as --set NAME=VALUE"
+_LINE = 160  # Longest part of an error of PyTorch that is repeated, in characters.
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with the weights of a checkpoint, in evaluation mode.
+
+    Parameters
+    ----------
+    model : Module
+    title : str
+        Its name and where the checkpoint comes from.
+    options : mapping
+        Its constructor's options, as JSON has them.
+    in_channels : int, optional
+        Number of input channels, including those of earlier frames. Default: those of one frame.
+    coordinates : bool
+        Whether it is called with fields (B, \\*grid, C) and coordinates (B, \\*grid, axes), as
+        PDEBench calls its FNOs, and not with (B, C, \\*grid).
+    image_transform : callable, optional
+        Makes its input (C, H, W) from a PIL image.
+    """
+
+    model: nn.Module
+    title: str
+    options: Mapping[str, Any]
+    in_channels: int | None = None
+    coordinates: bool = False
+    image_transform: Callable[[Any], Tensor] | None = None
+
+
+def load_checkpoint(
+    checkpoint: str | Path, *, name: str | None = None, options: Mapping[str, Any] | None = None
+) -> TrainedModel:
+    """Rebuild the model of a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : path
+        Written by PDEBench's runner, by neuraloperator's Trainer (the folder or its weights), by
+        timm's train.py, or by a package with a registered reader; or a state dict, written by
+        ``torch.save`` or safetensors.
+    name, options : optional
+        For a state dict: the model's class in `chonn_ops` or its name in timm, and its options,
+        those of its blocks as ``ckb.order`` and so on. Default: what the card beside the weights
+        says, a JSON file as `chonn_ops.models.pretrained` describes it.
+
+    Returns
+    -------
+    TrainedModel
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged, contains code, or holds no model with cells of this package.
+    ImportError
+        If the host is not installed.
+    """
+    path = _weights_file(Path(checkpoint))
+    content = _read_weights(path)
+    given = dict(options or {})
+    trained = _described(path, content)
+    if trained is None:
+        trained = _of_state_dict(path, content, name, given)
+    elif name is not None or given:
+        raise ValueError(
+            f"{path}: expected no model and no options, as the checkpoint has its own; "
+            f"got {name or ', '.join(given)}"
+        )
+    if not any(isinstance(module, CELLS) for module in trained.model.modules()):
+        raise ValueError(
+            f"{path}: expected a model with cells of this package, got {trained.title} without any"
+        )
+    trained.model.eval()
+    return trained
+
+
+def load_weights(path: Path, model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+    """The model with these weights; ValueError if they do not match."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        lines = [line.strip()[:_LINE] for line in str(error).splitlines()]
+        raise ValueError(
+            f"{path}: weights do not match {type(model).__name__}: "
+            f"{' '.join(lines[1:3]) or lines[0]}"
+        ) from error
+    return model
+
+
+def _weights_file(path: Path) -> Path:
+    """The file of a checkpoint, which may be a folder of neuraloperator's Trainer."""
+    if path.is_dir():
+        found = sorted(path.glob(f"*{_STATE_SUFFIX}"))
+        if len(found) != 1:
+            names = ", ".join(file.name for file in found) or "none"
+            raise ValueError(
+                f"{path}: expected one file *{_STATE_SUFFIX} in the folder, got {names}"
+            )
+        return found[0]
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    return path
+
+
+def _read_weights(path: Path) -> dict[str, Any]:
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    # PyTorch raises errors of many classes for other bytes.
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    refused = sorted(set(unsafe) - set(_HARMLESS) - set(_OF_NEURALOPERATOR))
+    if refused:
+        raise ValueError(
+            f"{path}: expected weights and plain settings, got a pickle that runs "
+            f"{', '.join(refused[:5])}; it was not loaded"
+        )
+    allowed: list[Any] = [(_HARMLESS[name], name) for name in unsafe if name in _HARMLESS]
+    for name in set(unsafe) & set(_OF_NEURALOPERATOR):
+        module, _, attribute = name.rpartition(".")
+        allowed.append((getattr(import_optional(module, "neuralop"), attribute), name))
+    try:
+        with torch.serialization.safe_globals(allowed):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a dictionary, got {type(content).__name__}")
+    return content
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    safetensors = import_optional("safetensors.torch", "pretrained")
+    try:
+        return safetensors.load_file(path)
+    except Exception as error:  # safetensors has an exception class of its own.
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.filename is not None:
+        return error
+    line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return ValueError(f"{path}: expected a checkpoint, got a damaged or different file ({line})")
+
+
+def _read_card(path: Path) -> dict[str, Any] | None:
+    """The card beside weights, None if there is none."""
+    path = path.with_suffix(".json")
+    if not path.is_file():
+        return None
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSONDecodeError or UnicodeDecodeError
+        raise ValueError(f"{path}: expected JSON ({error})") from error
+    return card if isinstance(card, dict) and {"model", "options"} <= card.keys() else None
+
+
+def _described(path: Path, content: dict[str, Any]) -> TrainedModel | None:
+    """The model of a checkpoint that says how to build it; None for a state dict."""
+    if "model_state_dict" in content:
+        return _of_pdebench(path, content)
+    if isinstance(content.get("_metadata"), dict) and "_name" in content["_metadata"]:
+        return _of_neuraloperator(path, content)
+    if {"arch", "state_dict"} <= content.keys():
+        settings = vars(content["args"]) if "args" in content else {}
+        options = dict(settings.get("model_kwargs") or {})
+        return _of_timm(path, str(content["arch"]), content["state_dict"], options)
+    readers = (point.load() for point in entry_points(group=READERS))
+    return next((found for reader in readers if (found := reader(path, content))), None)
+
+
+def _of_pdebench(path: Path, content: dict[str, Any]) -> TrainedModel:
+    described = content.get("model")
+    needed = {"name", "ndim", "host", "options"}
+    if not isinstance(described, Mapping) or not described.keys() >= needed:
+        raise ValueError(
+            f"{path}: expected a description of the model, as the runner of chonn-ops writes it, "
+            "got none"
+        )
+    name, host = described["name"], described["host"]
+    points = entry_points(group="pdebench.models", name=name)
+    if len(points) != 1:
+        raise ValueError(
+            f"{path}: expected a model with one entry point in the group pdebench.models, got "
+            f"{name!r} with {len(points)}"
+        )
+    (point,) = points
+    entry = point.load()
+    model = entry.build(described["ndim"], host, described["options"])
+    fno = entry.family == "fno"
+    return TrainedModel(
+        load_weights(path, model, content["model_state_dict"]),
+        f"{name} (PDEBench)",
+        dict(described["options"]),
+        host["num_channels"] * host["initial_step"] if fno else host["in_channels"],
+        coordinates=fno,
+    )
+
+
+def _of_neuraloperator(path: Path, content: dict[str, Any]) -> TrainedModel:
+    import_optional("neuralop.models", "neuralop")
+    known = import_optional("neuralop.models.base_model", "neuralop").BaseModel._models
+    described = dict(content["_metadata"])
+    name, args = str(described.pop("_name")), described.pop("args", ())
+    described.pop("_version", None)
+    if name.lower() not in known:
+        raise ValueError(f"{path}: expected one of the models {sorted(known)}, got {name!r}")
+    try:
+        model = known[name.lower()](*args, **described)
+    except TypeError as error:  # The installed version has other options.
+        raise ValueError(f"{path}: {name} cannot be built: {error}") from error
+    plain = (str, int, float, bool, tuple, list, dict, type(None))
+    shown = {key: value for key, value in described.items() if isinstance(value, plain)}
+    return TrainedModel(load_weights(path, model, content), f"{name} (neuraloperator)", shown)
+
+
+def _of_timm(
+    path: Path, name: str, state: Mapping[str, Any], options: dict[str, Any]
+) -> TrainedModel:
+    timm, data = (import_optional(module, "timm") for module in ("timm", "timm.data"))
+    if not timm.is_model(name):
+        raise ValueError(
+            f"{path}: expected a class out of {sorted(_classes())} or a model of timm, got {name!r}"
+        )
+    state = {key.removeprefix("module."): value for key, value in state.items()}
+    # train.py stores neither the number of classes nor that of channels with the model's options.
+    head, stem = state.get("head.fc.weight"), state.get("stem.conv1.weight")
+    sizes = {"num_classes": 0 if head is None else head.shape[0]}
+    if stem is not None:
+        sizes["in_chans"] = stem.shape[1]
+    options = {**sizes, **options}
+    try:
+        model = timm.create_model(name, **options)
+    except TypeError as error:
+        raise ValueError(f"{path}: {name} cannot be built: {error}") from error
+    config = data.resolve_data_config({}, model=model)
+    transform = data.create_transform(**config, is_training=False)
+    return TrainedModel(
+        load_weights(path, model, state), f"{name} (timm)", options, image_transform=transform
+    )
+
+
+def _of_state_dict(
+    path: Path, content: dict[str, Any], name: str | None, options: dict[str, Any]
+) -> TrainedModel:
+    for key in ("state_dict", "model"):
+        if isinstance(content.get(key), dict):
+            content = content[key]
+    if not content or not all(isinstance(value, Tensor) for value in content.values()):
+        keys = ", ".join(map(str, list(content)[:6])) or "nothing"
+        raise ValueError(
+            f"{path}: expected a checkpoint of PDEBench, neuraloperator or timm, or a state dict, "
+            f"got a dictionary of {keys}"
+        )
+    if name is None:
+        card = _read_card(path)
+        if card is None:
+            raise ValueError(
+                f"{path}: expected to know the model of these weights, got neither a card "
+                f"{path.with_suffix('.json').name} beside them nor a name: {_HOW}"
+            )
+        name = str(card["model"])
+        block = {f"ckb.{key}": value for key, value in card["options"].get("ckb", {}).items()}
+        rest = {key: value for key, value in card["options"].items() if key != "ckb"}
+        options = {**rest, **block, **options}
+    if name not in _classes():
+        return _of_timm(path, name, content, options)
+    coordinates = name.startswith("CHONNFNO")
+    return TrainedModel(
+        load_weights(path, _build(path, name, options), content),
+        name,
+        options,
+        None if coordinates else options.get("in_channels", 1),
+        coordinates=coordinates,
+    )
+
+
+def _classes() -> dict[str, type[nn.Module]]:
+    """The models of this package by name."""
+    return {name: getattr(models, name) for name in models.__all__ if name.startswith("CHONN")}
+
+
+def _build(path: Path, name: str, options: Mapping[str, Any]) -> nn.Module:
+    """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
+    block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
+    rest = {key: value for key, value in options.items() if not key.startswith("ckb.")}
+    if name.startswith("CHONNNetwork"):
+        block = {"cell": "network", **block}
+    try:
+        return _classes()[name](**rest, ckb=CKBOptions.from_mapping(block))
+    except TypeError as error:
+        raise ValueError(f"{path}: {name} cannot be built: {error}; {_HOW}") from error

@@ -1,0 +1,370 @@
+"""The page and the JSON file of ``chonn inspect``."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.circuit._optional import import_optional
+from chonn_ops.circuit.checkpoint import TrainedModel
+from chonn_ops.circuit.reading import (
+    CircuitFields,
+    compare_conductivity,
+    read_circuits,
+    read_fields,
+)
+from chonn_ops.circuit.samples import Samples
+from chonn_ops.files import refuse_existing, whole_file
+from chonn_ops.models import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+
+PAGE, NUMBERS = "inspection.html", "inspection.json"
+_WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d)
+# Quantiles are over the first so many samples; correlations are over all of them, in batches.
+_QUANTILES, _BATCH = 16, 16
+_MOST_PICTURES = 8
+_STYLE = """
+:root {
+  color-scheme: light dark;
+  --text: #1d1f23; --soft: #5b616b; --back: #ffffff; --panel: #f5f6f8; --line: #dcdfe4;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --text: #e6e8eb; --soft: #a3aab5; --back: #15171a; --panel: #1e2125; --line: #363b42;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; color: var(--text);
+  background: var(--back); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif;
+}
+h1 { font-size: 1.7rem; margin: 0.5rem 0; }
+h2 {
+  font-size: 1.3rem; margin: 3rem 0 0.5rem; padding-top: 1rem;
+  border-top: 1px solid var(--line);
+}
+h3 { font-size: 1.05rem; margin: 2rem 0 0.5rem; }
+p.soft, figcaption, dl { color: var(--soft); font-size: 0.9rem; }
+.table { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
+th { background: var(--panel); font-weight: 600; }
+td { white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 1.5rem 0; }
+figure img {
+  display: block; width: 100%; max-width: 58rem; height: auto; padding: 0.5rem;
+  background: #ffffff; border: 1px solid var(--line); border-radius: 6px;
+}
+figcaption { max-width: 58rem; padding-top: 0.4rem; }
+details { margin: 0.6rem 0; padding: 0.5rem 0.8rem; background: var(--panel); border-radius: 6px; }
+summary { cursor: pointer; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; margin: 1rem 0; }
+dd { margin: 0; overflow-wrap: anywhere; }
+"""
+
+
+def write_page(
+    trained: TrainedModel,
+    samples: Samples,
+    output: Path,
+    *,
+    checkpoint: str,
+    data: str,
+    sample: int = 0,
+    force: bool = False,
+) -> tuple[Path, Path]:
+    """Read the circuits of a model at some samples; write ``inspection.html`` and
+    ``inspection.json``.
+
+    Parameters
+    ----------
+    trained : TrainedModel
+    samples : Samples
+        Correlations are over all of them, quantiles over the first 16.
+    output : path
+        Folder of both files; created if needed.
+    checkpoint, data : str
+        Names of the checkpoint and the data file, shown on the page.
+    sample : int
+        Index in `samples` of the sample whose fields are drawn.
+    force : bool
+        Replace existing files.
+
+    Returns
+    -------
+    page, numbers : Path
+
+    Raises
+    ------
+    FileExistsError
+        If one of the files exists and `force` is not set.
+    ValueError
+        If the samples do not match the model, or there is no such sample.
+    ImportError
+        If Matplotlib is not installed.
+    """
+    from chonn_ops import __version__
+
+    import_optional("matplotlib", "circuit")
+    if not 0 <= sample < len(samples):
+        raise ValueError(
+            f"sample: expected {samples.first} to {samples.first + len(samples) - 1}, got "
+            f"{samples.first + sample}"
+        )
+    paths = output / PAGE, output / NUMBERS
+    if output.exists():
+        for path in paths:
+            refuse_existing(path, force)
+    model, inputs = trained.model, _inputs(trained, samples)
+    takes_mask = isinstance(model, _WITH_MASK) and samples.mask is not None
+    options = {"mask": samples.mask} if takes_mask else {}
+    shown = inputs(slice(sample, sample + 1))
+    try:
+        circuits = read_circuits(model, *inputs(slice(0, _QUANTILES)), **options)
+        fields = read_fields(model, *shown, **options)
+        learned = compare_conductivity(model, _batches(samples, inputs), **options)
+        with torch.no_grad():
+            prediction = _field_of(model(*shown, **options), samples.grid)
+    except (RuntimeError, IndexError, TypeError) as error:
+        # Hosts raise these for fields of another shape.
+        line = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{data}: expected samples that the model takes, got {tuple(samples.fields.shape[1:])} "
+            f"(frames, channels, grid): {line}"
+        ) from error
+    numbers = {
+        "generator": f"chonn-ops {__version__}",
+        "checkpoint": checkpoint,
+        "data": data,
+        "samples": {"first": samples.first, "count": len(samples), "grid": list(samples.grid)},
+        "maps_of_sample": samples.first + sample,
+        "title": trained.title,
+        "options": dict(trained.options),
+        "reference": samples.truth_name,
+        "circuits": circuits,
+        "orders_after_cancellations": [
+            {
+                "name": line.name,
+                "channels": [
+                    float(order) if math.isfinite(order) else None for order in line.orders
+                ],
+            }
+            for line in fields.lines
+        ],
+        "learned_conductivity": learned,
+    }
+    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
+    page = _page(numbers, fields, samples, sample, prediction)
+    output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:  # Both files appear, or neither does.
+        staged = [stack.enter_context(whole_file(path, force)) for path in paths]
+        for path, content in zip(staged, (page, text), strict=True):
+            path.write_text(content, encoding="utf-8")
+    return paths
+
+
+def _inputs(trained: TrainedModel, samples: Samples) -> Callable[[slice], tuple[Any, ...]]:
+    """A function that returns the model's positional arguments for a part of the samples."""
+    x = samples.inputs(trained.in_channels)
+
+    def inputs(part: slice) -> tuple[Any, ...]:
+        if trained.coordinates:
+            grid = samples.grid_coordinates().expand(len(x[part]), *samples.grid, -1)
+            return x[part].movedim(1, -1), grid
+        return (x[part],)
+
+    return inputs
+
+
+def _batches(
+    samples: Samples, inputs: Callable[[slice], tuple[Any, ...]]
+) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    for start in range(0, len(samples), _BATCH):
+        part = slice(start, start + _BATCH)
+        yield inputs(part), samples.reference[part]
+
+
+def _field_of(y: Any, grid: Sequence[int]) -> Tensor | None:
+    """The first channel of an output, if the output is a field on the grid."""
+    if not isinstance(y, Tensor):
+        return None
+    fields = y[0].squeeze()
+    if tuple(fields.shape) == tuple(grid):
+        return fields
+    if tuple(fields.shape[1:]) == tuple(grid):
+        return fields[0]
+    return fields[..., 0] if tuple(fields.shape[:-1]) == tuple(grid) else None
+
+
+def _page(
+    numbers: dict[str, Any],
+    fields: CircuitFields,
+    samples: Samples,
+    sample: int,
+    prediction: Tensor | None,
+) -> str:
+    from chonn_ops.circuit import pictures  # It imports Matplotlib.
+
+    circuits, title = numbers["circuits"], html.escape(numbers["title"])
+    count = len(samples)
+    body = [
+        f"<h1>Circuits of {title}</h1>",
+        _paragraph(
+            f"{circuits['parameters']:,} parameters; {len(circuits['networks'])} calls of network "
+            f"cells, {len(circuits['scans'])} calls of scan cells. Checkpoint "
+            f"{numbers['checkpoint']}, data {numbers['data']}, samples {samples.first} to "
+            f"{samples.first + count - 1}. Fields are those of sample {numbers['maps_of_sample']}; "
+            f"quantiles are over the first {min(_QUANTILES, count)} samples."
+        ),
+        _options(numbers["options"]),
+    ]
+    shown = {samples.truth_name: samples.reference[sample].numpy()}
+    if prediction is not None:
+        shown["the model's output"] = prediction.float().numpy()
+    if samples.fields.dim() < 7:
+        caption = f"Sample {numbers['maps_of_sample']}."
+        body.append(_figure(pictures.draw_sample(shown), caption))
+    if circuits["networks"]:
+        body += _networks(numbers, fields, pictures)
+    if circuits["scans"]:
+        body += _lines(numbers, fields, pictures)
+    if any(block["stage_share"] for block in circuits["blocks"]):
+        body.append("<h2>Stages and gates</h2>")
+        caption = (
+            "Share of each stage in the output of its block, and the part of the gate below a "
+            "twentieth of the gate's root mean square."
+        )
+        body.append(_figure(pictures.draw_blocks(circuits["blocks"]), caption))
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="generator" content="chonn-ops">\n'
+        f"<title>Circuits of {title}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        "<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+    )
+
+
+def _networks(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Iterator[str]:
+    circuits, learned = numbers["circuits"], numbers["learned_conductivity"]
+    yield "<h2>Networks</h2>"
+    yield _paragraph(
+        f"Correlation of each network's conductivity with the {numbers['reference']}: Pearson's "
+        f"coefficient over the nodes, averaged over {numbers['samples']['count']} samples. Beside "
+        "it, the variation of the conductivity over the nodes at least an eighth of the domain "
+        "from the boundary."
+    )
+    picture = pictures.draw_conductivity(learned, numbers["reference"])
+    yield _figure(picture, "Learned conductivity; - where one of the two fields is constant.")
+    yield _learned_table(learned)
+    yield _network_table(circuits["networks"])
+    yield from _figures(fields.networks, pictures.draw_network, numbers["maps_of_sample"])
+
+
+def _lines(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Iterator[str]:
+    yield "<h2>Lines</h2>"
+    yield _paragraph(
+        "Time constants are over states and positions. Poles and zeros are those with the "
+        "coefficients frozen at the middle position; the last picture counts the poles without a "
+        "zero within 1 %."
+    )
+    rows = [
+        [
+            entry["name"],
+            " x ".join(map(str, entry["positions"])),
+            *(_number(entry["time_constant"][i]) for i in (0, 2, 4)),
+            *(_number(entry["pole"][i]) for i in (0, 4)),
+            _number(None if entry["effective_order"] is None else entry["effective_order"][2]),
+        ]
+        for entry in numbers["circuits"]["scans"]
+    ]
+    head = ["cell", "positions", "time constant: minimum", "median", "maximum"]
+    yield _table([*head, "pole: minimum", "maximum", "effective order, median"], rows)
+    yield from _figures(fields.lines, pictures.draw_line, numbers["maps_of_sample"])
+
+
+def _figures(
+    calls: Sequence[Any], draw: Callable[[Any], tuple[bytes, str]], sample: int
+) -> Iterator[str]:
+    """A picture of each of the first calls."""
+    for call in calls[:_MOST_PICTURES]:
+        picture, left_out = draw(call)
+        yield f"<h3>{html.escape(call.name)}</h3>"
+        yield _figure(picture, f"{call.name}, at sample {sample}{left_out}.")
+    if len(calls) > _MOST_PICTURES:
+        left = len(calls) - _MOST_PICTURES
+        yield _paragraph(f"The {left} later calls have no pictures.", "soft")
+
+
+def _learned_table(learned: Sequence[dict[str, Any]]) -> str:
+    keys = ("correlation", "deviation", "least", "most", "variation_inside", "variation")
+    rows = [
+        [entry["name"], str(c), *(_number(network[key]) for key in keys)]
+        for entry in learned
+        for c, network in enumerate(entry["networks"])
+    ]
+    head = ["cell", "network", "correlation", "deviation", "minimum", "maximum"]
+    return _table([*head, "variation inside", "variation everywhere"], rows)
+
+
+def _network_table(networks: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [
+            entry["name"],
+            str(c),
+            *(_number(network[key][2]) for key in ("conductivity", "leak", "length_scale")),
+            _number(network["dissipated_power"]),
+            _number(network["leak_share"]),
+            _number(entry["effective_rank"]),
+        ]
+        for entry in networks
+        for c, network in enumerate(entry["networks"])
+    ]
+    head = ["cell", "network", "conductivity, median", "leak, median", "length scale, median"]
+    return _table([*head, "power", "share to ground", "effective rank of the cell"], rows)
+
+
+def _figure(picture: bytes, caption: str) -> str:
+    """A PNG picture inside the page."""
+    data = base64.b64encode(picture).decode("ascii")
+    text = html.escape(caption)
+    return (
+        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
+
+
+def _paragraph(text: str, kind: str = "") -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<p{attribute}>{html.escape(text)}</p>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def row(cells: Sequence[str], kind: str) -> str:
+        inner = "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)
+        return f"<tr>{inner}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    return f'<div class="table"><table>{row(head, "th")}{body}</table></div>'
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _options(options: dict[str, Any]) -> str:
+    if not options:
+        return ""
+    items = "".join(
+        f"<dt>{html.escape(str(key))}</dt><dd>{html.escape(str(value))}</dd>"
+        for key, value in options.items()
+    )
+    return f"<details><summary>Options</summary><dl>{items}</dl></details>"

@@ -1,0 +1,562 @@
+"""Trained cells read as circuits: which circuit each cell is at an input, in numbers and fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from chonn_ops.circuit._checks import Array
+from chonn_ops.circuit.networks import ResistorNetwork, grid
+from chonn_ops.circuit.transfer import TransferFunction
+from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
+from chonn_ops.nn.network_cell import UNIT
+
+CELLS = (KirchhoffCell, NetworkCell)
+# Number of positions of a scan at which its coefficients are read.
+_POSITIONS = 32
+# A state counts towards the order if its Hankel singular value exceeds this part of the largest.
+_HANKEL = 1e-3
+# A gate counts as closed where its modulus is below this part of its root mean square.
+_CLOSED = 0.05
+# A pole and a zero cancel if their distance is below this part of the larger modulus.
+_CANCELLED = 1e-2
+_MOST_CHANNELS = 128
+# Nodes count as inside if their distance from the boundary is at least this part of the domain.
+_MARGIN = 1 / 8
+
+
+@dataclass(frozen=True)
+class SolvedNetworks:
+    """Arguments and result of one call of the network operator.
+
+    Parameters
+    ----------
+    source, leak, potentials : Tensor, shape (B, \\*grid, m)
+        The leaks include the conductances from the boundary to ground.
+    conductance : tuple of Tensor, shape (B, \\*grid, m)
+        One per axis.
+    periodic : tuple of bool
+        Whether each axis is periodic.
+    """
+
+    source: Tensor
+    conductance: tuple[Tensor, ...]
+    leak: Tensor
+    periodic: tuple[bool, ...]
+    potentials: Tensor
+
+    def network(self, sample: int, index: int) -> tuple[ResistorNetwork, Any]:
+        """One network and its sources (n,), float64."""
+        leak, *conductance = (
+            values[sample, ..., index].detach().cpu().double().numpy()
+            for values in (self.leak, *self.conductance)
+        )
+        source = self.source[sample, ..., index].detach().cpu().double().numpy()
+        return grid(conductance, leak, periodic=self.periodic), source.ravel()
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, record: Callable[[SolvedNetworks], None]) -> None:
+        super().__init__()
+        self._record = record
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.chonn_ops.kirchhoff_network:
+            source, *edges, leak, periodic = args[:6]
+            conductance = tuple(g for g in edges if g is not None)
+            self._record(SolvedNetworks(source, conductance, leak, tuple(periodic), result[0]))
+        return result
+
+
+def record_networks(call: Callable[[], Any], record: Callable[[SolvedNetworks], None]) -> Any:
+    """Run `call` without gradients, and pass every call of the network operator to `record`."""
+    with torch.no_grad(), _Recorder(record):
+        return call()
+
+
+def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Call a model and return the numbers of all circuits in it.
+
+    Parameters
+    ----------
+    model : Module
+        Any model with cells of this package, including models of the hosts. Put it into evaluation
+        mode first.
+    x, args, kwargs
+        Arguments of the call. Statistics are over the batch.
+
+    Returns
+    -------
+    dict
+        Numbers, strings, lists and dicts, as `json.dumps` takes them; a number that is infinite or
+        NaN becomes None. ``networks`` and ``scans`` have one dict per call of a cell, in the order
+        of the calls, and ``blocks`` one per call of a `CKB`:
+
+        - Network cell: name, grid, boundary; for each of the m networks quantiles (0, 1/4, 1/2,
+          3/4, 1) of the densities ``conductivity``, ``leak`` and ``source``, of ``potential``, and
+          of ``length_scale`` sqrt(k / l) in the unit of the domain; ``dissipated_power``, averaged
+          over the batch, and ``leak_share``, the part of it that flows to ground through leaks and
+          boundary; ``effective_rank`` of the m potential fields, from 1 (all alike) to m.
+        - Scan cell: name, positions; quantiles over channels, states and 32 positions of
+          ``time_constant`` (in positions) and ``pole``, the retention exp(-Delta decay);
+          ``effective_order``: quantiles over the channels of the number of states whose Hankel
+          singular value, with coefficients frozen, exceeds a thousandth of the largest; None where
+          a state is unstable.
+        - Block: name; ``stage_share``, the share of each stage in the sum of the stages' mean
+          squares; ``gate_rms``, and ``gate_closed``, the part of the gate whose modulus is below a
+          twentieth of that.
+
+    Raises
+    ------
+    ValueError
+        For a model without cells.
+
+    References
+    ----------
+    O. Roy, M. Vetterli, "The effective rank: a measure of effective dimensionality", EUSIPCO,
+    2007.
+
+    Examples
+    --------
+    >>> cell = NetworkCell(4, 2, Network(num_networks=1))
+    >>> read_circuits(cell, torch.ones(1, 8, 8, 4))["networks"][0]["grid"]
+    [8, 8]
+    """
+    read: dict[str, Any] = {
+        "model": type(model).__name__,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "networks": [],
+        "scans": [],
+        "blocks": [],
+    }
+    hooks = [hook for name, block in model.named_modules() if isinstance(block, CKB)
+             for hook in _block_hooks(name, block, read["blocks"])]  # fmt: skip
+    try:
+        _watch_cells(
+            model,
+            lambda: model(x, *args, **kwargs),
+            lambda *found: read["networks"].append(_network_numbers(*found)),
+            lambda *found: read["scans"].append(_scan_numbers(*found)),
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return read
+
+
+def _watch_cells(
+    model: nn.Module,
+    call: Callable[[], Any],
+    on_network: Callable[[str, NetworkCell, tuple[Any, ...], SolvedNetworks], None],
+    on_scan: Callable[[str, KirchhoffCell, Tensor], None],
+) -> None:
+    """Run `call`, which calls the model, and pass on every call of a cell while it happens.
+
+    A network cell comes with its name, its arguments (input (B, \\*grid, D), spacing, mask) and the
+    networks that were solved; a scan cell with its name and its input.
+    """
+    names = {module: name for name, module in model.named_modules() if isinstance(module, CELLS)}
+    if not names:
+        raise ValueError(
+            f"model: expected KirchhoffCells or NetworkCells in it, got {type(model).__name__}"
+        )
+    solved: list[SolvedNetworks] = []
+
+    def after(cell: nn.Module, inputs: tuple[Any, ...], _output: Tensor) -> None:
+        if isinstance(cell, NetworkCell):
+            on_network(names[cell], cell, inputs, solved.pop())
+        elif isinstance(cell, KirchhoffCell):
+            on_scan(names[cell], cell, inputs[0])
+
+    hooks = [cell.register_forward_hook(after) for cell in names]
+    try:
+        record_networks(call, solved.append)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _block_hooks(name: str, block: CKB, blocks: list[dict[str, Any]]) -> list[Any]:
+    """Hooks that append one entry to `blocks` for every call of the block."""
+    projected: list[Tensor] = []
+    stages: list[Tensor] = []
+
+    def after_projection(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        projected.append(output)
+
+    def after_stage(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        stages.append(output)
+
+    def after_stages(*_: Any) -> None:
+        # The gate is the last part of the projection and as wide as the stages' outputs.
+        gate = F.silu(projected.pop()[..., -stages[0].shape[-1] :].double())
+        rms = gate.square().mean().sqrt()
+        closed = (gate.abs() < _CLOSED * rms).double().mean()
+        squares = [stage.double().square().mean().item() for stage in stages]
+        total = sum(squares) or 1.0
+        share = [square / total for square in squares]
+        numbers = {"gate_rms": rms.item(), "gate_closed": closed.item()}
+        blocks.append({"name": name, "stage_share": share, **numbers})
+        stages.clear()
+
+    return [
+        block.in_proj.register_forward_hook(after_projection),
+        *(cell.register_forward_hook(after_stage) for cell in block.cells),
+        block.out_proj.register_forward_hook(after_stages),
+    ]
+
+
+def _quantiles(values: Tensor) -> list[float | None]:
+    """Minimum, quartiles and maximum."""
+    ordered = values.detach().double().flatten().sort().values
+    last = len(ordered) - 1
+    return [_finite(ordered[round(part * last / 4)].item()) for part in range(5)]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _length_scale(conductivity: Tensor, leak: Tensor) -> Tensor:
+    """sqrt(k / l) in the unit of the domain, which is `UNIT` times the unit of the cells."""
+    return torch.sqrt(conductivity / leak) / UNIT
+
+
+def _network_numbers(
+    name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
+) -> dict[str, Any]:
+    conductivity, leak, source = cell.coefficients(inputs[0])
+    v = solved.potentials.double()
+    axes = tuple(range(1, v.dim() - 1))
+    to_ground = (solved.leak.double() * v.square()).sum(axes).mean(0)
+    between = torch.zeros_like(to_ground)
+    pairs = zip(solved.conductance, solved.periodic, strict=True)
+    for axis, (g, periodic) in enumerate(pairs, 1):
+        heat = g.double() * (v - v.roll(-1, axis)).square()
+        if not periodic or v.shape[axis] == 1:
+            heat = heat.narrow(axis, 0, v.shape[axis] - 1)
+        between = between + heat.sum(axes).mean(0)
+    power = to_ground + between
+    length = _length_scale(conductivity, leak)
+    each = [
+        {
+            "conductivity": _quantiles(conductivity[..., c]),
+            "leak": _quantiles(leak[..., c]),
+            "source": _quantiles(source[..., c]),
+            "potential": _quantiles(v[..., c]),
+            "length_scale": _quantiles(length[..., c]),
+            "dissipated_power": _finite(power[c].item()),
+            "leak_share": (to_ground[c] / power[c]).item() if power[c] > 0 else None,
+        }
+        for c in range(v.shape[-1])
+    ]
+    return {
+        "name": name,
+        "grid": list(v.shape[1:-1]),
+        "boundary": list(cell.boundary),
+        "networks": each,
+        "effective_rank": _effective_rank(v.flatten(0, -2)),
+    }
+
+
+def _effective_rank(fields: Tensor) -> float | None:
+    """exp of the entropy of the normalised singular values of fields (positions, m), each scaled to
+    norm 1."""
+    if not fields.isfinite().all():
+        return None
+    norms = fields.norm(dim=0)
+    singular = torch.linalg.svdvals((fields / norms)[:, norms > 0])
+    part = singular / singular.sum()
+    return torch.exp(-torch.special.xlogy(part, part).sum()).item() if len(part) else 0.0
+
+
+def _scan_numbers(name: str, cell: KirchhoffCell, u: Tensor) -> dict[str, Any]:
+    delta, b, c = (values.flatten(0, -2).double() for values in cell.coefficients(u))
+    chosen = torch.linspace(0, len(delta) - 1, min(_POSITIONS, len(delta))).round().long()
+    delta, b, c = delta[chosen], b[chosen], c[chosen]
+    z = delta[..., None] * cell.decay.double()
+    time = torch.where(z > 0, 1 / z, torch.inf)
+    entry: dict[str, Any] = {
+        "name": name,
+        "positions": list(u.shape[1:-1]),
+        "time_constant": _quantiles(time),
+        "pole": _quantiles(torch.exp(-z)),
+        "effective_order": None,
+    }
+    if (z > 0).all():
+        entry["effective_order"] = _quantiles(_hankel_orders(z, cell.decay.double(), b, c))
+    return entry
+
+
+def _hankel_orders(z: Tensor, decay: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Effective order of each channel, averaged over positions, (D,): z (P, D, N)."""
+    injection = -torch.expm1(-z) / decay * b[:, None, :]
+    readout = c[:, None, :].expand_as(z)
+    # Gramians of a diagonal system in closed form; 1 - a_i a_j without cancellation.
+    common = -torch.expm1(-(z[..., :, None] + z[..., None, :]))
+    reach = injection[..., :, None] * injection[..., None, :] / common
+    observe = readout[..., :, None] * readout[..., None, :] / common
+    hankel = torch.linalg.eigvals(reach @ observe).real.clamp(min=0).sqrt()
+    largest = hankel.amax(-1, keepdim=True)
+    return ((hankel > _HANKEL * largest) & (largest > 0)).double().sum(-1).mean(0)
+
+
+@dataclass(frozen=True)
+class NetworkFields:
+    """One call of a network cell at one sample; arrays are (\\*grid, m).
+
+    Parameters
+    ----------
+    name : str
+    conductivity, leak, source, potential : ndarray
+        See `chonn_ops.NetworkCell`.
+    length_scale : ndarray
+        sqrt(k / l), in the unit of the domain.
+    currents : tuple of ndarray
+        Current density along each axis at the nodes.
+    power : ndarray
+        Power dissipated in the leak of a node and in half of each of its edges.
+    """
+
+    name: str
+    conductivity: Array
+    leak: Array
+    source: Array
+    potential: Array
+    length_scale: Array
+    currents: tuple[Array, ...]
+    power: Array
+
+
+@dataclass(frozen=True)
+class LinePoles:
+    """One call of a scan cell at one sample.
+
+    Parameters
+    ----------
+    name : str
+    time_constants : ndarray, shape (P, D, N)
+        At P positions spread over the field, in positions.
+    poles, zeros : ndarray, shape (C, N)
+        Poles and zeros of the first C <= 128 channels, with the coefficients frozen at the middle
+        position.
+    orders : ndarray, shape (C,)
+        Number of poles of each channel without a zero within 1 %.
+    """
+
+    name: str
+    time_constants: Array
+    poles: Array
+    zeros: Array
+    orders: Array
+
+
+@dataclass
+class CircuitFields:
+    """Fields of all cells of a model, in the order of their calls."""
+
+    networks: list[NetworkFields] = field(default_factory=list)
+    lines: list[LinePoles] = field(default_factory=list)
+
+
+def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> CircuitFields:
+    """Call a model and return the fields of its circuits at the first sample of the batch.
+
+    The arguments are those of `read_circuits`.
+    """
+    found = CircuitFields()
+    _watch_cells(
+        model,
+        lambda: model(x, *args, **kwargs),
+        lambda *call: found.networks.append(_network_fields(*call)),
+        lambda *call: found.lines.append(_line_poles(*call)),
+    )
+    return found
+
+
+def _network_fields(
+    name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
+) -> NetworkFields:
+    k, leak, source = (c[:1].double() for c in cell.coefficients(inputs[0]))
+    v, to_ground = solved.potentials[:1].double(), solved.leak[:1].double()
+    shape = v.shape[1:-1]
+    given = inputs[1] if len(inputs) > 1 else None
+    steps = [1 / n for n in shape] if given is None else [float(step) for step in given]
+    power, currents = to_ground * v.square(), []
+    for axis, (g, periodic) in enumerate(zip(solved.conductance, solved.periodic, strict=True)):
+        g = g[:1].double().clone()
+        if not periodic:  # The last entry joins nothing.
+            g.narrow(axis + 1, shape[axis] - 1, 1).zero_()
+        drop = v - v.roll(-1, axis + 1)
+        flow, heat = g * drop, g * drop.square()
+        edges = ((g > 0).double() + (g.roll(1, axis + 1) > 0).double()).clamp(min=1)
+        # The step along the current turns a current into a density, up to the volume of a cell,
+        # which all axes share.
+        currents.append((flow + flow.roll(1, axis + 1)) / edges * steps[axis])
+        power = power + (heat + heat.roll(1, axis + 1)) / 2
+    length = _length_scale(k, leak)
+
+    def array(value: Tensor) -> Array:
+        return value[0].cpu().numpy()
+
+    return NetworkFields(
+        name,
+        *map(array, (k, leak, source, v, length)),
+        currents=tuple(map(array, currents)),
+        power=array(power),
+    )
+
+
+def _line_poles(name: str, cell: KirchhoffCell, u: Tensor) -> LinePoles:
+    delta, b, c = (f[:1].flatten(0, -2).double().cpu() for f in cell.coefficients(u))
+    decay, skip = cell.decay.double().cpu(), cell.skip.double().cpu()
+    spread = torch.linspace(0, len(delta) - 1, min(_POSITIONS, len(delta))).long()
+    rates = delta[spread, :, None] * decay
+    constants = torch.where(rates > 0, 1 / rates, torch.inf)
+    middle = len(delta) // 2
+    z = (delta[middle, :, None] * decay)[:_MOST_CHANNELS]
+    poles = torch.exp(-z)
+    injection = -torch.expm1(-z) / decay[:_MOST_CHANNELS] * b[middle]
+    through = (injection * c[middle]).sum(-1) + skip[:_MOST_CHANNELS]
+    zeros = _zeros(poles, injection, c[middle], through)
+    orders = [_order(*pair) for pair in zip(poles.numpy(), zeros, strict=True)]
+    return LinePoles(name, constants.numpy(), poles.numpy(), zeros, np.array(orders, float))
+
+
+def _zeros(poles: Tensor, injection: Tensor, readout: Tensor, through: Tensor) -> Array:
+    """Zeros of y_k = c (a x_k + b u_k) + d u_k, whose direct path is `through`: the poles of the
+    inverse system, NaN where it does not exist."""
+    direct = torch.where(through.abs() > 1e-12, through, torch.nan)
+    loop = injection[:, :, None] * (readout * poles)[:, None, :] / direct[:, None, None]
+    system = torch.diag_embed(poles) - loop
+    finite = system.isfinite().all(-1).all(-1)
+    zeros = torch.full(poles.shape, torch.nan, dtype=torch.complex128)
+    zeros[finite] = torch.linalg.eigvals(system[finite])
+    return zeros.numpy()
+
+
+def _order(poles: Array, zeros: Array) -> float:
+    if not np.isfinite(zeros).all():
+        return float("nan")
+    return TransferFunction(tuple(zeros), tuple(poles), 1.0, 1.0).effective_order(_CANCELLED)
+
+
+def compare_conductivity(
+    model: nn.Module, batches: Iterable[tuple[tuple[Any, ...], Tensor]], **kwargs: Any
+) -> list[dict[str, Any]]:
+    """Compare each network's conductivity with a given field over many samples.
+
+    Parameters
+    ----------
+    model : Module
+        In evaluation mode.
+    batches : iterable of (tuple, Tensor)
+        Positional arguments of the model, and reference fields (B, \\*grid) of the same samples.
+    kwargs
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    list of dict
+        One per network cell, in the order of calls: ``name``; ``networks``, one dict each:
+        ``correlation``, Pearson's coefficient over the nodes between the logarithms of conductivity
+        and reference (the reference itself where it is not positive), averaged over the samples,
+        with its ``deviation``, ``least`` and ``most`` over the samples; None where one of the two
+        is constant, or the grid is not a coarsening of the reference's grid. ``variation``, the
+        standard deviation of the conductivity over its mean, averaged over the samples, and
+        ``variation_inside``, the same at nodes at least an eighth of the domain from its boundary.
+    """
+    names = {m: name for name, m in model.named_modules() if isinstance(m, NetworkCell)}
+    found: dict[str, dict[str, list[Tensor]]] = {}
+    reference = torch.empty(0)
+
+    def compare(cell: nn.Module, inputs: tuple[Any, ...]) -> None:
+        assert isinstance(cell, NetworkCell)
+        k = cell.coefficients(inputs[0])[0].double()
+        values = found.setdefault(names[cell], {"r": [], "inside": [], "all": []})
+        values["r"].append(_correlation(k, reference))
+        values["inside"].append(_variation(_inside(k)))
+        values["all"].append(_variation(k))
+
+    hooks = [cell.register_forward_pre_hook(compare) for cell in names]
+    try:
+        with torch.no_grad():
+            for inputs, fields in batches:
+                reference = fields  # The hooks read it.
+                model(*inputs, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [
+        {"name": name, "networks": _summary(*(torch.cat(v) for v in values.values()))}
+        for name, values in found.items()
+    ]
+
+
+def _summary(r: Tensor, inside: Tensor, everywhere: Tensor) -> list[dict[str, Any]]:
+    each = []
+    for c in range(r.shape[1]):
+        known = r[:, c][r[:, c].isfinite()]
+        several = len(known) > 1
+        each.append(
+            {
+                "correlation": known.mean().item() if len(known) else None,
+                "deviation": known.std().item() if several else None,
+                "least": known.min().item() if len(known) else None,
+                "most": known.max().item() if len(known) else None,
+                "samples": len(known),
+                "variation_inside": inside[:, c].mean().item(),
+                "variation": everywhere[:, c].mean().item(),
+            }
+        )
+    return each
+
+
+def _correlation(k: Tensor, reference: Tensor) -> Tensor:
+    """Pearson's coefficient of each sample and network, (B, m); NaN where it is not defined."""
+    coarse = _coarsened(reference.double(), k.shape[1:-1])
+    if coarse is None or len(coarse) != len(k):
+        return torch.full((k.shape[0], k.shape[-1]), torch.nan, dtype=torch.float64)
+    a = coarse.flatten(1).unsqueeze(-1)
+    a = a.log() if (a > 0).all() else a
+    pair = [x - x.mean(1, keepdim=True) for x in (k.flatten(1, -2).log(), a)]
+    sizes = [x.square().mean(1).sqrt() for x in pair]
+    # Rounding errors of a constant field are no variation.
+    constant = (sizes[0] < 1e-6) | (sizes[1] <= 1e-9 * a.abs().amax(1))
+    r = (pair[0] * pair[1]).mean(1) / (sizes[0] * sizes[1])
+    return torch.where(constant, torch.nan, r)
+
+
+def _coarsened(fields: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
+    """Means of the fields over the nodes that each node of the coarser grid stands for; None if the
+    grids do not match."""
+    if fields.dim() != len(shape) + 1 or any(
+        n % m for n, m in zip(fields.shape[1:], shape, strict=True)
+    ):
+        return None
+    for axis, n in enumerate(shape):
+        fields = fields.unflatten(axis + 1, (n, -1)).mean(axis + 2)
+    return fields
+
+
+def _inside(k: Tensor) -> Tensor:
+    for axis, n in enumerate(k.shape[1:-1]):
+        cut = min(round(_MARGIN * n), (n - 1) // 2)
+        k = k.narrow(axis + 1, cut, n - 2 * cut)
+    return k
+
+
+def _variation(k: Tensor) -> Tensor:
+    flat = k.flatten(1, -2)
+    return flat.std(1, correction=0) / flat.mean(1)

@@ -1,0 +1,538 @@
+"""Error metrics of PDEBench and of the CHONN paper, also over a stream of batches.
+
+All functions take two real tensors of shape (batch, \\*space, time, channels) with one, two or
+three space axes, work in float64 and return Python numbers. A steady problem has a time axis of
+length 1.
+
+Every metric is one statistic per sample, pooled over samples (mean or maximum) and then reduced to
+a number. `MetricAccumulator` and the functions share one table of statistics, so they agree for
+every split into batches. The mean of the metrics of the batches does not: `conserved_rmse` and the
+Fourier bands take a square root after the mean over samples, and a smaller last batch would count
+too much.
+
+The metrics `rmse`, `nrmse`, `conserved_rmse` (PDEBench's key ``csv``), `max_error`,
+`boundary_rmse` and `fourier_rmse` equal ``pdebench.models.metrics.metric_func`` of
+PDEBench 0.1.0 with its default unit domain lengths; they follow the definitions in [1]_. Version
+0.1.0 also scores the given initial frames, later versions drop them: see `MetricAccumulator`.
+
+References
+----------
+.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
+   NeurIPS Datasets and Benchmarks, 2022, Appendix B.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "FourierBands",
+    "MetricAccumulator",
+    "boundary_rmse",
+    "conserved_rmse",
+    "fourier_rmse",
+    "h1_error",
+    "max_error",
+    "max_mse",
+    "nrmse",
+    "range_nrmse",
+    "relative_l1",
+    "relative_l2",
+    "rmse",
+]
+
+_BAND_EDGES = (0, 4, 12, None)
+
+
+class FourierBands(NamedTuple):
+    """Fourier RMSE by radial mode number: [0, 4), [4, 12), [12, inf). NaN marks an empty band."""
+
+    low: float
+    mid: float
+    high: float
+
+
+def _evaluate(
+    name: str, pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0
+) -> tuple[float | None, ...]:
+    metric = _METRICS[name]
+    statistic = metric.statistic(_prepare(pred, target, spacing))
+    return metric.finish(statistic.amax(dim=0) if metric.worst_sample else statistic.mean(dim=0))
+
+
+def _number(
+    name: str, pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0
+) -> float:
+    (value,) = _evaluate(name, pred, target, spacing)
+    assert value is not None
+    return value
+
+
+def rmse(pred: Tensor, target: Tensor) -> float:
+    """Root mean square error over space, averaged over samples, frames and channels.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
+    """
+    return _number("rmse", pred, target)
+
+
+def nrmse(pred: Tensor, target: Tensor) -> float:
+    """RMSE of each sample, frame and channel divided by the RMS of its target, averaged.
+
+    This is PDEBench's normalisation; the CHONN paper's Poisson benchmark divides by the range
+    instead: `range_nrmse`. A target that is zero everywhere gives NaN or infinity.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
+    """
+    return _number("nrmse", pred, target)
+
+
+def conserved_rmse(pred: Tensor, target: Tensor) -> float:
+    """RMSE of the spatial mean, a conserved variable: PDEBench's cRMSE, with the key ``csv``.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
+    """
+    return _number("csv", pred, target)
+
+
+def max_error(pred: Tensor, target: Tensor) -> float:
+    """Largest absolute error over samples and points, averaged over frames and channels.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{t,c} max_{b,x} |pred - target|``.
+    """
+    return _number("max_error", pred, target)
+
+
+def boundary_rmse(pred: Tensor, target: Tensor) -> float:
+    """RMSE over the points on the faces of the grid, averaged over samples, frames and channels.
+
+    A point on several faces (an edge or corner) counts once for each. In 3-D, PDEBench adds the
+    squared errors of the channels instead of averaging over channels, and so does this function.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
+    """
+    return _number("boundary_rmse", pred, target)
+
+
+def fourier_rmse(pred: Tensor, target: Tensor) -> FourierBands:
+    """RMSE in Fourier space, in three bands of the radial mode number.
+
+    The spatial DFT of the error, divided by the number of points, is taken for mode numbers
+    ``0 <= k_i < n_i // 2`` on every axis and binned by ``floor(|k|) < min_i(n_i // 2)``: squares
+    are summed in a bin, then averaged over samples; the roots are averaged over the bins of a band,
+    over frames and channels. In 1-D every mode of the real DFT, Nyquist included, is its own bin.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    FourierBands
+        ``low`` (bins 0 to 3), ``mid`` (4 to 11), ``high`` (12 and up); NaN where the grid is too
+        coarse to have the band.
+    """
+    bands = _evaluate("fourier_rmse", pred, target)
+    return FourierBands(*(math.nan if band is None else band for band in bands))
+
+
+def relative_l1(pred: Tensor, target: Tensor) -> float:
+    """L1 norm of the error over that of the target, each over a whole sample; mean over samples.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        A fraction; the CHONN paper prints it times 100%.
+    """
+    return _number("relative_l1", pred, target)
+
+
+def relative_l2(pred: Tensor, target: Tensor) -> float:
+    """L2 norm of the error over that of the target, each over a whole sample; mean over samples.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        A fraction.
+    """
+    return _number("relative_l2", pred, target)
+
+
+def h1_error(pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0) -> float:
+    """Relative error of the spatial derivatives (H1 seminorm), mean over samples.
+
+    Derivatives are differences of neighbours inside the grid, ``(u[i+1] - u[i]) / h``. They need no
+    boundary rule and, unlike central differences, see an error that alternates from point to point.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+    spacing : float or sequence of float
+        Grid spacing h, one number or one per space axis. Only ratios between the axes matter.
+
+    Returns
+    -------
+    float
+        ``mean_b |grad(pred - target)| / |grad target|``, norms over points, axes, frames, channels.
+        A target that is constant in space gives NaN or infinity.
+    """
+    return _number("h1_error", pred, target, spacing)
+
+
+def max_mse(pred: Tensor, target: Tensor) -> float:
+    """Largest squared error in a sample ("MaxMSE" of the CHONN paper), mean over samples.
+
+    The paper defines it for one field; over a data set the mean of the per-sample maxima is taken
+    here. `max_error` keeps the worst sample instead.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_b max_{x,t,c} (pred - target)^2``.
+    """
+    return _number("max_mse", pred, target)
+
+
+def range_nrmse(pred: Tensor, target: Tensor) -> float:
+    """RMSE divided by the target's range, the normalisation of the CHONN paper's Poisson benchmark.
+
+    The range is that of each sample, frame and channel. A constant target gives NaN or infinity.
+
+    Parameters
+    ----------
+    pred, target : Tensor
+        (batch, \\*space, time, channels).
+
+    Returns
+    -------
+    float
+        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
+    """
+    return _number("range_nrmse", pred, target)
+
+
+class MetricAccumulator:
+    """All metrics of this module over a stream of batches, in one pass and without stored fields.
+
+    The result does not depend on the split of the samples into batches.
+
+    Parameters
+    ----------
+    initial_step : int
+        Number of leading frames that the model received as input; they are not scored.
+    spacing : float or sequence of float
+        Grid spacing for `h1_error`, one number or one per space axis.
+
+    Examples
+    --------
+    >>> import torch
+    >>> metrics = MetricAccumulator(initial_step=1)
+    >>> target = torch.rand(3, 16, 16, 5, 1)
+    >>> metrics.update(target[:2] + 1, target[:2])
+    >>> metrics.update(target[2:] + 1, target[2:])
+    >>> round(metrics.compute()["rmse"], 6)
+    1.0
+    """
+
+    def __init__(self, initial_step: int = 0, spacing: float | Sequence[float] = 1.0) -> None:
+        if initial_step < 0:
+            raise ValueError(f"initial_step must be >= 0, got {initial_step}")
+        self.initial_step = initial_step
+        self.spacing = spacing
+        self._samples = 0
+        self._sample_shape: tuple[int, ...] = ()
+        self._pooled: dict[str, Tensor] = {}
+
+    def update(self, pred: Tensor, target: Tensor) -> None:
+        """Add a batch of samples.
+
+        Parameters
+        ----------
+        pred, target : Tensor
+            (batch, \\*space, time, channels); the batch size may differ between calls.
+
+        Raises
+        ------
+        ValueError
+            If the shapes differ, do not match the layout or the earlier batches, or leave no frame
+            to score. The earlier batches are kept.
+        """
+        fields = _prepare(pred, target, self.spacing)
+        start = self.initial_step
+        if target.shape[-2] <= start:
+            raise ValueError(
+                f"expected more frames than initial_step={start}, got {target.shape[-2]} "
+                f"in shape {tuple(target.shape)}"
+            )
+        sample_shape = tuple(target.shape[1:])
+        if self._samples and sample_shape != self._sample_shape:
+            raise ValueError(
+                f"expected samples of shape {self._sample_shape} as in the earlier batches, "
+                f"got {sample_shape}"
+            )
+        scored = _Fields(
+            fields.error[..., start:, :], fields.target[..., start:, :], fields.spacing
+        )
+        for name, metric in _METRICS.items():
+            statistic = metric.statistic(scored)
+            pooled = statistic.amax(dim=0) if metric.worst_sample else statistic.sum(dim=0)
+            if self._samples:
+                earlier = self._pooled[name].to(pooled.device)
+                pooled = torch.maximum(earlier, pooled) if metric.worst_sample else earlier + pooled
+            self._pooled[name] = pooled
+        self._samples += len(target)
+        self._sample_shape = sample_shape
+
+    def compute(self) -> dict[str, float | None]:
+        """Return the metrics of all samples so far.
+
+        Returns
+        -------
+        dict
+            Keys ``rmse, nrmse, csv, max_error, boundary_rmse, fourier_rmse_low, fourier_rmse_mid,
+            fourier_rmse_high, relative_l1, relative_l2, h1_error, max_mse, range_nrmse``.
+            ``csv`` is `conserved_rmse`. A Fourier band without modes is None. A NaN or infinity
+            means that the prediction diverged or a target has norm zero.
+
+        Raises
+        ------
+        ValueError
+            If there are no samples.
+        """
+        if not self._samples:
+            raise ValueError("expected at least one sample before compute(), got 0")
+        results: dict[str, float | None] = {}
+        for name, metric in _METRICS.items():
+            pooled = self._pooled[name]
+            values = metric.finish(pooled if metric.worst_sample else pooled / self._samples)
+            results.update(zip(metric.keys, values, strict=True))
+        return results
+
+
+class _Fields(NamedTuple):
+    """Arguments of the statistics: float64 (batch, *space, time, channels), and the spacing."""
+
+    error: Tensor
+    target: Tensor
+    spacing: tuple[float, ...]
+
+
+class _Metric(NamedTuple):
+    """How one metric is computed.
+
+    ``statistic`` returns one row per sample, (batch, ...). The rows are averaged over the samples,
+    or with ``worst_sample`` their maximum is taken. ``finish`` reduces the pooled row to one number
+    for each of ``keys``, None where there is nothing to measure.
+    """
+
+    keys: tuple[str, ...]
+    statistic: Callable[[_Fields], Tensor]
+    finish: Callable[[Tensor], tuple[float | None, ...]]
+    worst_sample: bool = False
+
+
+def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> _Fields:
+    """Check the two tensors and return their difference in float64."""
+    if pred.shape != target.shape:
+        raise ValueError(
+            f"pred and target must have the same shape, got {tuple(pred.shape)} "
+            f"and {tuple(target.shape)}"
+        )
+    if target.ndim not in (4, 5, 6):
+        raise ValueError(
+            "expected (batch, *space, time, channels) with 1, 2 or 3 space axes (4, 5 or 6 axes), "
+            f"got {target.ndim} axes: {tuple(target.shape)}"
+        )
+    if target.numel() == 0:
+        raise ValueError(
+            f"expected at least one sample, point, frame and channel, got {tuple(target.shape)}"
+        )
+    if pred.is_complex() or target.is_complex():
+        raise ValueError(f"expected real tensors, got {pred.dtype} and {target.dtype}")
+    n_space = target.ndim - 3
+    spacings = (spacing,) * n_space if isinstance(spacing, (int, float)) else tuple(spacing)
+    if len(spacings) != n_space or not all(h > 0 for h in spacings):
+        raise ValueError(
+            f"spacing must be a positive number or {n_space} of them (one a space axis), "
+            f"got {spacing}"
+        )
+    # Apple's MPS has no float64.
+    device = torch.device("cpu") if target.device.type == "mps" else target.device
+    target = target.detach().to(device, torch.float64)
+    error = pred.detach().to(device, torch.float64) - target
+    return _Fields(error, target, tuple(float(h) for h in spacings))
+
+
+def _space_axes(field: Tensor) -> tuple[int, ...]:
+    return tuple(range(1, field.ndim - 2))
+
+
+def _space_mean(field: Tensor) -> Tensor:
+    return field.mean(dim=_space_axes(field))
+
+
+def _root_mean_square(field: Tensor) -> Tensor:
+    return _space_mean(field.square()).sqrt()
+
+
+def _sample_norm(field: Tensor, order: int) -> Tensor:
+    return torch.linalg.vector_norm(field.flatten(1), ord=order, dim=1)
+
+
+def _range_nrmse(fields: _Fields) -> Tensor:
+    axes = _space_axes(fields.target)
+    target_range = fields.target.amax(dim=axes) - fields.target.amin(dim=axes)
+    return _root_mean_square(fields.error) / target_range
+
+
+def _boundary(fields: _Fields) -> Tensor:
+    error = fields.error
+    axes = _space_axes(error)
+    size = error.shape[1:-2]
+    face_sums = [
+        error.narrow(axis, side, 1).square().sum(dim=axes)
+        for axis in axes
+        for side in (0, error.shape[axis] - 1)
+    ]
+    face_points = 2 * sum(math.prod(size) // n for n in size)
+    mean_square = torch.stack(face_sums).sum(dim=0) / face_points
+    if len(size) == 3:
+        # PDEBench pools the channels of a 3-D boundary as a sum, those of 1-D and 2-D as a mean.
+        mean_square = mean_square.sum(dim=-1, keepdim=True)
+    return mean_square.sqrt()
+
+
+def _spectrum(fields: _Fields) -> Tensor:
+    """Squared error spectrum in radial bins, (batch, bins, time, channels)."""
+    error = fields.error
+    size = error.shape[1:-2]
+    power = torch.fft.rfftn(error, dim=_space_axes(error)).abs().square() / math.prod(size) ** 2
+    if len(size) == 1:
+        return power
+    # The quadrant of non-negative frequencies below Nyquist; its corner beyond the shortest axis
+    # is dropped, as in PDEBench.
+    quadrant = [n // 2 for n in size]
+    power = power[(slice(None), *(slice(n) for n in quadrant))].flatten(1, -3)
+    modes = torch.meshgrid(
+        *(torch.arange(n, device=error.device, dtype=torch.float64) for n in quadrant),
+        indexing="ij",
+    )
+    radius = torch.stack(modes).square().sum(dim=0).sqrt().floor().long().flatten()
+    kept = radius < min(quadrant)
+    spectrum = power.new_zeros(power.shape[0], min(quadrant), *power.shape[2:])
+    return spectrum.index_add_(1, radius[kept], power[:, kept])
+
+
+def _h1(fields: _Fields) -> Tensor:
+    def seminorm(field: Tensor) -> Tensor:
+        slopes = [
+            (field.diff(dim=axis) / h).square().flatten(1).sum(dim=1)
+            for axis, h in zip(_space_axes(field), fields.spacing, strict=True)
+        ]
+        return torch.stack(slopes).sum(dim=0).sqrt()
+
+    return seminorm(fields.error) / seminorm(fields.target)
+
+
+def _mean(pooled: Tensor) -> tuple[float]:
+    return (float(pooled.mean()),)
+
+
+def _mean_of_root(pooled: Tensor) -> tuple[float]:
+    return (float(pooled.sqrt().mean()),)
+
+
+def _bands(pooled: Tensor) -> tuple[float | None, ...]:
+    bands = [pooled[a:b].sqrt() for a, b in itertools.pairwise(_BAND_EDGES)]
+    return tuple(float(band.mean()) if len(band) else None for band in bands)
+
+
+_METRICS: dict[str, _Metric] = {
+    "rmse": _Metric(("rmse",), lambda f: _root_mean_square(f.error), _mean),
+    "nrmse": _Metric(
+        ("nrmse",), lambda f: _root_mean_square(f.error) / _root_mean_square(f.target), _mean
+    ),
+    "csv": _Metric(("csv",), lambda f: _space_mean(f.error).square(), _mean_of_root),
+    "max_error": _Metric(
+        ("max_error",),
+        lambda f: f.error.abs().amax(dim=_space_axes(f.error)),
+        _mean,
+        worst_sample=True,
+    ),
+    "boundary_rmse": _Metric(("boundary_rmse",), _boundary, _mean),
+    "fourier_rmse": _Metric(
+        ("fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high"), _spectrum, _bands
+    ),
+    "relative_l1": _Metric(
+        ("relative_l1",), lambda f: _sample_norm(f.error, 1) / _sample_norm(f.target, 1), _mean
+    ),
+    "relative_l2": _Metric(
+        ("relative_l2",), lambda f: _sample_norm(f.error, 2) / _sample_norm(f.target, 2), _mean
+    ),
+    "h1_error": _Metric(("h1_error",), _h1, _mean),
+    "max_mse": _Metric(("max_mse",), lambda f: f.error.square().flatten(1).amax(dim=1), _mean),
+    "range_nrmse": _Metric(("range_nrmse",), _range_nrmse, _mean),
+}

@@ -1,0 +1,285 @@
+"""Checks of the networks' arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import DTYPES
+from chonn_ops.boundary import BOUNDARIES, Boundary, per_face
+from chonn_ops.checks import check_choice, check_kind, check_tensor, error
+from chonn_ops.network.edges import used_edges
+
+# The boundaries of networks with coils or directed edges.
+BOUNDED = BOUNDARIES[:3]
+AXES = 3
+METHODS = ("auto", "direct", "multigrid")
+
+
+def check_field(name: str, field: Any) -> None:
+    """Require a (B, \\*grid, C) tensor of real numbers with at least one node and one channel."""
+    check_tensor(name, field)
+    if not 3 <= field.dim() <= AXES + 2:
+        raise error(name, f"shape (B, *grid, C) with 1 to {AXES} grid axes", tuple(field.shape))
+    if 0 in field.shape[1:]:
+        raise error(name, "at least one node and one channel", f"shape {tuple(field.shape)}")
+    if field.dtype not in DTYPES:
+        raise error(name, f"a dtype of {DTYPES}", field.dtype)
+
+
+def check_like(name: str, tensor: Any, field: Tensor, owner: str = "the source") -> None:
+    """Require a tensor with the shape and the device of `field`, which messages call `owner`."""
+    check_tensor(name, tensor)
+    if tensor.shape != field.shape:
+        raise error(name, f"shape (B, *grid, C) = {tuple(field.shape)}", tuple(tensor.shape))
+    check_kind(name, tensor, field.device, owner)
+
+
+def check_network(
+    field: Tensor, conductance: Any, boundary: Boundary, wall: Any, owner: str = "the source"
+) -> tuple[tuple[str, str], ...]:
+    """Check conductances, boundary and wall of networks with one value a node in `field`.
+
+    Reads no values. Returns the boundary at the low and the high face of each axis.
+    """
+    axes = field.dim() - 2
+    if not isinstance(conductance, (tuple, list)):
+        kind = type(conductance).__name__
+        raise TypeError(f"conductance: expected a tuple of one Tensor an axis, got {kind}")
+    if len(conductance) != axes:
+        raise error("conductance", f"{axes} tensors, one an axis", len(conductance))
+    for axis, g in enumerate(conductance):
+        check_like(f"conductance[{axis}]", g, field, owner)
+    faces = per_face(boundary, axes)
+    robin = any("robin" in pair for pair in faces)
+    if robin and wall is None:
+        raise error("wall", "a tensor where a boundary is 'robin'", None)
+    if wall is not None:
+        check_tensor("wall", wall)
+        check_kind("wall", wall, field.device, owner)
+        if not robin:
+            raise error("wall", "None where no boundary is 'robin'", "a tensor")
+        C = field.shape[-1]
+        if wall.shape not in ((C,), (axes, 2, C)):
+            expected = f"shape (C,) = {(C,)} or (axes, 2, C) = {(axes, 2, C)}"
+            raise error("wall", expected, tuple(wall.shape))
+    return faces
+
+
+def check_arguments(
+    source: Any,
+    conductance: Any,
+    leak: Any,
+    boundary: Boundary,
+    wall: Any,
+    tol: float,
+    max_iterations: int,
+    method: str = "auto",
+) -> tuple[tuple[str, str], ...]:
+    """Check shapes, dtypes, devices and options, without reading a tensor's values.
+
+    Returns the boundary at the low and the high face of each axis.
+    """
+    check_field("source", source)
+    faces = check_network(source, conductance, boundary, wall)
+    check_like("leak", leak, source)
+    check_choice("method", method, METHODS)
+    if not 0 < tol < 1:
+        raise error("tol", "above 0 and below 1", tol)
+    if max_iterations != int(max_iterations) or max_iterations < 1:
+        raise error("max_iterations", "a whole number of at least 1", max_iterations)
+    return faces
+
+
+def _smallest(tensor: Tensor) -> float:
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0:  # expanded: all entries equal the first
+            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
+    return tensor.amin().item() if tensor.numel() else 0.0
+
+
+def traced(tensor: Tensor) -> bool:
+    """Whether values may not be read: under a compiler, a transform or a CUDA graph capture."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether values may be checked: on the CPU only, because reading them stalls a GPU."""
+    return tensor.device.type == "cpu" and not traced(tensor)
+
+
+def check_not_negative(name: str, tensor: Tensor) -> None:
+    """Refuse negative values where values may be read; a NaN passes."""
+    if readable(tensor):
+        _refuse_negative(name, tensor)
+
+
+def check_positive(name: str, tensor: Tensor) -> None:
+    """Refuse values that are not above 0 where values may be read; a NaN passes."""
+    if readable(tensor) and tensor.numel() and tensor.amin() <= 0:
+        raise error(name, "> 0 everywhere", f"minimum {tensor.amin().item():g}")
+
+
+def _refuse_negative(name: str, tensor: Tensor) -> None:
+    smallest = _smallest(tensor)
+    if smallest < 0:  # a NaN passes, and makes the potentials of its own network NaN
+        raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
+
+
+def refuse_negative(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool], wall: Tensor | None
+) -> None:
+    """Refuse negative values where values may be read."""
+    if not readable(leak):
+        return
+    for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
+        if not _smallest(g) >= 0:  # reading a whole tensor is faster than reading its edges only
+            _refuse_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
+    _refuse_negative("leak", leak)
+    if wall is not None:
+        _refuse_negative("wall", wall)
+
+
+def check_some_leak(leak: Tensor) -> None:
+    """Refuse networks without any leak. Reads values."""
+    if _smallest(leak) > 0:  # the usual case, and the faster check
+        return
+    grounded = leak.flatten(1, -2).amax(1) != 0  # a NaN makes its own network NaN
+    if not bool(grounded.all()):
+        raise error(
+            "leak",
+            "> 0 at some node of every network (a boundary 'dirichlet', 'matched' or 'robin' adds "
+            "to it)",
+            f"none in {int((~grounded).sum())} of {grounded.numel()} networks, whose potentials "
+            "are not determined",
+        )
+
+
+def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
+    """Refuse networks with a part whose potentials no leak determines. Reads values.
+
+    A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part: that
+    is all that most calls look at.
+    """
+    if _smallest(leak) > 0:
+        return
+    edges = [
+        used_edges(g, axis, wraps).flatten(1, -2)
+        for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True))
+    ]
+    leaks = leak.flatten(1, -2)
+    empty = ~torch.stack([(x != 0).any(1) for x in (leaks, *edges)]).any(0)
+    if bool(empty.any()):
+        raise error(
+            "conductance",
+            "an edge or a leak at some node of every network",
+            f"neither in network {tuple(empty.nonzero()[0].tolist())} (batch, channel), as after a "
+            "mask that removes every node",
+        )
+    check_some_leak(leak)
+    suspect = (leaks == 0).any(1) & torch.stack([(g == 0).any(1) for g in edges]).any(0)
+    b, c = suspect.nonzero(as_tuple=True)
+    if len(b):
+        field, *picked = (x.movedim(-1, 1)[b, c] for x in (leak, *conductance))
+        found = _floating_node(picked, field, periodic)
+        if found is not None:
+            raise ungrounded((int(b[found[0]]), int(c[found[0]])), found[1:])
+
+
+def _floating_node(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> tuple[int, ...] | None:
+    """Network and node of a part with edges but without a leak, of networks (M, \\*grid), or None.
+
+    Ground is spread from the leaks, along whole runs of edges at a time, until nothing changes.
+    """
+    reached, tied = leak != 0, torch.zeros_like(leak, dtype=torch.bool)
+    runs = []
+    for axis, g in enumerate(conductance, 1):
+        edge = (g != 0).movedim(axis, -1).clone()  # from each node to the next along the axis
+        edge[..., -1] &= periodic[axis - 1] and leak.shape[axis] > 1
+        before = edge.roll(1, -1)
+        tied = tied | (edge | before).movedim(-1, axis)
+        # A run begins where no edge leads to a node, and with every line.
+        begins = ~before
+        begins[..., 0] = True
+        runs.append((begins.flatten().cumsum(0) - 1, edge[..., -1]))
+    while bool((tied & ~reached).any()):
+        last = reached
+        for axis, (run, wraps) in enumerate(runs, 1):
+            lines = reached.movedim(axis, -1).clone()
+            either = wraps & (lines[..., 0] | lines[..., -1])
+            lines[..., 0] |= either
+            lines[..., -1] |= either
+            found = torch.zeros(int(run[-1]) + 1, dtype=torch.bool, device=leak.device)
+            found[run[lines.flatten()]] = True
+            reached = found[run].reshape(lines.shape).movedim(-1, axis)
+        if torch.equal(reached, last):
+            return tuple((tied & ~reached).nonzero()[0].tolist())
+    return None
+
+
+def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
+    """The error of a network (batch, channel) with a part, named by a node, without ground."""
+    return error(
+        "leak",
+        "> 0 at some node of every connected part of a network",
+        f"none in the part of network {network} (batch, channel) that contains node {node}: its "
+        "potentials are not determined",
+    )
+
+
+def node_index(node: int, grid: Sequence[int]) -> tuple[int, ...]:
+    """Position on the grid of a node in row-major order."""
+    index = []
+    for n in reversed(grid):
+        node, i = divmod(node, n)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+def floating_node(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> tuple[int, ...] | None:
+    """A node of a part with edges but without a leak, of one network (\\*grid), or None.
+
+    Ground is spread from the leaks, along whole runs of edges at a time, until nothing changes.
+    """
+    grid = leak.shape
+    reached = leak != 0
+    tied = torch.zeros_like(reached)
+    runs = []
+    for axis, g in enumerate(conductance):
+        n = grid[axis]
+        edge = (g != 0).movedim(axis, -1)  # from each node to the next along the axis
+        if not (periodic[axis] and n > 1):
+            edge = torch.cat([edge[..., :-1], torch.zeros_like(edge[..., :1])], -1)
+        tied = tied | (edge | edge.roll(1, -1)).movedim(-1, axis)
+        # A run begins behind every node that has no edge to the next; lines never join in one.
+        begins = ~edge.roll(1, -1)
+        begins[..., 0] = True
+        runs.append((begins.flatten().cumsum(0) - 1, edge[..., -1]))
+    while True:
+        before = reached
+        for axis, (run, wraps) in enumerate(runs):
+            lines = reached.movedim(axis, -1)
+            if bool(wraps.any()):
+                first, last = lines[..., 0], lines[..., -1]
+                either = wraps & (first | last)
+                lines = torch.cat(
+                    [(first | either)[..., None], lines[..., 1:-1], (last | either)[..., None]], -1
+                )
+            found = torch.zeros(int(run[-1]) + 1, dtype=torch.bool)
+            found[run[lines.flatten()]] = True
+            reached = found[run].reshape(lines.shape).movedim(-1, axis)
+        if torch.equal(reached, before):
+            break
+    floating = (tied & ~reached).nonzero()
+    return tuple(floating[0].tolist()) if len(floating) else None

@@ -1,0 +1,12 @@
+"""The direct method: networks eliminated by nested dissection without any subtraction."""
+
+from chonn_ops.network.direct.factor import (
+    Factor,
+    Factorization,
+    factorize,
+    flops,
+    predicted_bytes,
+    solve,
+)
+
+__all__ = ["Factor", "Factorization", "factorize", "flops", "predicted_bytes", "solve"]

@@ -1,0 +1,206 @@
+"""The backend "cpu" of the direct method: the compiled kernel through ctypes, which releases the
+GIL.
+
+Many networks fill the lanes of the vectors, and groups of them are shared out to threads. Few
+networks are eliminated one by one: pieces of their fronts' rows fill the vectors, and where there
+are fewer networks than threads, threads share subtrees and the rows of large fronts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chonn_ops import _library
+from chonn_ops.network.direct.cpu.binding import (
+    DETERMINED,
+    FACTORIZE,
+    INVERT,
+    NOT_FINITE,
+    ONCE,
+    SAMPLE,
+    SOLVE,
+    Arguments,
+    arguments_of,
+    available_isas,
+    kernel,
+)
+from chonn_ops.network.direct.plan import Plan
+
+__all__ = ["Factors", "available_isas"]
+
+_ALIGNMENT = 64
+_FEWEST = 0.25  # of the lanes: with fewer networks, fronts' rows fill the vectors
+_WORTH = 500_000  # multiply-adds for which a thread is woken
+
+
+def isa_of(double: bool, networks: int, threads: int) -> tuple[int, bool]:
+    """The instruction set, and whether fronts' rows instead of networks fill the vectors.
+
+    Vectors no wider than leave every thread a group. The generic ones round otherwise (no fused
+    products), so they are not chosen for their width.
+    """
+    direct = kernel()
+    assert direct is not None
+    widest = direct.isa("CHONN_NETWORK_ISA")
+    lanes = direct.lanes(widest, double)
+    if networks < _FEWEST * lanes * threads:
+        return widest, True
+    if os.environ.get("CHONN_NETWORK_ISA"):
+        return widest, False
+    known = [_library.ISAS.index(isa) for isa in direct.isas[1:] or direct.isas]
+    wanted = -(-networks // threads)
+    return next((i for i in known if direct.lanes(i, double) >= wanted), widest), False
+
+
+class Factors:
+    """Networks eliminated by the kernel.
+
+    Parameters
+    ----------
+    plan : Plan
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis, of one floating dtype and on the CPU like all tensors here.
+    leak : Tensor, shape (B, \\*grid, C)
+    """
+
+    def __init__(self, plan: Plan, conductance: Sequence[Tensor], leak: Tensor) -> None:
+        arguments = self._prepare(plan, leak)
+        items = -(-len(self._scale) // self._lanes)
+        self._shares = leak.new_empty(items, arguments.item_shares * self._lanes)
+        self._inverse = leak.new_empty(items, plan.nodes, self._lanes)
+        self._eliminate(conductance, leak, FACTORIZE)
+
+    @classmethod
+    def solved(
+        cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
+    ) -> tuple[Tensor, list[tuple[int, int]]]:
+        """Potentials for sources (B, S, \\*grid, C), and `undetermined`, of factors that nobody
+        keeps: one group's stay in the cache until the next group's take their place."""
+        self = cls.__new__(cls)
+        arguments = self._prepare(plan, leak)
+        if arguments.parts:  # one network for all threads
+            factors = cls(plan, conductance, leak)
+            return factors.solve(source), factors.undetermined
+        self._shares = leak.new_empty(arguments.threads, arguments.item_shares * self._lanes)
+        self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
+        potential = self._between(source)
+        self._eliminate(conductance, leak, ONCE)
+        return potential, self.undetermined
+
+    def _prepare(self, plan: Plan, leak: Tensor) -> Arguments:
+        direct = kernel()
+        assert direct is not None
+        self._plan, self._kernel, self._shape = plan, direct, leak.shape
+        B, C = leak.shape[0], leak.shape[-1]
+        networks = B * C
+        self._double = leak.dtype == torch.float64
+        self._threads = max(1, torch.get_num_threads())
+        self._isa, self._rows = isa_of(self._double, networks, self._threads)
+        self._lanes = 1 if self._rows else direct.lanes(self._isa, self._double)
+        threads = self._share_out(networks, self._lanes)
+        self._arguments = arguments_of(plan, B, C, self._rows, threads)
+        self._scale = leak.new_ones(networks)
+        self._status = torch.full((networks,), DETERMINED, dtype=torch.int64)
+        return self._arguments
+
+    def _eliminate(self, conductance: Sequence[Tensor], leak: Tensor, call: int) -> None:
+        fields = [field.contiguous() for field in (leak, *conductance)]
+        self._arguments.leak = fields[0].data_ptr()
+        for axis, field in enumerate(fields[1:]):
+            self._arguments.conductance[axis] = field.data_ptr()
+        self._run(call)
+
+    def _share_out(self, networks: int, lanes: int) -> int:
+        """Threads: not more than there is work for."""
+        work = float(self._plan.work.sum()) * networks
+        most = self._threads if self._rows else -(-networks // lanes)
+        return max(1, min(self._threads, most, int(work / _WORTH)))
+
+    def _run(self, call: int) -> None:
+        arguments = self._arguments
+        if not self._shape.numel():
+            return
+        arguments.shares, arguments.inverse = self._shares.data_ptr(), self._inverse.data_ptr()
+        arguments.scale, arguments.status = self._scale.data_ptr(), self._status.data_ptr()
+        arguments.call = call
+        size = self._kernel.workspace(self._isa, self._double, arguments)
+        workspace = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
+        arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        self._kernel.call["run"](self._isa, self._double, arguments)
+
+    def _between(self, source: Tensor) -> Tensor:
+        """The potential of a call that reads this source."""
+        self._source = source.contiguous()
+        potential = source.new_empty(source.shape)
+        self._arguments.sources = source.shape[1]
+        self._arguments.source = self._source.data_ptr()
+        self._arguments.potential = potential.data_ptr()
+        return potential
+
+    def _potentials(self, source: Tensor, call: int) -> Tensor:
+        potential = self._between(source)
+        self._run(call)
+        del self._source
+        return potential
+
+    def solve(self, source: Tensor) -> Tensor:
+        """Potentials for sources (B, S, \\*grid, C)."""
+        return self._potentials(source, SOLVE)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Fields for white noise (B, S, \\*grid, C)."""
+        return self._potentials(noise, SAMPLE)
+
+    def logdet(self) -> Tensor:
+        """(B, C), float64; nodes that are not part of a network left out."""
+        inverse = self._inverse.movedim(-1, 1).flatten(0, 1)[: len(self._scale)].double()
+        some = inverse > 0
+        pivots = torch.where(some, inverse, 1).log().sum(1).neg()
+        value = pivots - some.sum(1) * self._scale.double().log()
+        value[self._status >= 0] = -math.inf
+        value[self._status == NOT_FINITE] = math.nan
+        return value.reshape(self._shape[0], self._shape[-1])
+
+    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
+        """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
+        nodes that an edge joins, 0 where there is no edge."""
+        diagonal = self._inverse.new_empty(self._shape)
+        entries = [self._inverse.new_zeros(self._shape) for _ in self._shape[1:-1]]
+        self._arguments.diagonal = diagonal.data_ptr()
+        for axis, entry in enumerate(entries):
+            self._arguments.entry[axis] = entry.data_ptr()
+        self._run(INVERT)
+        return diagonal, entries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        return self._shares.nbytes + self._inverse.nbytes
+
+    @property
+    def undetermined(self) -> list[tuple[int, int]]:
+        """Networks with a part without leak, and a node of that part."""
+        networks = (self._status >= 0).nonzero()[:, 0]
+        return [(int(network), int(self._status[network])) for network in networks]
+
+
+def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
+    """Bytes of factors and of what the elimination takes beside them."""
+    double = dtype == torch.float64
+    size, threads = 8 if double else 4, max(1, torch.get_num_threads())
+    isa, rows = (2, True)
+    lanes = 1
+    direct = kernel()
+    if direct is not None:
+        isa, rows = isa_of(double, networks, threads)
+        lanes = 1 if rows else direct.lanes(isa, double)
+    groups = -(-networks // lanes)
+    factors = groups * lanes * (plan.num_shares + plan.nodes) * size
+    front = plan.largest_front
+    scratch = (front + 16) * (front + 32) * lanes + plan.stack * lanes
+    return factors + min(threads, groups if not rows else threads) * scratch * size

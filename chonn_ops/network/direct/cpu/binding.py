@@ -1,0 +1,92 @@
+"""The compiled kernel, the C files beside this one: the arguments of a call."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from chonn_ops import _library
+from chonn_ops.network.direct.plan import Plan
+
+AXES = 3
+FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE = range(5)  # ``enum direct_call``
+DETERMINED, NOT_FINITE = -1, -2  # ``enum direct_status``
+PAD = 16  # elements behind the factors of an item, as in ``kernel.h``
+_LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
+_SHORT = ("node", "boundary", "place", "edge", "row", "column")
+
+
+class Arguments(ctypes.Structure):
+    """``struct direct_args`` of ``direct.h``."""
+
+    kept: list[Any]
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
+                *("num_shares", "stack", "item_shares"),
+            )
+        ),
+        *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
+        ("parts", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("part_first", "part_last", "part_stack")),
+        *((name, ctypes.c_int32) for name in ("rows", "threads", "call")),
+        ("leak", ctypes.c_void_p),
+        ("conductance", ctypes.c_void_p * AXES),
+        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "scale", "status")),
+        *((name, ctypes.c_void_p) for name in ("source", "potential", "diagonal")),
+        ("entry", ctypes.c_void_p * AXES),
+        ("workspace", ctypes.c_void_p),
+    )
+
+
+def kernel() -> _library.Operator | None:
+    """The compiled elimination, None where there is none."""
+    return _library.operator("direct", Arguments, ("run",))
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that the build contains and this processor runs, slowest first."""
+    direct = kernel()
+    return direct.isas if direct else ()
+
+
+@lru_cache(maxsize=32)
+def _arrays(plan: Plan) -> dict[str, Any]:
+    long = {name: np.ascontiguousarray(getattr(plan, name), np.int64) for name in _LONG}
+    short = {name: np.ascontiguousarray(getattr(plan, name), np.int32) for name in _SHORT}
+    return long | short
+
+
+@lru_cache(maxsize=32)
+def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
+    """Subtrees for threads to share, where their updates wait, and how many entries wait."""
+    first, last = np.array(plan.subtrees(4 * threads), np.int64).T.copy()
+    at = np.zeros(len(first) + 1, np.int64)
+    np.cumsum([plan.stack_of(*part) for part in zip(first, last, strict=True)], out=at[1:])
+    left = plan.update.copy()
+    for part in zip(first, last, strict=True):
+        left[slice(*part)] = 0
+    return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
+
+
+def arguments_of(plan: Plan, batches: int, channels: int, rows: bool, threads: int) -> Arguments:
+    """What all calls for networks of one plan have in common."""
+    arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
+    arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + PAD
+    arguments.stack, arguments.rows, arguments.threads = plan.stack, rows, threads
+    arrays = _arrays(plan)
+    for name, array in arrays.items():
+        setattr(arguments, name, array.ctypes.data)
+    arguments.kept = [arrays]  # the addresses stay good as long as the arguments
+    if rows and threads > batches * channels:
+        first, last, at, arguments.stack = _parts(plan, threads)
+        arguments.kept += [first, last, at]
+        arguments.parts = len(first)
+        arguments.part_first, arguments.part_last = first.ctypes.data, last.ctypes.data
+        arguments.part_stack = at.ctypes.data
+    return arguments

@@ -1,0 +1,57 @@
+/* The direct method: what Python passes and what each vector width exports. */
+#ifndef CHONN_DIRECT_H
+#define CHONN_DIRECT_H
+
+#include <stdint.h>
+
+enum direct_call {
+    DIRECT_FACTORIZE,
+    DIRECT_SOLVE,
+    DIRECT_SAMPLE,
+    DIRECT_INVERT,
+    DIRECT_ONCE, /* factorize and solve; factors are those of threads, not of items */
+};
+
+/* What `status` says of a network besides the node that has no way to ground. */
+enum direct_status { DIRECT_DETERMINED = -1, DIRECT_NOT_FINITE = -2 };
+
+/* Mirrored field by field in binding.py. A network is one channel of one batch. Fields are
+ * (batches, nodes, channels) without gaps, nodes in row-major order, sources and potentials
+ * (batches, sources, nodes, channels); all of the precision of the call.
+ *
+ * An item is what one thread works on: a group of as many networks as a vector has lanes, or with
+ * `rows` a single network, whose fronts' rows fill the vectors. Factors are those of item after
+ * item. */
+struct direct_args {
+    int64_t batches, channels, sources, nodes, regions, largest_front, num_shares, stack;
+    int64_t item_shares; /* elements from the shares of one item to those of the next */
+    /* The plan, see plan.py. */
+    const int64_t *first, *pivots, *width, *boundary_at, *edge_at, *share_at, *kids;
+    const int32_t *node, *boundary, *place, *edge, *row, *column;
+    /* Subtrees that may be eliminated side by side, each with its stack; none where items are. */
+    int64_t parts;
+    const int64_t *part_first, *part_last, *part_stack;
+    int32_t rows, threads, call;
+    const void *leak, *conductance[3];
+    void *shares;    /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */
+    void *inverse;   /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
+    void *scale;     /* (networks,) powers of two that conductances were multiplied by */
+    int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
+    const void *source;
+    void *potential;
+    void *diagonal, *entry[3]; /* of the inverse: at nodes, and at the two nodes of each edge */
+    void *workspace;           /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
+};
+
+struct direct_kernel {
+    void (*run)(const struct direct_args *);
+    int64_t (*workspace)(const struct direct_args *);
+    int lanes;
+};
+
+/* Index 0: float, 1: double. */
+extern const struct direct_kernel chonn_direct_generic[2];
+extern const struct direct_kernel chonn_direct_avx2[2];
+extern const struct direct_kernel chonn_direct_avx512[2];
+
+#endif

@@ -1,0 +1,279 @@
+/* Elimination, region by region, in the form of the star-mesh law: a pivot with the conductances
+ * g to later nodes and the leak l goes, and with t = sum g + l
+ *     g_qr += g_q g_r / t,   l_q += g_q l / t.
+ * No difference is taken, so no contrast and no small leak loses digits. Ground is the last column
+ * of a front: to it leads the leak, and nothing tells it from other nodes. Fronts hold what is
+ * right of their diagonals; below is rubbish that nobody reads. Included once per precision and
+ * mode. */
+
+/* Adds what the first n pivots hand on to QB rows, RB vectors of each. `share`: of pivot 0 to the
+ * block's first row; those of the next pivot lie `step` further on, then one less. */
+INLINE void MODE(block)(const int rows, const int vectors, vec *front, int64_t stride, const vec *a,
+                        const element *share, int64_t step, int64_t n) {
+    vec c[8][4];
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < vectors; j++) c[i][j] = front[i * stride + j];
+    for (int64_t k = 0; k < n; k++) {
+        UNROLL for (int i = 0; i < rows; i++) {
+            const vec s = WIDEN(share[i]);
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] += s * a[j];
+        }
+        a += stride;
+        share += step--;
+    }
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < vectors; j++) front[i * stride + j] = c[i][j];
+}
+
+/* Rows q0 to q1, vectors c on, as many as `vectors` says, of what pivots k0 to k0 + n hand on. */
+INLINE void MODE(column)(const int vectors, vec *front, int64_t f, const element *shares, int64_t k0,
+                         int64_t n, int64_t q0, int64_t q1, int64_t c) {
+    const int64_t stride = MODE(vectors)(f), step = f - k0 - 2;
+    const int64_t end = least(q1, (c + vectors) * PER);
+    const vec *a = front + k0 * stride + c;
+    int64_t q = q0;
+    /* Behind the last row of a front there is room, so blocks need not end with it. */
+    for (; q < end && (q + QB <= q1 || q1 == f); q += QB)
+        MODE(block)(QB, vectors, front + q * stride + c, stride, a,
+                    shares + share_index(f, k0, q), step, n);
+    for (; q < end; q++)
+        MODE(block)(1, vectors, front + q * stride + c, stride, a, shares + share_index(f, k0, q),
+                    step, n);
+}
+
+/* Columns j of blocks, from the diagonal's on. */
+INLINE void MODE(update_column)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n,
+                                int64_t q0, int64_t q1, int64_t j) {
+    const int64_t stride = MODE(vectors)(f);
+    int64_t c = q0 / PER + j * RB;
+    if (c + RB <= stride)
+        MODE(column)(RB, front, f, shares, k0, n, q0, q1, c);
+    else
+        for (; c < stride; c++) MODE(column)(1, front, f, shares, k0, n, q0, q1, c);
+}
+
+APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n,
+                        int64_t q0, int64_t q1, int threads) {
+    const int64_t columns = (MODE(vectors)(f) - q0 / PER + RB - 1) / RB;
+    if (threads < 2 || (q1 - q0) * (f - q0) * n < WORTH_SHARING) {
+        for (int64_t j = 0; j < columns; j++)
+            MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
+        return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t j = columns - 1; j >= 0; j--)
+        MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
+}
+
+/* One pivot: what pivots since k0 hand on to its row, its shares, its inverse. */
+INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse, int64_t k0,
+                        int64_t i) {
+    const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
+    vec *row = front + i * stride;
+    const element *handed = shares + share_index(f, k0, i);
+    const vec *a = front + k0 * stride;
+    int64_t c = first;
+    for (; c + 4 <= stride; c += 4)
+        MODE(block)(1, 4, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+    for (; c < stride; c++)
+        MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+    element *restrict share = shares + share_index(f, i, i + 1);
+#if ROWS
+    REAL *entries = (REAL *)row;
+    for (int64_t j = first * PER; j <= i; j++) entries[j] = 0;
+#endif
+    vec total[4] = {};
+    for (c = first; c + 4 <= stride; c += 4)
+        UNROLL for (int j = 0; j < 4; j++) total[j] += row[c + j];
+    for (; c < stride; c++) total[0] += row[c];
+    const vec t = (total[0] + total[1]) + (total[2] + total[3]);
+#if ROWS
+    const REAL all = NAME(sum)(t), part = all >= TINIEST ? 1 / all : 0;
+    const REAL *restrict later = entries + i + 1;
+    for (int64_t j = 0; j < f - i - 1; j++) share[j] = later[j] * part;
+#else
+    const vec part = NAME(reciprocal)(t);
+    for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
+#endif
+    inverse[i] = part;
+}
+
+struct MODE(waiting) { /* updates that wait for the region they are added to */
+    element **held; /* by region */
+    element *base, *top;
+};
+
+static int64_t MODE(waiting_bytes)(const struct direct_args *a) {
+    return aligned(a->regions * (int64_t)sizeof(void *)) +
+           aligned((a->stack + PAD) * (int64_t)sizeof(element));
+}
+
+/* Adds a half's update. */
+APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, int64_t f,
+                        const element *update) {
+    const int64_t stride = MODE(vectors)(f) * PER, width = a->width[half];
+    const int32_t *place = a->place + a->boundary_at[half];
+    element *to = (element *)front;
+#if ROWS
+    /* Neighbours in the update mostly are neighbours in the front. */
+    int64_t runs = 0, begin[width + 1], end[width + 1];
+    for (int64_t i = 0; i < width; i++) {
+        if (!i || place[i] != place[i - 1] + 1) begin[runs++] = i;
+        end[runs - 1] = i + 1;
+    }
+    int64_t run = 0;
+    for (int64_t i = 0; i < width; i++, update += width - i + 1) {
+        element *row = to + place[i] * stride;
+        const element *from = update - i - 1;
+        if (i + 1 >= end[run]) run++;
+        for (int64_t k = run; k < runs; k++) {
+            const int64_t j0 = begin[k] > i ? begin[k] : i + 1;
+            element *restrict target = row + place[j0];
+            const element *restrict given = from + j0;
+            for (int64_t j = 0; j < end[k] - j0; j++) target[j] += given[j];
+        }
+        row[f] += from[width];
+    }
+#else
+    for (int64_t i = 0; i < width; i++) {
+        element *row = to + place[i] * stride;
+        for (int64_t j = i + 1; j < width; j++) row[place[j]] += *update++;
+        row[f] += *update++;
+    }
+#endif
+}
+
+APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
+                           vec *front, struct MODE(waiting) *w, vec scale, int threads) {
+    const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
+    const int64_t vectors = MODE(vectors)(f), stride = vectors * PER, first = a->first[r];
+    element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
+    element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
+    element *entries = (element *)front;
+    for (int64_t i = 0; i < f; i++)
+        memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t node = a->node[first + i] * a->channels;
+        const vec leak = NAME(load)(item, (const REAL *)a->leak, item->at, node) * scale;
+#if ROWS
+        entries[i * stride + f] = leak[0];
+#else
+        entries[i * stride + f] = leak;
+#endif
+    }
+    for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
+        int64_t node;
+        const REAL *field = NAME(edge)(a, a->edge[e], &node);
+        const vec g = NAME(load)(item, field, item->at, node) * scale;
+#if ROWS
+        entries[a->row[e] * stride + a->column[e]] += g[0];
+#else
+        entries[a->row[e] * stride + a->column[e]] += g;
+#endif
+    }
+    element *const above = w->top; /* updates of other stacks stay where they are */
+    for (int side = 0; side < 2; side++) {
+        const int64_t half = a->kids[2 * r + side];
+        if (half < 0) continue;
+        const element *update = w->held[half];
+        MODE(extend)(a, half, front, f, update);
+        if (update >= w->base && update < above)
+            w->top -= a->width[half] * (a->width[half] + 1) / 2;
+    }
+    for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
+        const int64_t k1 = least(k0 + PANEL, n);
+        if (k0) MODE(update)(front, f, shares, 0, k0, k0, k1, threads);
+        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, shares, inverse, k0, i);
+    }
+    if (width) MODE(update)(front, f, shares, 0, n, n, f, threads);
+    element *update = w->top;
+    w->held[r] = update;
+    for (int64_t i = 0; i < width; i++) {
+        memcpy(update, entries + (n + i) * stride + n + i + 1,
+               (size_t)(width - i) * sizeof(element));
+        update += width - i;
+    }
+    w->top = update;
+}
+
+/* A pivot of zero that an edge led to is the last node of a part without leak: notes one a network.
+ * Where no edge leads, the node is not part of the network. */
+APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAME(item) *item,
+                                   const element *inverse, int64_t *status) {
+    for (int64_t r = 0; r < a->regions; r++)
+        for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
+            const int64_t beyond = a->column[e] - a->pivots[r];
+            const int64_t low = a->first[r] + a->row[e];
+            const int64_t high =
+                beyond < 0 ? a->first[r] + a->column[e] : a->boundary[a->boundary_at[r] + beyond];
+            int64_t node;
+            const REAL *field = NAME(edge)(a, a->edge[e], &node);
+            for (int lane = 0; lane < item->width; lane++) {
+                if (status[lane] != DIRECT_DETERMINED || !(field[item->at[lane] + node] > 0))
+                    continue;
+                if (((const REAL *)(inverse + low))[lane] == 0) status[lane] = a->node[low];
+                else if (((const REAL *)(inverse + high))[lane] == 0) status[lane] = a->node[high];
+            }
+        }
+}
+
+/* 1 where any pivot of the item has no inverse. */
+static int MODE(any_without)(const struct direct_args *a, const struct NAME(item) *item,
+                             const element *inverse) {
+    int any = 0;
+    for (int64_t p = 0; p < a->nodes && !any; p++)
+        for (int lane = 0; lane < item->width; lane++)
+            any |= ((const REAL *)(inverse + p))[lane] == 0;
+    return any;
+}
+
+static vec MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
+    const int64_t network = item->index * (ROWS ? 1 : LANES);
+    const vec scale = NAME(scales)(a, item, a->status + network);
+    for (int lane = 0; lane < item->width; lane++)
+        ((REAL *)a->scale)[network + lane] = scale[lane];
+    return scale;
+}
+
+static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *item) {
+    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
+    if (MODE(any_without)(a, item, inverse))
+        MODE(find_undetermined)(a, item, inverse,
+                                a->status + item->index * (ROWS ? 1 : LANES));
+}
+
+static void MODE(factorize_item)(const struct direct_args *a, int64_t index, char *workspace) {
+    const struct NAME(item) item = NAME(item_at)(a, index);
+    const vec scale = MODE(begin)(a, &item);
+    vec *front = (vec *)workspace;
+    workspace += MODE(front_bytes)(a);
+    struct MODE(waiting) w = {.held = (element **)workspace};
+    w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
+    for (int64_t r = 0; r < a->regions; r++) MODE(eliminate)(a, &item, r, front, &w, scale, 1);
+    MODE(finish)(a, &item);
+}
+
+/* One network by all threads: subtrees side by side, then the fronts that are left, one after the
+ * other, each by all threads. */
+static void MODE(factorize_parts)(const struct direct_args *a, int64_t index, char *workspace) {
+    const struct NAME(item) item = NAME(item_at)(a, index);
+    const vec scale = MODE(begin)(a, &item);
+    char *const fronts = workspace;
+    workspace += a->threads * MODE(front_bytes)(a);
+    struct MODE(waiting) w = {.held = (element **)workspace};
+    element *stack = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
+    for (int64_t p = 0; p < a->parts; p++) {
+        struct MODE(waiting) own = w;
+        own.base = own.top = stack + a->part_stack[p];
+        vec *front = (vec *)(fronts + thread_number() * MODE(front_bytes)(a));
+        for (int64_t r = a->part_first[p]; r < a->part_last[p]; r++)
+            MODE(eliminate)(a, &item, r, front, &own, scale, 1);
+    }
+    w.base = w.top = stack + a->part_stack[a->parts];
+    for (int64_t r = 0, p = 0; r < a->regions; r++) {
+        if (p < a->parts && r == a->part_first[p]) r = a->part_last[p++] - 1;
+        else MODE(eliminate)(a, &item, r, (vec *)fronts, &w, scale, a->threads);
+    }
+    MODE(finish)(a, &item);
+}

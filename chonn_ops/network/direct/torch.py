@@ -1,0 +1,314 @@
+"""The backend "torch" of the direct method: batched dense fronts, on any device.
+
+Regions of one height and size are one batch. The algebra is the kernel's: conductances, leaks,
+shares and entries of the inverse are sums and products of positive numbers. No tensor is changed in
+place, so every result has derivatives of any order by PyTorch's own rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chonn_ops.network.direct.plan import Array, Plan
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Regions of one height, number of pivots and width; index tensors for all of them."""
+
+    count: int
+    pivots: int
+    width: int
+    nodes: Tensor  # (count, pivots + width): positions of the fronts' nodes
+    edges: Tensor  # entries of the conductances
+    edges_to: Tensor  # and where in the fronts, above the diagonals; below follow behind
+    halves: list[tuple[int, Tensor, Tensor]]  # batch, its regions, (regions, width): rows in fronts
+
+
+@lru_cache(maxsize=16)
+def _batches(plan: Plan, device: torch.device) -> tuple[Tensor, list[_Batch]]:
+    """Positions' nodes, and the batches in order."""
+    height = np.zeros(plan.regions, np.int64)
+    for region, parent in enumerate(plan.parent):
+        if parent >= 0:
+            height[parent] = max(height[parent], height[region] + 1)
+    keys = np.column_stack([height, plan.pivots, plan.width])
+    kinds, batch_of = np.unique(keys, axis=0, return_inverse=True)
+    batch_of = batch_of.ravel()
+    members = [np.flatnonzero(batch_of == batch) for batch in range(len(kinds))]
+    within = np.empty(plan.regions, np.int64)
+    for rows in members:
+        within[rows] = np.arange(len(rows))
+    front = plan.pivots + plan.width
+
+    def tensor(array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, np.int64)).to(device)
+
+    def boundary_of(rows: Array, values: Array) -> Array:
+        return values[plan.boundary_at[rows][:, None] + np.arange(int(plan.width[rows[0]]))]
+
+    owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
+    batches = []
+    for batch, rows in enumerate(members):
+        f = int(front[rows[0]])
+        mine = batch_of[owner] == batch
+        at = within[owner[mine]] * f
+        upper = (at + plan.row[mine]) * f + plan.column[mine]
+        lower = (at + plan.column[mine]) * f + plan.row[mine]
+        kids = plan.kids[rows]
+        kids = kids[kids >= 0]
+        halves = []
+        for other in np.unique(batch_of[kids]):
+            these = kids[batch_of[kids] == other]
+            place = within[plan.parent[these]][:, None] * f + boundary_of(these, plan.place)
+            halves.append((int(other), tensor(within[these]), tensor(place)))
+        positions = plan.first[rows][:, None] + np.arange(int(plan.pivots[rows[0]]))
+        batches.append(
+            _Batch(
+                count=len(rows),
+                pivots=int(plan.pivots[rows[0]]),
+                width=int(plan.width[rows[0]]),
+                nodes=tensor(np.concatenate([positions, boundary_of(rows, plan.boundary)], 1)),
+                edges=tensor(plan.edge[mine]),
+                edges_to=tensor(np.concatenate([upper, lower])),
+                halves=halves,
+            )
+        )
+    return tensor(plan.node), batches
+
+
+def _eliminate(g: Tensor, leak: Tensor, pivots: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of fronts (..., f, f) with leaks (..., f): shares (..., pivots, f), inverse pivots, and what
+    is left of both."""
+    f = g.shape[-1]
+    tiny = torch.finfo(g.dtype).tiny
+    shares, inverses = [], []
+    for k in range(pivots):
+        edges = g[..., 0, 1:]
+        total = leak[..., 0] + edges.sum(-1)
+        some = total >= tiny
+        inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
+        share = edges * inverse[..., None]
+        leak = leak[..., 1:] + share * leak[..., :1]
+        g = g[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
+        shares.append(torch.nn.functional.pad(share, (k + 1, 0)))
+        inverses.append(inverse)
+    empty = g.new_zeros(*g.shape[:-2], 0, f)
+    return (
+        torch.stack(shares, -2) if shares else empty,
+        torch.stack(inverses, -1) if inverses else empty[..., 0],
+        g,
+        leak,
+    )
+
+
+class Factors:
+    """Networks eliminated by batched dense fronts.
+
+    Parameters
+    ----------
+    plan : Plan
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis, of one floating dtype and device like all tensors here.
+    leak : Tensor, shape (B, \\*grid, C)
+    """
+
+    def __init__(self, plan: Plan, conductance: Sequence[Tensor], leak: Tensor) -> None:
+        self._plan, self._shape = plan, leak.shape
+        self._node, self._batches = _batches(plan, leak.device)
+        used = torch.zeros(len(conductance) * plan.nodes, dtype=torch.bool, device=leak.device)
+        used[torch.from_numpy(plan.edge).to(leak.device)] = True
+        g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * nodes)
+        l = self._rows(leak)  # noqa: E741
+        # Entries that are no edges may be anything; networks with NaN or infinity are left out.
+        g = torch.where(used, g, 0)
+        with torch.no_grad():
+            largest = torch.maximum(g.amax(1), l.amax(1))
+            self._sound = largest.isfinite() & g.isfinite().all(1) & l.isfinite().all(1)
+            exponent = torch.frexp(torch.where(self._sound, largest, 0)).exponent
+            self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
+        g, l = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, l))  # noqa: E741
+        self._g = g
+        l = l[:, self._node]  # noqa: E741
+        M = len(l)
+        updates: list[tuple[Tensor, Tensor]] = []
+        self._shares: list[Tensor] = []
+        self._inverses: list[Tensor] = []
+        for batch in self._batches:
+            f = batch.pivots + batch.width
+            values = g[:, batch.edges]
+            front = g.new_zeros(M, batch.count * f * f)
+            front = front.index_add(1, batch.edges_to, torch.cat([values, values], 1))
+            own = torch.nn.functional.pad(l[:, batch.nodes[:, : batch.pivots]], (0, batch.width))
+            leaks = own.reshape(M, -1)
+            for other, regions, place in batch.halves:
+                edges, grounds = updates[other]
+                leaks = leaks.index_add(1, place.flatten(), grounds[:, regions].flatten(1))
+                to = place[:, :, None] * f + (place % f)[:, None, :]
+                front = front.index_add(1, to.flatten(), edges[:, regions].flatten(1))
+            front = front.reshape(M, batch.count, f, f)
+            shares, inverse, edges, grounds = _eliminate(
+                front, leaks.reshape(M, batch.count, f), batch.pivots
+            )
+            updates.append((edges, grounds))
+            self._shares.append(shares)
+            self._inverses.append(inverse)
+
+    @classmethod
+    def solved(
+        cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
+    ) -> tuple[Tensor, list[tuple[int, int]]]:
+        """Potentials for sources (B, S, \\*grid, C), and `undetermined`."""
+        factors = cls(plan, conductance, leak)
+        return factors.solve(source), factors.undetermined
+
+    def _rows(self, field: Tensor) -> Tensor:
+        """(M, nodes) of (B, \\*grid, C)."""
+        return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], -1)
+
+    def _upper(self, index: int) -> tuple[Tensor, Tensor]:
+        """1 - shares among pivots, and shares of the boundary."""
+        n = self._batches[index].pivots
+        shares = self._shares[index]
+        one = torch.eye(n, dtype=shares.dtype, device=shares.device)
+        return one - shares[..., :n], shares[..., n:]
+
+    def _potentials(self, source: Tensor, sample: bool) -> Tensor:
+        B, S, *grid, C = source.shape
+        x = source.movedim(-1, 1).reshape(B * C, S, -1)[..., self._node]
+        finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
+        x = torch.where(finite, x, 0)
+
+        def nodes(index: int, pivots: bool) -> Tensor:
+            n = self._batches[index].pivots
+            return (
+                self._batches[index].nodes[:, :n] if pivots else self._batches[index].nodes[:, n:]
+            )
+
+        def take(at: Tensor) -> Tensor:  # (M, regions, nodes, S)
+            return x[:, :, at].permute(0, 2, 3, 1)
+
+        def flat(value: Tensor) -> Tensor:
+            return value.permute(0, 3, 1, 2).flatten(2)
+
+        for index in range(len(self._batches)):
+            at, inverse = nodes(index, True), self._inverses[index][..., None]
+            if sample:
+                root = torch.where(inverse > 0, torch.where(inverse > 0, inverse, 1).sqrt(), 0)
+                x = x.index_copy(2, at.flatten(), flat(take(at) * root))
+                continue
+            upper, beyond = self._upper(index)
+            received = torch.linalg.solve_triangular(
+                upper.mT, take(at), upper=False, unitriangular=True
+            )
+            handed = beyond.mT @ received
+            x = x.index_copy(2, at.flatten(), flat(received * inverse))
+            x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
+        for index in reversed(range(len(self._batches))):
+            at = nodes(index, True)
+            upper, beyond = self._upper(index)
+            own = take(at) + beyond @ take(nodes(index, False))
+            own = torch.linalg.solve_triangular(upper, own, upper=True, unitriangular=True)
+            x = x.index_copy(2, at.flatten(), flat(own))
+        scale = self._scale.sqrt() if sample else self._scale
+        x = torch.where(finite, x * scale[:, None, None], math.nan)
+        out = torch.empty_like(x).index_copy(2, self._node, x)
+        return out.reshape(B, C, S, *grid).movedim(1, -1)
+
+    def solve(self, source: Tensor) -> Tensor:
+        """Potentials for sources (B, S, \\*grid, C)."""
+        return self._potentials(source, sample=False)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Fields for white noise (B, S, \\*grid, C)."""
+        return self._potentials(noise, sample=True)
+
+    def logdet(self) -> Tensor:
+        """(B, C), float64; nodes that are not part of a network left out."""
+        inverse = torch.cat([x.flatten(1) for x in self._inverses], 1).double()
+        some = inverse > 0
+        value = torch.where(some, inverse, 1).log().sum(1).neg()
+        value = value - some.sum(1) * self._scale.double().log()
+        value = torch.where(self._without_ground().any(1), -math.inf, value)
+        value = torch.where(self._sound, value, math.nan)
+        return value.reshape(self._shape[0], self._shape[-1])
+
+    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
+        """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
+        nodes that an edge joins, 0 where there is no edge."""
+        M = len(self._scale)
+        known: dict[int, Tensor] = {}
+        diagonal = self._g.new_zeros(M, self._plan.nodes)
+        entry = self._g.new_zeros(self._g.shape)
+        scale = torch.where(self._sound, self._scale, math.nan)[:, None]
+        for index in reversed(range(len(self._batches))):
+            batch = self._batches[index]
+            n, f = batch.pivots, batch.pivots + batch.width
+            upper, beyond = self._upper(index)
+            one = torch.eye(n, dtype=upper.dtype, device=upper.device).expand_as(upper)
+            back = torch.linalg.solve_triangular(upper, one, upper=True, unitriangular=True)
+            to = back @ beyond
+            bb = known.pop(index, upper.new_zeros(M, batch.count, 0, 0))
+            sb = to @ bb
+            ss = (back * self._inverses[index][..., None, :]) @ back.mT + sb @ to.mT
+            z = torch.cat([torch.cat([ss, sb], -1), torch.cat([sb.mT, bb], -1)], -2)
+            diagonal = diagonal.index_copy(
+                1, batch.nodes[:, :n].flatten(), ss.diagonal(dim1=-2, dim2=-1).flatten(1)
+            )
+            z = z.reshape(M, -1)
+            entry = entry.index_copy(1, batch.edges, z[:, batch.edges_to[: len(batch.edges)]])
+            for other, regions, place in batch.halves:
+                index_of = place[:, :, None] * f + (place % f)[:, None, :]
+                width = place.shape[1]
+                block = z[:, index_of.flatten()].reshape(M, len(regions), width, width)
+                whole = known.get(other)
+                if whole is None:
+                    whole = z.new_zeros(M, self._batches[other].count, width, width)
+                known[other] = whole.index_copy(1, regions, block)
+        diagonal = torch.empty_like(diagonal).index_copy(1, self._node, diagonal) * scale
+        entry = entry * scale
+        B, *grid, C = self._shape
+
+        def field(rows: Tensor) -> Tensor:
+            return rows.reshape(B, C, *grid).movedim(1, -1)
+
+        return field(diagonal), [field(x) for x in entry.split(self._plan.nodes, 1)]
+
+    def _without_ground(self) -> Tensor:
+        """(M, nodes) by position: pivots of zero that an edge led to."""
+        plan, device = self._plan, self._g.device
+        inverse = torch.empty_like(self._g[:, : plan.nodes])
+        for batch, values in zip(self._batches, self._inverses, strict=True):
+            inverse = inverse.index_copy(
+                1, batch.nodes[:, : batch.pivots].flatten(), values.detach().flatten(1)
+            )
+        owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
+        beyond = plan.column - plan.pivots[owner]
+        low = plan.first[owner] + plan.row
+        high = plan.first[owner] + plan.column
+        outer = beyond >= 0
+        high[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
+        g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)]
+        degree = torch.zeros_like(inverse)
+        for end in (low, high):
+            degree = degree.index_add(1, torch.from_numpy(end).to(device), g)
+        return (inverse == 0) & (degree > 0) & self._sound[:, None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        return sum(x.nbytes for x in (*self._shares, *self._inverses))
+
+    @property
+    def undetermined(self) -> list[tuple[int, int]]:
+        """Networks with a part without leak, and a node of that part."""
+        without = self._without_ground()
+        networks = without.any(1).nonzero()[:, 0].tolist()
+        return [(m, int(self._node[without[m].nonzero()[0, 0]])) for m in networks]

@@ -1,0 +1,42 @@
+"""The edges along an axis of a grid: their layout, voltage drops and net currents."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """Zeros before and after the entries along a grid axis."""
+    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
+
+
+def used_edges(g: Tensor, axis: int, periodic: bool) -> Tensor:
+    """The entries along a grid axis that are edges: all if periodic, otherwise all but the last."""
+    n = g.shape[axis + 1]
+    return g if periodic and n > 1 else g.narrow(axis + 1, 0, n - 1)
+
+
+def drops(v: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
+    """The potential at the start of each edge of an axis minus that at its end.
+
+    A "dirichlet" face has an edge to ground, whose potential is 0.
+    """
+    dim = axis + 1
+    if faces[0] == "periodic":
+        return v - v.roll(-1, dim)
+    if "dirichlet" in faces:
+        v = pad(v, axis, faces[0] == "dirichlet", faces[1] == "dirichlet")
+    n = v.shape[dim]
+    return v.narrow(dim, 0, n - 1) - v.narrow(dim, 1, n - 1)
+
+
+def outflow(current: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
+    """The current that the edges of an axis carry out of each node; the transpose of `drops`."""
+    dim = axis + 1
+    if faces[0] == "periodic":
+        return current - current.roll(1, dim)
+    if faces != ("dirichlet", "dirichlet"):
+        current = pad(current, axis, faces[0] != "dirichlet", faces[1] != "dirichlet")
+    n = current.shape[dim] - 1
+    return current.narrow(dim, 1, n) - current.narrow(dim, 0, n)

@@ -1,0 +1,254 @@
+"""`rc_step`: one implicit time step of networks with a capacitor at every node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Boundary, is_periodic
+from chonn_ops.checks import error
+from chonn_ops.network.api import NetworkInfo, solve_checked
+from chonn_ops.network.checks import (
+    check_arguments,
+    check_field,
+    check_like,
+    check_not_negative,
+    traced,
+)
+from chonn_ops.network.edges import used_edges
+from chonn_ops.network.leaks import leak_with_boundary
+
+# The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
+# step for Euler's method, and those at its midpoint for the midpoint rule.
+METHODS = {"euler": 1.0, "midpoint": 2.0}
+
+
+def check_step(dt: float) -> None:
+    """Require a finite number > 0, and no Tensor, because reading its value may stall a GPU."""
+    if isinstance(dt, Tensor) or not 0 < dt < math.inf:
+        raise error("dt", "a finite number > 0", dt)
+
+
+def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
+    """A number or a tensor as a tensor of the field's shape, in float32 at least."""
+    wide = torch.promote_types(field.dtype, torch.float32)
+    if not isinstance(value, Tensor):
+        return torch.full((), value, dtype=wide, device=field.device).expand(field.shape)
+    if value.device != field.device:
+        raise error(name, f"device {field.device}, where the potentials are", value.device)
+    try:
+        return value.to(torch.promote_types(wide, value.dtype)).expand(field.shape)
+    except RuntimeError:
+        expected = f"a number, or a shape that expands to {tuple(field.shape)}"
+        raise error(name, expected, tuple(value.shape)) from None
+
+
+def _passive(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    late: Tensor,
+) -> Tensor:
+    """Scale the potentials (B, \\*grid, C) of unconverged networks so that they feed no power.
+
+    A step changes the energy by what is dissipated and by v . r, with r the residual of the solve.
+    Where conjugate gradients converge, r is orthogonal to v. Where they stop early, which `late`
+    (B, C) says, this returns the multiple of v whose residual is orthogonal to it,
+    :math:`v\\,(s \\cdot v) / (v \\cdot A v)`. That factor is 1 for exact potentials, so no gradient
+    flows through it. A network without finite potentials returns 0. `leak` includes what the
+    boundary adds.
+    """
+    if not traced(v) and not late.any():
+        return v
+    with torch.no_grad():
+        dims = tuple(range(1, v.dim() - 1))
+        x = torch.where(v.isfinite(), v, 0)
+        largest = x.abs().amax(dims, keepdim=True)
+        x = torch.where(largest > 0, x / largest, 0)  # the squares of x might overflow
+        power, fed = (leak * x.square()).sum(dims, True), (source * x).sum(dims, True)
+        for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+            drop = used_edges(x - x.roll(-1, axis + 1), axis, closed)
+            power = power + (used_edges(g, axis, closed) * drop.square()).sum(dims, True)
+        share = torch.where(power > 0, fed / power, 0)
+        known = torch.where(v.isfinite() & (largest > 0), share / largest, 0)
+        late = late.reshape(share.shape)
+    return torch.where(late, torch.where(known == 0, 0, v) * known, v)
+
+
+def solve_passively(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    faces: Sequence[tuple[str, str]],
+    wall: Tensor | None,
+    tol: float,
+    max_iterations: int,
+    backend: str | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`solve_checked` with potentials that feed no power even where the solve does not converge."""
+    v, iterations, residual = solve_checked(
+        source, conductance, leak, faces, wall, tol, max_iterations, backend
+    )
+    total = leak_with_boundary(conductance, leak, faces, wall, v.dtype)
+    late = ~(residual <= tol) & (iterations > 0)
+    v = _passive(v, source, conductance, total, is_periodic(faces), late)
+    return v, iterations, residual
+
+
+@overload
+def rc_step(
+    v: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    capacitance: Tensor | float,
+    dt: float,
+    source: Tensor | None = None,
+    *,
+    method: str = "euler",
+    boundary: Boundary = "neumann",
+    wall: Tensor | None = None,
+    tol: float = 1e-5,
+    max_iterations: int = 100,
+    return_info: Literal[False] = False,
+    backend: str | None = None,
+) -> Tensor: ...
+
+
+@overload
+def rc_step(
+    v: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    capacitance: Tensor | float,
+    dt: float,
+    source: Tensor | None = None,
+    *,
+    method: str = "euler",
+    boundary: Boundary = "neumann",
+    wall: Tensor | None = None,
+    tol: float = 1e-5,
+    max_iterations: int = 100,
+    return_info: Literal[True],
+    backend: str | None = None,
+) -> tuple[Tensor, NetworkInfo]: ...
+
+
+def rc_step(
+    v: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    capacitance: Tensor | float,
+    dt: float,
+    source: Tensor | None = None,
+    *,
+    method: str = "euler",
+    boundary: Boundary = "neumann",
+    wall: Tensor | None = None,
+    tol: float = 1e-5,
+    max_iterations: int = 100,
+    return_info: bool = False,
+    backend: str | None = None,
+) -> Tensor | tuple[Tensor, NetworkInfo]:
+    r"""Advance the potentials of RC networks, `kirchhoff_network` with capacitors, by `dt`.
+
+    .. math::
+
+        C_p \dot v_p + \sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p
+
+    One implicit step is one solve of a resistor network, in which each capacitor is a conductance
+    :math:`C_p / dt` to ground and a current source :math:`C_p v_p / dt`.
+
+    ==========  ============================================================  =======  ============
+    method      step                                                          order    stable
+    ==========  ============================================================  =======  ============
+    euler       :math:`(C/dt + A)\, v' = C/dt\, v + s`                        1        for any dt;
+                                                                                       damps all
+    midpoint    :math:`(2C/dt + A)\, m = 2C/dt\, v + s,\; v' = 2m - v`        2        for any dt;
+                                                                                       long steps
+                                                                                       oscillate
+    ==========  ============================================================  =======  ============
+
+    Here A is the matrix of `kirchhoff_network`. Without sources the energy
+    :math:`\tfrac12 \sum_p C_p v_p^2` does not rise, except by rounding, for any conductances, step
+    and tolerance: the residual of converged conjugate gradients is orthogonal to the potentials,
+    so it adds no energy. The potentials of networks that do not converge, which a warning reports,
+    are scaled until their residual is orthogonal. Up to `tol`, "euler" keeps all potentials between
+    0 and the extremes of those before the step, and only leaks and the boundary change the charge
+    :math:`\sum_p C_p v_p`. In float32 this needs :math:`g\,dt / C` below :math:`10^7`, except on
+    lines.
+
+    Parameters
+    ----------
+    v : Tensor, shape (B, \*grid, C)
+        Potentials before the step, 1 to 3 grid axes.
+    conductance : sequence of Tensor, shape (B, \*grid, C)
+        One tensor an axis, as in `kirchhoff_network`. `leak`, `boundary`, `wall`, `tol`,
+        `max_iterations` and `backend` are as there. "matched" is an endless line at rest.
+    leak : Tensor, shape (B, \*grid, C)
+        Conductance to ground >= 0; may be 0 everywhere, as the capacitors lead to ground.
+    capacitance : float or Tensor that expands to the shape of `v`
+        :math:`C_p \ge 0`, in the unit of conductance times that of `dt`. A node with C = 0 has no
+        state: its potential follows from those of its neighbours.
+    dt : float
+        Length of the step > 0.
+    source : Tensor, shape (B, \*grid, C), optional
+        Current into each node during the step; none by default.
+    method : {"euler", "midpoint"}
+        As above.
+    return_info : bool
+        Also return iterations and residual of each network.
+
+    Returns
+    -------
+    v : Tensor, shape (B, \*grid, C)
+        Potentials after the step, in the dtype of `v`.
+    info : NetworkInfo
+        Only with `return_info`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `kirchhoff_network`; also for a `dt` not above 0, an unknown `method`, and on the CPU for
+        a negative capacitance.
+
+    References
+    ----------
+    L. Nagel, "SPICE2" (1975), companion models of capacitors; E. Hairer, G. Wanner, "Solving
+    Ordinary Differential Equations II" (1996), section IV.3.
+
+    Examples
+    --------
+    A capacitor of 1 F at 1 V discharges through 1 S for 1 s:
+
+    >>> import torch
+    >>> from chonn_ops import rc_step
+    >>> one = torch.ones(1, 1, 1)
+    >>> rc_step(one, (one,), one, 1.0, 1.0).item()
+    0.5
+    """
+    if method not in METHODS:
+        raise error("method", f"one of {tuple(METHODS)}", repr(method))
+    check_step(dt)
+    check_field("v", v)
+    faces = check_arguments(v, conductance, leak, boundary, wall, tol, max_iterations)
+    storage = like("capacitance", capacitance, v)
+    check_not_negative("leak", leak)
+    check_not_negative("capacitance", storage)
+    storage = storage * (METHODS[method] / dt)
+    current = storage * v
+    if source is not None:
+        check_like("source", source, v)
+        current = current + source
+    after, iterations, residual = solve_passively(
+        current, conductance, leak + storage, faces, wall, tol, max_iterations, backend
+    )
+    if method == "midpoint":
+        after = 2 * after - v
+    after = after.to(v.dtype)
+    return (after, NetworkInfo(iterations, residual)) if return_info else after

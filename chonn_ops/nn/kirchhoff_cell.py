@@ -1,0 +1,350 @@
+"""The Kirchhoff Neural Cell: one selective first-order circuit."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.checks import check_bool, check_integer, check_least, check_number, check_shape
+from chonn_ops.nn.layers import PositionLinear
+from chonn_ops.scan import kirchhoff_scan
+from chonn_ops.scan.api import scan_checked
+from chonn_ops.scan.checks import check_modes
+
+# Orders above this one overflow on fields with large tails unless b and c are bounded.
+LARGEST_UNBOUNDED_ORDER = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """Options of a `KirchhoffCell`.
+
+    Parameters
+    ----------
+    d_state : int
+        States a channel, N.
+    directions : {"axial", "raster", "bidirectional", "cross"}
+        How a field becomes lines, see `chonn_ops.scan_field`. "axial" is the default: a scan in one
+        direction along one line cannot be a symmetric operator of a field. "raster" is the paper's,
+        and the only one with a state for `KirchhoffCell.advance` and `step`.
+    constrained : bool
+        Keep the circuit stable and dissipative by construction.
+    selective_norm : bool, optional
+        Divide ``b_k`` by ``sqrt(1 + mean_n b_kn^2)``, and ``c_k`` likewise. Without it they grow
+        with the input: a cell is cubic in large inputs and N cells in series of degree ``3^N``, so
+        from order 3 on outputs overflow on fields with large tails, already at initial weights.
+        With it a cell is of degree 1 in large inputs, and unchanged for small ones. Default: in
+        blocks of an order above 2.
+    dt_rank : int, optional
+        Rank of ``W_Delta``; default ``ceil(dim / 16)``.
+    dt_min, dt_max : float
+        Range of the initial Delta, in units of one grid step at unit decay.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, an empty range of Delta, or an unknown word.
+    """
+
+    d_state: int = 16
+    directions: str = "axial"
+    constrained: bool = True
+    selective_norm: bool | None = None
+    dt_rank: int | None = None
+    dt_min: float = 1e-2
+    dt_max: float = 1.0
+
+    name: ClassVar[str] = "scan"
+    # What a block with these cells has by default.
+    block_defaults: ClassVar[Mapping[str, Any]] = {
+        "order": 2,
+        "norm": "group",
+        "boundary": "matched",
+        "kernel_size": 3,
+    }
+
+    def __post_init__(self) -> None:
+        check_integer(1, d_state=self.d_state)
+        if self.dt_rank is not None:
+            check_integer(1, dt_rank=self.dt_rank)
+        check_bool(constrained=self.constrained)
+        if not isinstance(self.selective_norm, bool | None):
+            raise ValueError(
+                f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
+            )
+        check_number(dt_min=self.dt_min, dt_max=self.dt_max)
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
+            )
+        check_modes(self.directions, "matched")
+
+    def check_boundary(self, boundary: str | Sequence[str]) -> str:
+        """The boundary; ValueError for an unknown one, or one that needs other directions."""
+        if not isinstance(boundary, str):
+            raise ValueError(f"boundary: expected one word for a scan, got {boundary!r}")
+        check_modes(self.directions, boundary)
+        return boundary
+
+    def num_outputs(self, inputs: int) -> int:
+        """Channels that a cell returns."""
+        return inputs
+
+    def build(
+        self, dim: int, axes: int, boundary: str | Sequence[str], order: int, factory: dict
+    ) -> KirchhoffCell:
+        """A cell of a block of this order."""
+        del axes
+        options = self
+        if self.selective_norm is None:
+            bounded = order > LARGEST_UNBOUNDED_ORDER
+            options = dataclasses.replace(self, selective_norm=bounded)
+        return KirchhoffCell(dim, options, boundary=self.check_boundary(boundary), **factory)
+
+
+class KirchhoffCell(nn.Module):
+    """Relax, inject, read out: one selective first-order update (a KNC of the paper).
+
+    For every position ``k`` of a line, with the paper's selective projections::
+
+        Delta_k = softplus(W_Delta u_k + b_Delta),   b_k = W_b u_k,   c_k = W_c u_k
+        v_k = exp(-Delta_k decay) v_{k-1} + (1 - exp(-Delta_k decay)) / decay * b_k u_k
+        y_k = <c_k, v_k> + d u_k
+
+    Choices the paper leaves open:
+
+    - ``W_Delta`` has low rank (`Scan.dt_rank`), as is usual for selective scans.
+    - Projections start as LeCun normal. With PyTorch's default (a third of that variance) the
+      response, a product of three small factors, starts about 100 times smaller than the skip.
+    - ``decay`` starts at 1..N in every channel, so one cell spans N time constants; ``b_Delta``
+      starts so that Delta is log-uniform in [`Scan.dt_min`, `Scan.dt_max`].
+    - The constraints: ``decay = exp(log_decay) > 0`` and ``Delta > 0`` give ``0 < alpha < 1``; the
+      direct path ``d = softplus(.) >= 0`` is a passive conductance. With ``constrained=False``
+      decay and skip are free parameters of either sign (the circuit may be active and unstable).
+
+    Parameters
+    ----------
+    dim : int
+        Channels D.
+    options : Scan
+    boundary : {"matched", "periodic", "neumann", "dirichlet"}
+        The boundary at the ends of the lines, see `chonn_ops.scan_field`. The ends are the domain's
+        for directions "axial" and for one axis; the other directions have one line from corner to
+        corner. "raster" takes "matched" and "periodic" only.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, or a boundary that is unknown or does not fit the directions.
+
+    Examples
+    --------
+    >>> cell = KirchhoffCell(24, Scan(d_state=8))
+    >>> cell(torch.randn(4, 32, 32, 24)).shape
+    torch.Size([4, 32, 32, 24])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        options: Scan = Scan(),
+        *,
+        boundary: str = Scan.block_defaults["boundary"],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(1, dim=dim)
+        self.dim, self.options = dim, options
+        self.boundary = options.check_boundary(boundary)
+        self.dt_rank = math.ceil(dim / 16) if options.dt_rank is None else options.dt_rank
+        factory = {"device": device, "dtype": dtype}
+        n = options.d_state
+        self.selective_proj = PositionLinear(dim, self.dt_rank + 2 * n, bias=False, **factory)
+        self.dt_proj = PositionLinear(self.dt_rank, dim, **factory)
+        # log(decay) when constrained, decay itself when free.
+        self.decay_param = nn.Parameter(torch.empty(dim, n, **factory))
+        # softplus^-1(d) when constrained, d itself when free.
+        self.skip_param = nn.Parameter(torch.empty(dim, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw fresh initial parameters."""
+        nn.init.normal_(self.selective_proj.weight, std=self.dim**-0.5)
+        bound = self.dt_rank**-0.5
+        nn.init.uniform_(self.dt_proj.weight, -bound, bound)
+        log_range = math.log(self.options.dt_max) - math.log(self.options.dt_min)
+        dt = torch.exp(
+            torch.rand_like(self.dt_proj.bias, dtype=torch.float32) * log_range
+            + math.log(self.options.dt_min)
+        )
+        self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus^-1
+        rates = torch.arange(1, self.options.d_state + 1, device=self.decay_param.device)
+        rates = rates.to(torch.float32).expand_as(self.decay_param)
+        self.decay_param.copy_(torch.log(rates) if self.options.constrained else rates)
+        self.skip_param.fill_(math.log(math.expm1(1.0)) if self.options.constrained else 1.0)
+
+    @property
+    def decay(self) -> Tensor:
+        """Decay rates (D, N), in float32 at least; positive if constrained."""
+        raw = self.decay_param.to(_at_least_float32(self.decay_param.dtype))
+        if self.options.constrained:
+            return torch.exp(raw)
+        # (1 - exp(-z)) / decay has a removable pole at 0: keep the free rate off it.
+        tiny = torch.full_like(raw, 1e-6)
+        return torch.where(raw.abs() < 1e-6, torch.copysign(tiny, raw), raw)
+
+    @property
+    def skip(self) -> Tensor:
+        """Direct path d (D,); non-negative if constrained."""
+        return F.softplus(self.skip_param) if self.options.constrained else self.skip_param
+
+    def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Selective coefficients of an input of shape (..., D).
+
+        Returns
+        -------
+        delta : Tensor, shape (..., D)
+        b, c : Tensor, shape (..., N)
+        """
+        low_rank, b, c = self.selective_proj(u).split(
+            [self.dt_rank, self.options.d_state, self.options.d_state], dim=-1
+        )
+        if self.options.selective_norm:
+            b, c = _bounded(b), _bounded(c)
+        raw = self.dt_proj(low_rank)
+        delta = F.softplus(raw.to(_at_least_float32(raw.dtype))).to(raw.dtype)
+        return delta, b, c
+
+    def forward(self, u: Tensor) -> Tensor:
+        """Scan a sequence or a channels-last field.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, L, D) or (B, \\*grid, D)
+
+        Returns
+        -------
+        Tensor, shape of `u`
+
+        Raises
+        ------
+        ValueError
+            If the channels differ from `dim`.
+        """
+        self._check(u)
+        delta, b, c = self.coefficients(u)
+        u = u.to(delta.dtype)  # autocast casts the projections, not their input
+        # All that `scan_field` checks follows from the input's shape and the constructor's checks.
+        y, _ = scan_checked(
+            u,
+            delta,
+            self.decay,
+            b,
+            c,
+            self.skip,
+            None,
+            self.options.directions,
+            False,
+            self.boundary,
+            self.options.constrained,
+            None,
+        )
+        return y
+
+    def _check(self, u: Tensor) -> None:
+        if u.dim() < 3 or u.shape[-1] != self.dim or 0 in u.shape[1:]:
+            raise ValueError(
+                f"u: expected shape (B, *grid, {self.dim}) with at least one point, "
+                f"got {tuple(u.shape)}"
+            )
+
+    def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scan a part of a sequence from the state that the part before it left; raster only.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, L, D)
+        state : Tensor, shape (B, D, N), optional
+            State before the first position; rest if absent.
+
+        Returns
+        -------
+        y : Tensor, shape (B, L, D)
+        state : Tensor, shape (B, D, N)
+            State after the last position.
+
+        Raises
+        ------
+        ValueError
+            If the shape does not fit, or the directions have no state to hand on.
+        """
+        if self.options.directions != "raster":
+            raise ValueError(
+                f"a state to hand on: expected directions='raster', got {self.options.directions!r}"
+            )
+        check_shape("u", u, "B", "L", self.dim)
+        delta, b, c = self.coefficients(u)
+        return kirchhoff_scan(
+            u.to(delta.dtype),
+            delta,
+            self.decay,
+            b,
+            c,
+            self.skip,
+            initial_state=state,
+            return_state=True,
+            boundary=self.boundary,
+            passive=self.options.constrained,
+        )
+
+    def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One position of a raster scan, for streaming.
+
+        Parameters
+        ----------
+        u : Tensor, shape (B, D)
+        state : Tensor, shape (B, D, N), optional
+            State before this position; rest if absent.
+
+        Returns
+        -------
+        y : Tensor, shape (B, D)
+        state : Tensor, shape (B, D, N)
+
+        Raises
+        ------
+        ValueError
+            If a shape does not fit, the directions are not "raster", or the boundary is "periodic",
+            where the first position depends on the last.
+        """
+        if self.boundary != "matched":
+            raise ValueError(
+                "a step: expected boundary='matched', as the first position of a periodic line "
+                f"depends on its last; got {self.boundary!r}"
+            )
+        check_shape("u", u, "B", self.dim)
+        shape = (u.shape[0], self.dim, self.options.d_state)
+        if state is not None and state.shape != shape:
+            raise ValueError(f"state: expected shape (B, D, N) = {shape}, got {tuple(state.shape)}")
+        y, state = self.advance(u.unsqueeze(1), state)
+        return y.squeeze(1), state
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, {self.options}, boundary={self.boundary!r}"
+
+
+def _bounded(x: Tensor) -> Tensor:
+    wide = x.to(_at_least_float32(x.dtype))
+    return (wide * torch.rsqrt(1 + wide.square().mean(-1, keepdim=True))).to(x.dtype)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,4 +1,0 @@
-"""Benchmark problems: each module's docstring is the card of its data set.
-
-The modules need the extra ``pip install chonn-ops[experiments]``.
-"""

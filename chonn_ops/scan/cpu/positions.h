@@ -1,0 +1,64 @@
+/* The lines of a walk, and the positions of their steps in the field. */
+
+/* The positions of one chunk's steps, in scan order. */
+struct chunk {
+    int rows;
+    int evenly; /* whether the positions are evenly spaced */
+    int64_t position[LINE];
+};
+
+struct line {
+    const struct scan_args *args;
+    int64_t index, batch, origin; /* origin: position of the line's first step in the field */
+};
+
+static inline int64_t lines_a_batch(const struct scan_args *a) {
+    return a->lines.size[0] * a->lines.size[1];
+}
+
+static inline int64_t length(const struct scan_args *a) {
+    return a->steps.size[0] * a->steps.size[1];
+}
+
+static inline struct line line_at(const struct scan_args *a, int64_t index) {
+    const int64_t within = index % lines_a_batch(a);
+    const struct line line = {
+        .args = a,
+        .index = index,
+        .batch = index / lines_a_batch(a),
+        .origin = within / a->lines.size[1] * a->lines.stride[0] +
+                  within % a->lines.size[1] * a->lines.stride[1],
+    };
+    return line;
+}
+
+/* The chunk of steps first .. end - 1, or of its first `most` steps. */
+static inline void chunk_at(struct chunk *chunk, const struct line *line, int64_t first,
+                            int64_t end, int most) {
+    const struct scan_args *a = line->args;
+    const int64_t last = length(a) - 1, inner = a->steps.size[1];
+    const int64_t start = a->reverse ? last - first : first, sign = a->reverse ? -1 : 1;
+    int64_t outer_step = start / inner, inner_step = start % inner;
+    chunk->rows = end - first < most ? (int)(end - first) : most;
+    chunk->evenly =
+        a->reverse ? inner_step >= chunk->rows - 1 : inner_step + chunk->rows <= inner;
+    for (int t = 0; t < chunk->rows; t++) {
+        chunk->position[t] = line->origin + outer_step * a->steps.stride[0] +
+                             inner_step * a->steps.stride[1];
+        inner_step += sign;
+        if (inner_step < 0 || inner_step == inner) {
+            outer_step += sign;
+            inner_step = sign > 0 ? 0 : inner - 1;
+        }
+    }
+}
+
+static inline int64_t jobs(const struct scan_args *a) {
+    return a->batches * lines_a_batch(a) * a->groups * a->segments;
+}
+
+/* Steps of a segment: a multiple of the distance between checkpoints. */
+static inline int64_t segment_steps(const struct scan_args *a) {
+    const int64_t unit = CHUNK * a->spacing, units = (length(a) + unit - 1) / unit;
+    return (units + a->segments - 1) / a->segments * unit;
+}

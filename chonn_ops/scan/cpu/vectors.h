@@ -1,0 +1,120 @@
+/* Vectors of REAL: selection, zero-order-hold coefficients, and sums over lanes. Included once per
+ * width of vectors. */
+
+typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER IVEC
+    __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+INLINE VEC WIDE(load)(const REAL *p) { return *(const VEC *)p; }
+static inline void WIDE(store)(REAL *p, VEC x) { *(VEC *)p = x; }
+INLINE VEC WIDE(select)(IVEC mask, VEC yes, VEC no) {
+    return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
+}
+/* The minimum, or `x` where `x` is NaN. The intrinsic is one instruction; compilers emit three. */
+INLINE VEC WIDE(least)(VEC bound, VEC x) {
+#ifdef LEAST
+    return (VEC)LEAST(bound, x);
+#else
+    return WIDE(select)(x > bound, bound, x);
+#endif
+}
+/* The maximum, or `x` where `x` is NaN. */
+INLINE VEC WIDE(most)(VEC bound, VEC x) {
+#ifdef MOST
+    return (VEC)MOST(bound, x);
+#else
+    return WIDE(select)(x < bound, bound, x);
+#endif
+}
+INLINE int WIDE(any)(IVEC mask) {
+    INTEGER any = 0;
+    for (int lane = 0; lane < WIDTH; lane++) any |= mask[lane];
+    return any != 0;
+}
+
+struct WIDE(coefficients) {
+    VEC retention; /* exp(-z) */
+    VEC loss;      /* 1 - exp(-z), with a relative error of a few ulp at any z */
+};
+
+/* The coefficients of one step, from `halvings` = z / ln(2). The function splits halvings = k + f
+ * without rounding, with k an integer and |f| <= 1/2, and evaluates
+ * (1 - 2^-f) / f = phi = ln(2) - f Q(f). At k = 0 the loss is f phi, so that nothing cancels.
+ * The retention saturates above HALVINGS_MAX, where normal numbers end. A negative rate makes
+ * `halvings` negative; below -DOUBLINGS_MAX the result is infinite or NaN, because an unbounded k
+ * would wrap around. A NaN stays NaN. */
+INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
+    const VEC zero = {0};
+    halvings = WIDE(least)(zero + (REAL)HALVINGS_MAX, halvings);
+    halvings = WIDE(most)(zero - (REAL)DOUBLINGS_MAX, halvings);
+    /* Adding 1.5 * 2^MANTISSA_BITS rounds to an integer, which the low bits then hold. */
+    VEC shifted = halvings + (REAL)ROUNDER;
+    VEC k = shifted - (REAL)ROUNDER;
+    VEC f = halvings - k;
+    VEC phi = (REAL)LN2 - f * Q(f);
+    VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
+    VEC partial = f * phi;
+    struct WIDE(coefficients) out = {
+        .retention = power - power * partial,
+        .loss = power * partial + ((REAL)1 - power),
+    };
+    return out;
+}
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES
+#endif
+#endif
+
+#if defined(SHUFFLES) && (WIDTH == 4 || WIDTH == 8 || WIDTH == 16)
+/* HALVES joins the lower (or upper) halves of each block of 2w lanes of two vectors. */
+#define PICK(j, w, upper) \
+    ((j) / (2 * (w)) * (2 * (w)) + (j) % (w) + (upper) * (w) + ((j) % (2 * (w)) < (w) ? 0 : WIDTH))
+#define PICK4(j, w, upper) \
+    PICK(j, w, upper), PICK(j + 1, w, upper), PICK(j + 2, w, upper), PICK(j + 3, w, upper)
+#if WIDTH == 4
+#define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper))
+#elif WIDTH == 8
+#define HALVES(a, b, w, upper) \
+    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper))
+#else
+#define HALVES(a, b, w, upper)                                                  \
+    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper),       \
+                            PICK4(8, w, upper), PICK4(12, w, upper))
+#endif
+#define LEVEL(w) \
+    for (int t = 0; t < (w); t++) \
+        v[t] = HALVES(v[t], v[t + (w)], w, 0) + HALVES(v[t], v[t + (w)], w, 1);
+
+/* out[t] += sum of the lanes of rows[t], for WIDTH rows. LEVEL(w) adds the halves of two vectors
+ * whose rows are w apart, so that lane t of the last vector is the sum of row t. */
+INLINE void WIDE(sum_lanes_of_group)(const VEC *rows, REAL *out) {
+    VEC v[WIDTH];
+    for (int t = 0; t < WIDTH; t++) v[t] = rows[t];
+#if WIDTH == 16
+    LEVEL(8)
+#endif
+#if WIDTH >= 8
+    LEVEL(4)
+#endif
+    LEVEL(2)
+    LEVEL(1)
+    WIDE(store)(out, WIDE(load)(out) + v[0]);
+}
+#undef LEVEL
+#undef HALVES
+#undef PICK4
+#undef PICK
+#else
+INLINE void WIDE(sum_lanes_of_group)(const VEC *rows, REAL *out) {
+    for (int t = 0; t < WIDTH; t++)
+        for (int lane = 0; lane < WIDTH; lane++) out[t] += rows[t][lane];
+}
+#endif
+#undef SHUFFLES
+
+/* out[t] += sum of lanes[t]. `out` has room for CHUNK sums; the sums from `rows` on are undefined. */
+INLINE void WIDE(sum_lanes)(const VEC *lanes, int rows, REAL *out) {
+    for (int t = 0; t < rows; t += WIDTH) WIDE(sum_lanes_of_group)(lanes + t, out + t);
+}

@@ -1,0 +1,246 @@
+/* One chunk of one block of channels: the forward scan and its adjoint. Included once per width of
+ * vectors.
+ *
+ * State arrays are (states, LANES). `table` is (states, 3, LANES): decay, its inverse, and
+ * rate = decay / ln(2), the halvings of a unit step. `inverse` and `rate` are these rows. */
+
+/* One step towards the equilibrium b u / decay: v + (1 - exp(-z)) (b u / decay - v). */
+INLINE VEC WIDE(update)(VEC state, struct WIDE(coefficients) k, VEC equilibrium) {
+    return state + k.loss * (equilibrium - state);
+}
+
+/* Advances `count` states by a chunk and reads them out. The `first` states set y = skip u + c v;
+ * later ones add c v to it. */
+INLINE void WIDE(read_out)(
+    int rows, int count, const REAL *table, REAL *state, VEC skip, struct NAME(rows) u,
+    struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
+    int first) {
+    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
+    for (int i = 0; i < count; i++) {
+        v[i] = WIDE(load)(state + i * LANES);
+        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
+    }
+    for (int t = 0; t < rows; t++) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        REAL *out = y.at + t * y.step;
+        VEC sum = skip * input;
+        if (!first) sum = WIDE(load)(out);
+        for (int i = 0; i < count; i++) {
+            v[i] = WIDE(update)(v[i], WIDE(zoh)(step * rate[i]),
+                                inverse[i] * (b.at[t * b.step + i] * input));
+            sum += c.at[t * c.step + i] * v[i];
+        }
+        WIDE(store)(out, sum);
+    }
+    for (int i = 0; i < count; i++) WIDE(store)(state + i * LANES, v[i]);
+}
+
+/* Advances all states by a chunk and reads them out: y = skip u + sum_n c v, or y += sum_n c v
+ * where `add`. */
+static void WIDE(forward_block)(int rows, int64_t states, const REAL *table, REAL *state,
+                                const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
+                                struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
+                                int add) {
+    const VEC weight = WIDE(load)(skip);
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+        count = states - n < CHAINS ? 1 : CHAINS;
+#define READ_OUT(count, first)                                                                \
+    WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, u, delta, b, c, \
+                   y, first)
+        const int first = n == 0 && !add;
+        if (count == 1) {
+            if (first) READ_OUT(1, 1); else READ_OUT(1, 0);
+        } else {
+            if (first) READ_OUT(CHAINS, 1); else READ_OUT(CHAINS, 0);
+        }
+#undef READ_OUT
+    }
+}
+
+/* Advances all states by a chunk without a readout. */
+static void WIDE(advance_block)(int rows, int64_t states, const REAL *table, const REAL *before,
+                                REAL *after, struct NAME(rows) u, struct NAME(rows) delta,
+                                struct NAME(rows) b) {
+    for (int64_t n = 0; n < states; n++) {
+        VEC v = WIDE(load)(before + n * LANES);
+        const VEC inverse = WIDE(load)(table + (3 * n + 1) * LANES);
+        const VEC rate = WIDE(load)(table + (3 * n + 2) * LANES);
+        for (int t = 0; t < rows; t++)
+            v = WIDE(update)(v, WIDE(zoh)(WIDE(load)(delta.at + t * delta.step) * rate),
+                             inverse * (b.at[t * b.step + n] * WIDE(load)(u.at + t * u.step)));
+        WIDE(store)(after + n * LANES, v);
+    }
+}
+
+/* The adjoint of one chunk of one block of channels.
+ *
+ * With g_k the gradient of v_k, e = exp(-delta decay), w the injection weight, x = b u / decay and
+ * the pull r_k = x - v_{k-1}:
+ *   g_k = c_k grad_y_k + e_{k+1} g_{k+1}     grad_u += w b g              grad_b += w u g
+ *   q = e g r                                grad_delta += decay q        grad_c += grad_y v_k
+ *   grad_decay += delta q - w x g
+ * The two terms of grad_decay cancel where z = delta decay is below TINY. There the kernel computes
+ *   grad_decay -= e g delta v_{k-1} + rho w x g,   rho = 1 - z / (exp(z) - 1) = z/2 - z^2/12 + ...
+ * so that both cases read delta e g p - share w x g, with (p, share) = (r, 1) or (-v_{k-1}, rho). */
+
+/* What `retrace` needs from one step of one state; `record` sets p and share only where `tiny`. One
+ * struct per step keeps its fields adjacent: separate arrays would map to the same sets of the L1
+ * cache. */
+struct WIDE(step) {
+    VEC retention, loss, pull, p, share;
+};
+
+struct WIDE(tape) {
+    struct WIDE(step) steps[CHUNK][CHAINS];
+    VEC grad_b[CHAINS][CHUNK], grad_c[CHAINS][CHUNK];
+};
+
+/* Walks the chunk forwards from the states `start`, records each step on the tape, and computes the
+ * summands of grad_c. */
+INLINE void WIDE(record)(
+    int rows, int count, int tiny, const REAL *table, const REAL *start, struct NAME(rows) u,
+    struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) grad_y,
+    struct WIDE(tape) *tape) {
+    const VEC one = (VEC){0} + (REAL)1;
+    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
+    for (int i = 0; i < count; i++) {
+        v[i] = WIDE(load)(start + i * LANES);
+        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
+    }
+    for (int t = 0; t < rows; t++) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
+        for (int i = 0; i < count; i++) {
+            const VEC halvings = step * rate[i];
+            const struct WIDE(coefficients) z = WIDE(zoh)(halvings);
+            const VEC pull = inverse[i] * (b.at[t * b.step + i] * input) - v[i];
+            struct WIDE(step) *to = &tape->steps[t][i];
+            to->retention = z.retention;
+            to->loss = z.loss;
+            to->pull = pull;
+            if (tiny) {
+                const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
+                to->p = WIDE(select)(small, -v[i], pull);
+                to->share = WIDE(select)(small, halvings * RHO(halvings), one);
+            }
+            v[i] += z.loss * pull;
+            tape->grad_c[i][t] = out * v[i];
+        }
+    }
+}
+
+/* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
+INLINE void WIDE(retrace)(
+    int rows, int count, int tiny, const REAL *table, REAL *adjoint, REAL *grad_decay,
+    struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
+    struct NAME(rows) grad_y, struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
+    struct WIDE(tape) *tape) {
+    VEC carried[CHAINS], decay[CHAINS], inverse[CHAINS], gain[CHAINS], toll[CHAINS];
+    const VEC zero = {0};
+    for (int i = 0; i < count; i++) {
+        carried[i] = WIDE(load)(adjoint + i * LANES);
+        decay[i] = WIDE(load)(table + 3 * i * LANES);
+        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
+        gain[i] = toll[i] = zero;
+    }
+    for (int t = rows - 1; t >= 0; t--) {
+        const VEC input = WIDE(load)(u.at + t * u.step);
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
+        VEC to_u = WIDE(load)(grad_u.at + t * grad_u.step);
+        VEC to_delta = WIDE(load)(grad_delta.at + t * grad_delta.step);
+        for (int i = 0; i < count; i++) {
+            const struct WIDE(step) *from = &tape->steps[t][i];
+            const REAL b_t = b.at[t * b.step + i];
+            const VEC g = c.at[t * c.step + i] * out + carried[i];
+            const VEC weighted = g * from->loss * inverse[i];
+            const VEC to_b = weighted * input;
+            carried[i] = g * from->retention;
+            const VEC flow = carried[i] * from->pull;
+            tape->grad_b[i][t] = to_b;
+            to_u += weighted * b_t;
+            to_delta += decay[i] * flow;
+            if (tiny) {
+                gain[i] += step * (carried[i] * from->p);
+                toll[i] += b_t * (to_b * from->share);
+            } else {
+                gain[i] += step * flow;
+                toll[i] += b_t * to_b;
+            }
+        }
+        WIDE(store)(grad_u.at + t * grad_u.step, to_u);
+        WIDE(store)(grad_delta.at + t * grad_delta.step, to_delta);
+    }
+    for (int i = 0; i < count; i++) {
+        REAL *to_decay = grad_decay + i * LANES;
+        WIDE(store)(adjoint + i * LANES, carried[i]);
+        WIDE(store)(to_decay, WIDE(load)(to_decay) + (gain[i] - toll[i] * inverse[i]));
+    }
+}
+
+/* The part of the gradients without states: grad_d += sum grad_y u, grad_u = skip grad_y and
+ * grad_delta = 0. With `add`, an earlier walk has set them. Returns each lane's smallest delta. */
+static VEC WIDE(begin)(int rows, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
+                       struct NAME(rows) delta, struct NAME(rows) grad_y,
+                       struct NAME(rows) grad_u, struct NAME(rows) grad_delta, int add) {
+    const VEC zero = {0}, weight = WIDE(load)(skip);
+    VEC shortest = zero + (REAL)1, to_d = zero;
+    for (int t = 0; t < rows; t++) {
+        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        shortest = WIDE(select)(step < shortest, step, shortest);
+        if (add) continue;
+        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
+        to_d += out * WIDE(load)(u.at + t * u.step);
+        WIDE(store)(grad_u.at + t * grad_u.step, weight * out);
+        WIDE(store)(grad_delta.at + t * grad_delta.step, zero);
+    }
+    WIDE(store)(grad_d, WIDE(load)(grad_d) + to_d);
+    return shortest;
+}
+
+/* Whether z may be below TINY in any lane of `count` states. */
+INLINE int WIDE(is_tiny)(int count, VEC shortest, const REAL *table) {
+    IVEC tiny = (IVEC)(VEC){0};
+    for (int i = 0; i < count; i++)
+        tiny |= shortest * WIDE(load)(table + (3 * i + 2) * LANES) < (REAL)TINY;
+    return WIDE(any)(tiny);
+}
+
+/* The adjoint of a chunk. `start` holds the states before the chunk. `adjoint` enters as the adjoint
+ * after the chunk and leaves as the one before it. The function adds to grad_decay, grad_d, and to
+ * the sums over channels grad_b and grad_c, (states, CHUNK). It sets grad_u and grad_delta, or adds
+ * to them where `add`. All state arrays are (states, LANES). */
+static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, const REAL *start,
+                                 REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
+                                 struct NAME(rows) u, struct NAME(rows) delta,
+                                 struct NAME(rows) b, struct NAME(rows) c,
+                                 struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c,
+                                 int add) {
+    const VEC shortest =
+        WIDE(begin)(rows, skip, grad_d, u, delta, grad_y, grad_u, grad_delta, add);
+    struct WIDE(tape) tape;
+    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+        const REAL *coefficients = table + 3 * n * LANES;
+#define WALK(count, tiny)                                                                     \
+    WIDE(record)(rows, count, tiny, coefficients, start + n * LANES, u, delta, b, grad_y, &tape); \
+    WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES,   \
+                  u, delta, b, c, grad_y, grad_u, grad_delta, &tape);
+        count = states - n < CHAINS ? 1 : CHAINS;
+        const int tiny = WIDE(is_tiny)(count, shortest, coefficients);
+        if (count == 1) {
+            if (tiny) { WALK(1, 1) } else { WALK(1, 0) }
+        } else {
+            if (tiny) { WALK(CHAINS, 1) } else { WALK(CHAINS, 0) }
+        }
+#undef WALK
+        for (int i = 0; i < count; i++) {
+            WIDE(sum_lanes)(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);
+            WIDE(sum_lanes)(tape.grad_c[i], rows, grad_c + (n + i) * CHUNK);
+        }
+    }
+}

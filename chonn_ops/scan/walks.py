@@ -1,0 +1,163 @@
+"""The lines of a field as sizes and strides, so that no backend transposes or flips a tensor.
+
+A field is channels-last with its grid flattened, (B, P, C). A `Walk` visits every position once:
+it runs through `lines`, and along each line through `steps`; both are nested loops, outermost
+first, over ``(size, stride)`` in units of positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torch import Tensor
+
+from chonn_ops._library import CONSTANTS
+
+DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
+
+CHUNK = CONSTANTS["SCAN_CHUNK"]  # steps that backends handle together
+LINE = CONSTANTS["SCAN_LINE"]  # steps that the compiled kernel walks without checkpoints
+
+Loops = tuple[tuple[int, int], ...]
+
+
+def spacing(states: int) -> int:
+    """Chunks between two checkpoints; these take the memory of one (B, L, D) tensor at most."""
+    return -(-states // CHUNK)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A pass through all lines of a field; `reverse` goes from the last step to the first."""
+
+    lines: Loops
+    steps: Loops
+    reverse: bool
+
+    @property
+    def line_count(self) -> int:
+        return math.prod(size for size, _ in self.lines)
+
+    @property
+    def length(self) -> int:
+        return math.prod(size for size, _ in self.steps)
+
+    def view(self, field: Tensor) -> Tensor:
+        """(B, P, C) as (B, \\*line sizes, \\*step sizes, C), without a copy."""
+        loops = (*self.lines, *self.steps)
+        batch, position, channel = field.stride()
+        return field.as_strided(
+            (field.shape[0], *(size for size, _ in loops), field.shape[2]),
+            (batch, *(stride * position for _, stride in loops), channel),
+        )
+
+    def to_lines(self, field: Tensor) -> Tensor:
+        """(B, P, C) -> (B * lines, length, C): a view where strides allow, else a copy."""
+        count = field.shape[0] * self.line_count
+        return self.view(field).reshape(count, self.length, field.shape[2])
+
+    def add_lines(self, field: Tensor, lines: Tensor) -> None:
+        """Add (B * lines, length, C) to a field (B, P, C), in place."""
+        view = self.view(field)
+        view += lines.reshape(view.shape)
+
+
+def _merged(loops: Loops) -> Loops:
+    """The same positions in the same order, in as few loops as possible."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in loops:
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        elif size > 1:
+            merged.append((size, stride))
+    return tuple(merged) or ((1, 1),)
+
+
+def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
+    """Orders in which the axes of a field are walked, the last one fastest.
+
+    Parameters
+    ----------
+    n_axes : int
+        Number of spatial axes.
+    directions : str
+        One of `DIRECTIONS`.
+
+    Returns
+    -------
+    list of tuple of int
+        Rotations of ``(0, .., n_axes - 1)``, starting with the identity.
+
+    Raises
+    ------
+    ValueError
+        For an unknown mode.
+    """
+    if directions not in DIRECTIONS:
+        raise ValueError(f"directions: expected one of {DIRECTIONS}, got {directions!r}")
+    axes = tuple(range(n_axes))
+    if directions in ("raster", "bidirectional"):
+        return [axes]
+    return [axes] + [axes[k:] + axes[:k] for k in range(1, n_axes)]
+
+
+@lru_cache(maxsize=1024)
+def plan(grid: tuple[int, ...], directions: str, reverse: bool = False) -> tuple[Walk, ...]:
+    """The walks of a direction mode.
+
+    Modes of both directions list the forward and the reverse walk of a line next to each other.
+    `reverse` reverses the single walk of "raster".
+    """
+    strides = [math.prod(grid[axis + 1 :]) for axis in range(len(grid))]
+    line_axes = 1 if directions == "axial" else len(grid)
+    senses = (reverse,) if directions == "raster" else (False, True)
+    walks = []
+    for order in axis_orders(len(grid), directions):
+        loops = tuple((grid[axis], strides[axis]) for axis in order)
+        split = len(grid) - line_axes
+        walks += [Walk(_merged(loops[:split]), _merged(loops[split:]), sense) for sense in senses]
+    return tuple(walks)
+
+
+def checkpoint_shapes(
+    batch: int, walks: tuple[Walk, ...], channels: int, states: int
+) -> list[tuple[int, int, int, int]]:
+    """For each walk (B * lines, S, N, D): the states before step 0, ``32 * spacing``, ..."""
+    every = CHUNK * spacing(states)
+    return [(batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks]
+
+
+def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
+    """Whether the compiled kernel scans each line in both directions at once, without checkpoints.
+
+    It does so in modes of both directions for lines of at most `LINE` steps.
+    """
+    longest = max(grid) if directions == "axial" else math.prod(grid)
+    return directions != "raster" and longest <= LINE
+
+
+def checkpoint_numel(
+    batch: int, grid: Sequence[int], directions: str, channels: int, states: int
+) -> int:
+    """The total number of elements of `checkpoint_shapes`; `grid` and `batch` may be symbolic."""
+    every = CHUNK * spacing(states)
+    size = math.prod(grid)
+    if directions == "axial":
+        sweeps = [(math.prod((*grid[:k], *grid[k + 1 :])), n) for k, n in enumerate(grid)]
+    else:
+        sweeps = [(1, size)] * len(axis_orders(len(grid), directions))
+    scans = 1 if directions == "raster" else 2
+    kept = sum(lines * -(-length // every) for lines, length in sweeps)
+    return scans * batch * kept * states * channels
+
+
+def split_checkpoints(
+    checkpoints: Tensor, batch: int, walks: tuple[Walk, ...], channels: int, states: int
+) -> list[Tensor]:
+    """Views of the operator's flat checkpoints, one tensor for each walk."""
+    shapes = checkpoint_shapes(batch, walks, channels, states)
+    parts = checkpoints.split([math.prod(shape) for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,0 +1,1 @@
+"""Neural operators of other papers, and controls, which CHONN models are compared with."""

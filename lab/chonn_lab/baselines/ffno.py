@@ -1,0 +1,158 @@
+"""Factorised Fourier neural operator (Tran et al., ICLR 2023, arXiv 2111.13802).
+
+Written from the paper's equations; module names are ours, no checkpoint of the original loads.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_lab.baselines.fields import CONV, check_axes, check_field, with_coordinates
+from chonn_ops.checks import check_least
+from chonn_ops.models.fno import complex_of
+
+
+class FactorizedSpectralConv(nn.Module):
+    r"""Sum over the axes of a linear map of the lowest Fourier modes along that axis alone.
+
+    .. math::
+
+        K(z) = \sum_d \mathrm{IFFT}_d (R_d \cdot \mathrm{FFT}_d(z))
+
+    with :math:`R_d` a complex matrix for each of the lowest modes, which is the paper's
+    equation for the kernel of a layer.
+
+    Parameters
+    ----------
+    channels : int
+    modes : int
+        Kept along each axis.
+    axes : int
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1; when called on a grid that does not resolve the modes.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        modes: int,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(1, channels=channels, modes=modes)
+        check_axes(axes)
+        self.modes = modes
+        # Of Xavier's size with all modes as inputs.
+        scale = (2 * channels * modes) ** -0.5
+        self.weights = nn.ParameterList(
+            scale * torch.randn(channels, channels, modes, device=device, dtype=complex_of(dtype))
+            for _ in range(axes)
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        grid = z.shape[2:]
+        if self.modes > min(grid) // 2 + 1:
+            raise ValueError(
+                f"modes: expected at most {min(grid) // 2 + 1} on a (padded) grid of "
+                f"{tuple(grid)}, got {self.modes}"
+            )
+        # There is no FFT in bfloat16: autocast regions transform in float32.
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        out = torch.zeros_like(z)
+        for axis, (n, weight) in enumerate(zip(grid, self.weights, strict=True), start=2):
+            spectrum = torch.fft.rfft(z.movedim(axis, -1), norm="ortho")[..., : self.modes]
+            mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight.to(spectrum.dtype))
+            # irfft takes the modes that are missing for zero.
+            out = out + torch.fft.irfft(mapped, n=n, norm="ortho").movedim(-1, axis)
+        return out
+
+
+class FFNO(nn.Module):
+    r"""F-FNO: (B, C, \*grid) -> (B, C', \*grid).
+
+    Layers :math:`z + W_2\,\sigma(W_1 K(z) + b_1) + b_2` between a pointwise lifting and a pointwise
+    readout; the residual goes around the nonlinearity. The paper writes an activation behind
+    :math:`W_2`, too, which its code does not have, nor does this. The coordinates, 0 to 1, are
+    additional inputs.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+    width : int
+        Hidden channels.
+    depth : int
+        Layers.
+    modes : int
+        Fourier modes kept along each axis.
+    expansion : int
+        Hidden channels of the pointwise networks over `width`.
+    padding : float
+        Points of zeros at the end of each axis, as a part of its points: fields that are not
+        periodic need some.
+    shared_weights : bool
+        One kernel K for all layers, as in the paper's deep networks.
+    axes : {2, 1, 3}
+        Of the grid.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1 or a negative padding; when called with another shape.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 64,
+        depth: int = 4,
+        modes: int = 16,
+        *,
+        expansion: int = 2,
+        padding: float = 0.0,
+        shared_weights: bool = False,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
+        check_least(1, **sizes, depth=depth, modes=modes, expansion=expansion)
+        check_least(0, padding=padding)
+        check_axes(axes)
+        self.in_channels, self.padding, self.axes = in_channels, padding, axes
+        factory = {"device": device, "dtype": dtype}
+        conv = functools.partial(CONV[axes], **factory)
+        self.lift = conv(in_channels + axes, width, 1)
+        count = 1 if shared_weights else depth
+        self.kernels = nn.ModuleList(
+            FactorizedSpectralConv(width, modes, axes, **factory) for _ in range(count)
+        )
+        self.pointwise = nn.ModuleList(
+            nn.Sequential(
+                conv(width, expansion * width, 1), nn.GELU(), conv(expansion * width, width, 1)
+            )
+            for _ in range(depth)
+        )
+        self.head = nn.Sequential(conv(width, 2 * width, 1), nn.GELU())
+        self.head.append(conv(2 * width, out_channels, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
+        check_field(x, self.in_channels, self.axes)
+        grid = x.shape[2:]
+        margins = [round(self.padding * n) for n in grid]
+        z = self.lift(with_coordinates(x))
+        z = F.pad(z, [side for margin in reversed(margins) for side in (0, margin)])
+        for layer, pointwise in enumerate(self.pointwise):
+            z = z + pointwise(self.kernels[layer % len(self.kernels)](z))
+        return self.head(z[(..., *(slice(n) for n in grid))])

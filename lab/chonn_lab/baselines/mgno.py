@@ -1,0 +1,194 @@
+"""Multigrid neural operator (He, Liu and Xu, ICLR 2024, arXiv 2310.19809).
+
+Written from the paper's equations; module names are ours, no checkpoint of the original loads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_lab.baselines.fields import (
+    CONV,
+    CONV_TRANSPOSE,
+    check_axes,
+    check_field,
+    with_coordinates,
+)
+from chonn_ops.checks import check_least
+
+
+class _Level(nn.Module):
+    """What one grid does on the way down: smoothed u and, but on the coarsest, what it leaves."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        smoothings: int,
+        coarsest: bool,
+        axes: int,
+        factory: dict[str, Any],
+    ) -> None:
+        super().__init__()
+
+        def convs(channels: int, features: int, count: int) -> nn.ModuleList:
+            return nn.ModuleList(
+                CONV[axes](channels, features, 3, padding=1, bias=False, **factory)
+                for _ in range(count)
+            )
+
+        count = smoothings + coarsest
+        self.smoothers = convs(in_channels, out_channels, count)
+        self.systems = convs(out_channels, in_channels, count - coarsest)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        u, residual = self.smoothers[0](f), f
+        for place, system in enumerate(self.systems):
+            residual = f - system(u)
+            if place + 1 < len(self.smoothers):
+                u = u + self.smoothers[place + 1](residual)
+        return u, residual
+
+
+class VCycle(nn.Module):
+    r"""A linear operator in the form of one multigrid V-cycle: (B, C, \*grid) -> (B, C', \*grid).
+
+    On level l, from the finest to the coarsest, starting with u = 0::
+
+        u <- u + B_l * (f - A_l * u)        so many times: smoothing
+        f_{l+1} = R_l * (f - A_l * u)       restriction, every other point
+
+    and back ``u_l <- u_l + P_l * u_{l+1}``. All stars are convolutions over 3 points an axis with
+    learned weights, no activation in between, zeros outside of the grid.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+    levels : int
+        Grids, each with half the points an axis of the one before, rounded up.
+    smoothings : int
+        On each level, on the way down. As in the paper's Darcy benchmark, there are none on the
+        way up, and one more on the coarsest level.
+    axes : int
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1; when called on a grid that cannot be halved so often.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        levels: int,
+        smoothings: int = 1,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(1, in_channels=in_channels, out_channels=out_channels)
+        check_least(1, levels=levels, smoothings=smoothings)
+        check_axes(axes)
+        conv, transposed = CONV[axes], CONV_TRANSPOSE[axes]
+        factory = {"device": device, "dtype": dtype}
+        options = {"kernel_size": 3, "padding": 1, "bias": False, **factory}
+
+        self.levels = nn.ModuleList(
+            _Level(in_channels, out_channels, smoothings, level == levels - 1, axes, factory)
+            for level in range(levels)
+        )
+        self.restrictions = nn.ModuleList(
+            conv(in_channels, in_channels, stride=2, **options) for _ in range(levels - 1)
+        )
+        self.prolongations = nn.ModuleList(
+            transposed(out_channels, out_channels, stride=2, **options) for _ in range(levels - 1)
+        )
+
+    def forward(self, f: Tensor) -> Tensor:
+        least, smallest = 2 ** len(self.restrictions), min(f.shape[2:])
+        if smallest < least:
+            raise ValueError(
+                f"levels: expected a grid of at least {least} points an axis for "
+                f"{len(self.levels)} of them, got {smallest}"
+            )
+        solutions = []
+        for level, restriction in itertools.zip_longest(self.levels, self.restrictions):
+            u, residual = level(f)
+            solutions.append(u)
+            if restriction is not None:
+                f = restriction(residual)
+        u = solutions.pop()
+        for prolongation in reversed(self.prolongations):
+            finer = solutions.pop()
+            u = finer + prolongation(u, output_size=finer.shape)
+        return u
+
+
+class MgNO(nn.Module):
+    r"""MgNO: (B, C, \*grid) -> (B, C', \*grid).
+
+    Layers :math:`\sigma(\mathcal W u + B u + b)` with a V-cycle :math:`\mathcal W` and a pointwise
+    B, then a pointwise readout; no lifting. The coordinates, 0 to 1, are additional inputs, which
+    the paper has not.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+    width : int
+        Hidden channels.
+    depth : int
+        Layers.
+    levels : int
+        Grids of a V-cycle.
+    smoothings : int
+        Of a V-cycle, on each level.
+    axes : {2, 1, 3}
+        Of the grid.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1; when called with another shape, or a grid that cannot be halved so
+        often.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 24,
+        depth: int = 5,
+        levels: int = 6,
+        *,
+        smoothings: int = 1,
+        axes: int = 2,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_least(1, in_channels=in_channels, out_channels=out_channels)
+        check_least(1, width=width, depth=depth, levels=levels)
+        check_axes(axes)
+        self.in_channels, self.axes = in_channels, axes
+        factory = {"device": device, "dtype": dtype}
+        widths = [in_channels + axes] + [width] * (depth - 1)
+        self.cycles = nn.ModuleList(
+            VCycle(n, width, levels, smoothings, axes, **factory) for n in widths
+        )
+        self.pointwise = nn.ModuleList(CONV[axes](n, width, 1, **factory) for n in widths)
+        self.head = CONV[axes](width, out_channels, 1, **factory)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
+        check_field(x, self.in_channels, self.axes)
+        u = with_coordinates(x)
+        for cycle, pointwise in zip(self.cycles, self.pointwise, strict=True):
+            u = F.gelu(cycle(u) + pointwise(u))
+        return self.head(u)

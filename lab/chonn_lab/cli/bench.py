@@ -1,0 +1,39 @@
+"""The ``chonn-lab bench`` command."""
+
+import argparse
+import importlib
+import sys
+from typing import Any
+
+PROGRAMS = {
+    "scan": "kirchhoff_scan beside mambapy and a loop",
+    "network": "kirchhoff_network beside spsolve, pyamg and torch-sla",
+    "direct": "the direct method of kirchhoff_network beside multigrid, spsolve and pyamg",
+    "volumes": "the tortuosity factor of a volume beside TauFactor",
+    "block": "training steps of a CKB beside convolutions, a Fourier layer and attention",
+    "models": "training steps of the models beside PDEBench's",
+    "rollouts": "rollout steps of the models in time",
+    "vision": "inference and training steps of the timm models",
+    "vision_size": "parameters and multiply-adds of the timm models",
+    "gpu": "the Triton kernels; needs CUDA",
+}
+
+
+def add_bench_command(commands: Any) -> None:
+    """Add ``bench`` to the subparsers of ``chonn-lab``."""
+    bench = commands.add_parser(
+        "bench",
+        help="time operators and models beside their peers",
+        description="\n".join(f"{name:12} {text}" for name, text in PROGRAMS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bench.set_defaults(command=_bench)
+    bench.add_argument("program", choices=tuple(PROGRAMS), metavar="PROGRAM", help="one of these")
+    bench.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="its own options; --help lists them"
+    )
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    sys.argv = [f"chonn-lab bench {arguments.program}", *arguments.rest]
+    raise SystemExit(importlib.import_module(f"chonn_lab.benchmarks.{arguments.program}").main())

@@ -1,0 +1,118 @@
+"""Parameters and multiply-adds of a forward pass.
+
+Counted by PyTorch's counter (`torch.utils.flop_counter`), halved: convolutions and matrix products,
+those of complex numbers as four real ones, with formulas of ours for scans, for fast Fourier
+transforms and for the iterations that solves of networks took. Norms, activations and other
+elementwise work are left out, as in published counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from chonn_lab.baselines.fields import count_parameters
+from chonn_ops.network.direct import flops
+from chonn_ops.scan.arguments import split
+from chonn_ops.scan.walks import plan
+
+aten = torch.ops.aten
+
+
+class Cost(NamedTuple):
+    """Size of a model and the real multiply-adds of a forward pass, with the part in scans."""
+
+    parameters: int
+    multiply_adds: int
+    scan_multiply_adds: int
+
+
+def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
+    """Cost of ``model(*inputs)``; the meta device does."""
+    training = model.training
+    counter = FlopCounterMode(display=False, custom_mapping=_FORMULAS)
+    with torch.no_grad(), counter:
+        model.eval()(*inputs)
+    model.train(training)
+    scans = counter.get_flop_counts().get("Global", {}).get(torch.ops.chonn_ops.kirchhoff_scan, 0)
+    return Cost(count_parameters(model), counter.get_total_flops() // 2, scans // 2)
+
+
+_ITERATIONS = 5
+# Formulas count two operations for a multiply-add, as those of PyTorch do.
+
+
+def _scan_flops(*arguments: Any, **outputs: object) -> int:  # noqa: ARG001
+    """Operations of a scan.
+
+    A state of a channel takes, at each position, four products for all walks (exponent and
+    injection ``(1 - alpha) * (1 / decay) * b * u``), and for each walk one multiply-add to relax
+    and inject and one to read out. The skip and the mean over walks take one each a channel.
+    """
+    inputs, modes = split(arguments)  # shapes
+    batch, positions, channels = cast("Any", inputs.u)
+    states = cast("Any", inputs.decay)[1]
+    walks = len(plan(tuple(modes.grid), modes.directions))
+    return 2 * batch * positions * channels * (states * (4 + 2 * walks) + 2)
+
+
+def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> int:
+    """Operations of a solve, by elimination or by conjugate gradients with a W-cycle.
+
+    A product with the matrix takes ``2 axes + 1`` multiply-adds a node, a cycle four of them and 12
+    more on each of its grids, which are together ``1 / (1 - 2 / 2^axes)`` of the finest, and an
+    iteration beside these one product and 6. To make the grids takes about a cycle. A line is
+    eliminated in 8. Networks that took no iterations count with the operations of the direct
+    method. Without values, on the meta device, a network takes `_ITERATIONS`.
+    """
+    axes, iterations = source.dim() - 2, out_val[1]
+    nodes = math.prod(source.shape[1:-1])
+    networks = source.shape[0] * source.shape[-1]
+    if axes == 1:
+        return 2 * networks * nodes * 8
+    eliminated, total = 0, networks * _ITERATIONS
+    if not iterations.is_meta:
+        eliminated, total = int((iterations == 0).sum()), int(iterations.sum())
+    elimination = flops(source.shape[1:-1], rest[4]) if eliminated else 0.0
+    product = 2 * axes + 1
+    cycle = (4 * product + 12) / (1 - 2 / 2**axes)
+    iterated = (networks - eliminated) * cycle + total * (cycle + product + 6)
+    return round(2 * nodes * iterated + eliminated * elimination)
+
+
+def _fft_flops(x: Tensor, dim: Sequence[int], *rest: object, out_val: Tensor) -> int:  # noqa: ARG001
+    """Of an FFT of n points: 5/2 n log2 n multiply-adds, half of it between real and complex."""
+    real = not (x.is_complex() and out_val.is_complex())
+    # The longer side: the complex one of a real transform keeps n // 2 + 1 points.
+    full = x if x.numel() > out_val.numel() else out_val
+    points = math.prod(full.shape[axis] for axis in dim)
+    return round(5 * full.numel() * math.log2(points) / (2 if real else 1))
+
+
+def _product_flops(left: Tensor, right: Tensor, *rest: object, **options: object) -> int:  # noqa: ARG001
+    """Of (..., m, k) times (..., k, n), real or complex."""
+    return 2 * left.numel() * right.shape[-1] * (4 if left.is_complex() else 1)
+
+
+def _sum_product_flops(bias: Tensor, *products: Tensor, **options: object) -> int:  # noqa: ARG001
+    return _product_flops(*products)
+
+
+def _raw(formula: Callable[..., int]) -> Callable[..., int]:
+    """A formula that gets tensors; others get their shapes."""
+    formula._get_raw = True  # pyright: ignore[reportFunctionMemberAccess]
+    return formula
+
+
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    torch.ops.chonn_ops.kirchhoff_scan: _scan_flops,
+    torch.ops.chonn_ops.kirchhoff_network: _raw(_network_flops),
+    **dict.fromkeys((aten._fft_r2c, aten._fft_c2r, aten._fft_c2c), _raw(_fft_flops)),
+    **dict.fromkeys((aten.mm, aten.bmm), _raw(_product_flops)),
+    **dict.fromkeys((aten.addmm, aten.baddbmm), _raw(_sum_product_flops)),
+}

@@ -1,0 +1,130 @@
+"""Wrappers that give every model of an experiment the same interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chonn_ops.nn import CKBOptions
+
+PLAIN = CKBOptions(order=0)
+
+
+class Units(NamedTuple):
+    """Typical mean and standard deviation of the fields, constants for every split."""
+
+    input_centre: float
+    input_spread: float
+    output_centre: float
+    output_spread: float
+
+
+class Standardized(nn.Module):
+    """Scales the fields of a model to about unit size; input and output have the data's units."""
+
+    def __init__(self, model: nn.Module, units: Units) -> None:
+        super().__init__()
+        self.model, self.units = model, units
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self.units
+        y = self.model((x - units.input_centre) / units.input_spread)
+        return units.output_centre + units.output_spread * y
+
+
+class OnDomain(nn.Module):
+    """A model of fields (B, C, R, R) with the mask of the nodes that exist as an input.
+
+    Parameters
+    ----------
+    model : nn.Module
+    mask : callable
+        The mask, (R, R) bool, of a grid of R x R nodes.
+    channel : bool
+        Whether the mask becomes a channel of zeros and ones; else the model takes a keyword `mask`.
+    """
+
+    def __init__(
+        self, model: nn.Module, mask: Callable[[int], Tensor], channel: bool = True
+    ) -> None:
+        super().__init__()
+        self.model, self._mask, self._channel = model, mask, channel
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self._mask(x.shape[-1]).to(x.device)
+        if not self._channel:
+            return self.model(x, mask=mask)
+        channel = mask.to(x.dtype).expand(len(x), 1, -1, -1)
+        return self.model(torch.cat((x, channel), dim=1))
+
+
+class Padded(nn.Module):
+    """A model that needs grid sizes which are multiples of a number, for fields of any size.
+
+    The last points of each axis of (B, C, \\*grid) are repeated, and cut off again.
+    """
+
+    def __init__(self, model: nn.Module, multiple: int) -> None:
+        super().__init__()
+        self.model, self.multiple = model, multiple
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        padding = [side for n in reversed(grid) for side in (0, -n % self.multiple)]
+        y = self.model(F.pad(x, padding, mode="replicate"))
+        return y[(..., *(slice(n) for n in grid))]
+
+
+class GridFNO(nn.Module):
+    """Calls PDEBench's FNO, whose arguments are (x, grid), with fields (B, C, \\*grid)."""
+
+    def __init__(self, fno: nn.Module) -> None:
+        super().__init__()
+        self.fno = fno
+
+    def forward(self, x: Tensor) -> Tensor:
+        axes = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        y = self.fno(x.movedim(1, -1), grid.expand(len(x), *grid.shape))
+        return y.squeeze(-2).movedim(-1, 1)
+
+
+class Neuralop(nn.Module):
+    """A model of neuraloperator whose state dict has tensors only."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_state_dict_post_hook(_without_metadata)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def _without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    # neuraloperator stores the arguments of its models under this key.
+    state.pop("_metadata", None)
+
+
+class Forecaster(nn.Module):
+    """Earlier frames (B, history, R, R) to the next one (B, R, R).
+
+    Parameters
+    ----------
+    model : Module
+        (B, history, R, R) to (B, 1, R, R).
+    increment : bool
+        Whether the model predicts the change from the last frame.
+    """
+
+    def __init__(self, model: nn.Module, increment: bool) -> None:
+        super().__init__()
+        self.model, self.increment = model, increment
+
+    def forward(self, frames: Tensor) -> Tensor:
+        predicted = self.model(frames)[:, 0]
+        return frames[:, -1] + predicted if self.increment else predicted

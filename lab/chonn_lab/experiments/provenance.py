@@ -1,0 +1,264 @@
+"""Where a result comes from: data, code, commit and machine; and where results differ in that."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import chonn_lab
+import chonn_ops
+from chonn_lab.problems import origin
+
+if TYPE_CHECKING:
+    from chonn_lab.experiments.base import Data
+    from chonn_lab.experiments.jobs import Job
+    from chonn_lab.experiments.records import Run
+
+ANYWAY = "--mixed"
+SHOWN = 12
+NAMED = 3
+# The parts of the laboratory that numbers depend on; reports and studies do not count.
+LAB_FOLDERS = ("baselines", "experiments", "problems")
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Data and code behind a run; empty where an old file does not record them.
+
+    Parameters
+    ----------
+    data : mapping
+        For each file the record of `chonn_lab.problems.origin.Origin`, which has its SHA-256.
+    code : str
+        Digest of the sources, see `code`.
+    commit, dirty : str, bool
+        Commit of the checkout that holds the package, and whether files in it are changed; None
+        outside a checkout.
+    """
+
+    data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    code: str = ""
+    commit: str | None = None
+    dirty: bool | None = None
+
+    @classmethod
+    def parse(cls, record: Mapping[str, Any]) -> Provenance:
+        """From a mapping that has these entries, and perhaps others."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: record[name] for name in names if name in record})
+
+    @property
+    def known(self) -> bool:
+        """Whether data and code are recorded."""
+        return bool(self.data and (self.code or self.commit))
+
+    @property
+    def state(self) -> str:
+        """The commit for people, with "-dirty" if files were changed."""
+        return f"{(self.commit or 'none')[:SHOWN]}{'-dirty' if self.dirty else ''}"
+
+    def differences(self, now: Provenance) -> str:
+        """Data files whose content differs; empty if there are none."""
+        return ", ".join(
+            f"data {name}: SHA-256 {_sha256(self.data[name])} there, {_sha256(now.data[name])} here"
+            for name in sorted(self.data.keys() & now.data.keys())
+            if self.data[name].get("sha256") != now.data[name].get("sha256")
+        )
+
+    def note(self, now: Provenance) -> str:
+        """A remark for a result or checkpoint that is used although it differs; empty if equal."""
+        if not self.known:
+            return "without a record of data and code"
+        found = [self.differences(now)]
+        if self.state != now.state:
+            found.append(f"commit {self.state} there, {now.state} here")
+        elif self.code and self.code != now.code:
+            found.append(f"code {self.code} there, {now.code} here")
+        return ", ".join(filter(None, found))
+
+
+def of(job: Job, data: Data | None = None) -> Provenance:
+    """Provenance of a job that runs now.
+
+    Its data are identified by their files, or by the tensors of `data` where there are no files.
+    """
+    found = files(filter(Path.is_file, job.data_files))
+    if not found and data is not None:
+        found = _loaded(job, data)
+    return Provenance(found, **code())
+
+
+def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Origin of data files, with their SHA-256, by name."""
+    return {path.name: origin.identify(path).record() for path in paths}
+
+
+def _loaded(job: Job, data: Data) -> dict[str, dict[str, Any]]:
+    # A variant that changes settings may load other data.
+    changes = [f", {name}={value}" for name, value in sorted(job.variant.changes.items())]
+    found = hashlib.sha256()
+    for name, split in {"train": data.train, "validation": data.validation, **data.tests}.items():
+        for tensor in split.tensors:
+            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+            found.update(memoryview(values.numpy()))  # pyright: ignore[reportArgumentType]
+    return {"".join(["as loaded", *changes]): {"sha256": found.hexdigest()}}
+
+
+def _sha256(file: Mapping[str, Any]) -> str:
+    return str(file.get("sha256"))[:SHOWN]
+
+
+def conflicts(runs: Iterable[Run]) -> list[str]:
+    """Data and settings in which the results of one table differ, and which results these are.
+
+    Settings that a model changes by design may differ between models.
+    """
+    values: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        for what, value in _facts(run):
+            values.setdefault(what, {}).setdefault(value, []).append(
+                f"{run.variant} seed {run.seed}"
+            )
+    split: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for what, found in values.items():
+        if len(found) > 1:
+            by_size = sorted(found.items(), key=lambda item: len(item[1]))
+            shown = f"{what} ({' / '.join(value for value, _ in by_size)})"
+            split.setdefault(tuple(tuple(names) for _, names in by_size), []).append(shown)
+    return [
+        f"{', '.join(whats)}: {' differ from '.join(map(_titles, groups))}"
+        for groups, whats in split.items()
+    ]
+
+
+def mixture(source: object, runs: Sequence[Run], allowed: bool) -> tuple[str, ...]:
+    """`conflicts`; a ValueError that names them unless `allowed`."""
+    found = tuple(conflicts(runs))
+    if found and not allowed:
+        raise ValueError(
+            f"{source}: expected results of the same data and settings, got {'; '.join(found)} "
+            f"(run them again, move some away, or mix them with {ANYWAY} / mixed=True)"
+        )
+    return found
+
+
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    for name, value in run.config.items():
+        if name != "seed":
+            own = run.changes is None or name in run.changes
+            yield f"setting {name}{f' of {run.variant}' if own else ''}", str(value)
+    for name, file in run.data.items():
+        yield f"data {name}", _sha256(file)
+
+
+def _titles(names: tuple[str, ...]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def flags(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Remarks on results in one table, each with the variants that it concerns."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        unknown = [] if run.provenance.known else ["no record of data and code"]
+        for text in (*unknown, *run.notes):
+            found.setdefault(text, {})[run.variant] = None
+    return {text: list(variants) for text, variants in found.items()}
+
+
+@functools.cache
+def digest() -> str:
+    """SHA-256, shortened, of the sources that numbers depend on, as this process found them.
+
+    These are all files of `chonn_ops`, C sources included, and `LAB_FOLDERS` of `chonn_lab`.
+    """
+    product, lab = (Path(str(package.__file__)).parent for package in (chonn_ops, chonn_lab))
+    paths = [path for kind in ("*.py", "*.c", "*.h") for path in product.rglob(kind)]
+    paths += [path for folder in LAB_FOLDERS for path in (lab / folder).rglob("*.py")]
+    found = hashlib.sha256()
+    for path in sorted(paths):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:SHOWN]
+
+
+@functools.cache
+def commit() -> tuple[str | None, bool | None]:
+    """Commit of the checkout that holds the package, and whether files in it are changed.
+
+    As this process found it; None and None where there is no checkout.
+    """
+    root = Path(chonn_ops.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None, None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+    found, dirty, _ = done.stdout.strip().partition("-dirty")
+    return found, bool(dirty)
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that a number depends on."""
+    packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), "chonn-ops": chonn_ops.__version__, **packages}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The machine, and the device of a training."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": name,
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def reset_peak_memory() -> None:
+    """Start to measure anew. Where the system cannot, the process's earlier peak counts too."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mib(device: torch.device) -> float | None:
+    """Allocated on a GPU, or resident in this process; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def code() -> dict[str, Any]:
+    """``code``, the `digest` of the sources, with ``commit`` and ``dirty`` of the checkout."""
+    found, dirty = commit()
+    return {"code": digest(), "commit": found, "dirty": dirty}

@@ -1,0 +1,215 @@
+"""Forecasting problems: settings, windows of trajectories, recursive prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from chonn_lab.experiments.base import Config, Experiment, relative_l2
+from chonn_lab.experiments.modules import Forecaster, GridFNO
+from chonn_ops.models import CHONNFNO2d
+from chonn_ops.nn import CKBOptions, Scan
+
+SCORED_AT_ONCE = 20
+PICTURES = 2
+SIZES = {
+    **dict.fromkeys(("modes", "width"), '"The FNO baseline uses 12 Fourier modes and width 20."'),
+    "pushforward": "Ours; the paper mentions none.",
+    "increment": "Ours; the paper's models predict the frame.",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutConfig(Config):
+    """Settings of a forecasting problem and of the models that learn it.
+
+    Parameters
+    ----------
+    resolution : int
+        Points along each axis.
+    history : int
+        Frames that a model is given to predict the next one.
+    unroll : int
+        Frames predicted in a training step, each from the ones before, with gradients through all.
+    pushforward : bool
+        Learn the last of the unrolled frames alone, and no gradients through the others, which are
+        a model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
+    increment : bool
+        Let the models predict the change from the last frame.
+    modes, width : int
+        Of the FNO, plain and with a block.
+    d_state : int
+        States of a Kirchhoff cell.
+    """
+
+    resolution: int
+    history: int = 10
+    unroll: int = 1
+    pushforward: bool = False
+    increment: bool = False
+    modes: int = 12
+    width: int = 20
+    d_state: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The models check their own sizes; these are no model's.
+        self._check_least(1, "resolution", "history", "unroll")
+
+
+ConfigT = TypeVar("ConfigT", bound=RolloutConfig)
+
+
+class RolloutExperiment(Experiment[ConfigT]):
+    """A forecasting problem; the problem itself is the subclass's."""
+
+    def given(self, config: ConfigT) -> int:
+        """Frames that are known before a rollout, of which models see the last `history`."""
+        return config.history
+
+    def predicted(self, config: ConfigT, model: nn.Module, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction of all frames after the given ones, and the truth."""
+        known, target = frames.tensor_split((self.given(config),), dim=1)
+        return rollout(model, known[:, -config.history :], target.shape[1]), target
+
+    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return frame_errors(*self.predicted(config, model, batch[0])).mean(dim=1)
+
+    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
+        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
+
+
+class Windows(TensorDataset):
+    """Windows of consecutive frames of trajectories, gathered on access.
+
+    Parameters
+    ----------
+    trajectories : Tensor
+        (N, T, R, R).
+    length : int
+        Frames of a stretch. One begins at every frame from `first` on that leaves room for it.
+    first : int
+    """
+
+    def __init__(self, trajectories: Tensor, length: int, first: int = 0) -> None:
+        super().__init__(trajectories)
+        self.length, self.first = length, first
+        self.starts = trajectories.shape[1] - first - length + 1
+        if self.starts < 1:
+            raise ValueError(
+                f"trajectories: expected at least {first + length} frames, "
+                f"got {trajectories.shape[1]}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tensors[0]) * self.starts
+
+    def __getitem__(self, index: int | Sequence[int]) -> tuple[Tensor, ...]:
+        which = torch.as_tensor(index)
+        rows = which.div(self.starts, rounding_mode="floor")
+        starts = self.first + which % self.starts
+        frames = starts[..., None] + torch.arange(self.length)
+        return (self.tensors[0][rows[..., None], frames],)
+
+
+def fno(
+    config: RolloutConfig, ckb: CKBOptions, *, padding: int = 0, downsample: int = 1
+) -> nn.Module:
+    """PDEBench's FNO, plain or with a block; one of scans has the config's states."""
+    if isinstance(ckb.cell, Scan):
+        cell = dataclasses.replace(ckb.cell, d_state=config.d_state)
+        ckb = CKBOptions(**{**vars(ckb), "cell": cell})
+    model = CHONNFNO2d(
+        1,
+        config.modes,
+        config.modes,
+        config.width,
+        config.history,
+        ckb=ckb,
+        downsample=downsample,
+        padding=padding,
+    )
+    return Forecaster(GridFNO(model), config.increment)
+
+
+class Latest(nn.Module):
+    """A model that sees only the last few frames: (B, history, R, R) to (B, R, R)."""
+
+    def __init__(self, model: nn.Module, frames: int) -> None:
+        super().__init__()
+        self.model, self.frames = model, frames
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.model(frames[:, -self.frames :])
+
+
+def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:
+    """Predict recursively.
+
+    Parameters
+    ----------
+    model : Module
+    frames : Tensor
+        (B, history, R, R).
+    steps : int
+
+    Returns
+    -------
+    Tensor
+        (B, steps, R, R).
+    """
+    predicted = []
+    for _ in range(steps):
+        predicted.append(model(frames))
+        frames = torch.cat((frames[:, 1:], predicted[-1][:, None]), dim=1)
+    return torch.stack(predicted, dim=1)
+
+
+def forecast(
+    config: RolloutConfig, model: nn.Module, history: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Prediction in training and its target, frames (B, T, R, R)."""
+    if not config.pushforward:
+        return rollout(model, history, config.unroll), target
+    if config.unroll > 1:
+        with torch.no_grad():
+            own = rollout(model, history, config.unroll - 1)
+        history = torch.cat((history, own), dim=1)[:, -config.history :]
+    return rollout(model, history, 1), target[:, -1:]
+
+
+def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
+    return relative_l2(prediction, target, 2)
+
+
+def splits(
+    config: RolloutConfig, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
+) -> tuple[Tensor, ...]:
+    """Training, validation and test trajectories, which follow each other in a file.
+
+    Raises
+    ------
+    ValueError
+        If they have another shape than (N, T, R, R) with `n_frames` frames.
+    """
+    frames = torch.from_numpy(trajectories)
+    expected = (config.n_samples, n_frames, config.resolution, config.resolution)
+    if frames.shape != expected:
+        raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
+    sizes = [config.n_train, config.n_validation, config.n_test]
+    return frames[:, ::stride].contiguous().split(sizes)
+
+
+def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:
+    """A few samples: the last given frame, the first and the last one of the rollout."""
+    ends = [0, target.shape[1] - 1]
+    fields = {"input": last, "target": target[:, ends], "prediction": prediction[:, ends]}
+    return {name: field[:PICTURES].float().cpu() for name, field in fields.items()}

@@ -1,0 +1,73 @@
+"""docs/lab/claims.md: verdict and deciding number of every claim of the paper, by problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from chonn_lab.pages.experiments import studies
+from chonn_lab.report import claims
+from chonn_lab.report.document import markdown
+from chonn_lab.report.results import Study
+from chonn_lab.report.tables import study_title
+
+INTRODUCTION = f"""# Claims
+
+Every quantitative or comparative claim of the paper, and what its experiment gives here. The page is generated from `lab/results/runs/`; `chonn-lab report --results lab/results/runs` also writes every comparison behind a verdict, all metrics and all settings. [experiments.md](experiments.md) says how to run the experiments.
+
+{claims.RULE}
+
+{claims.DECIDED} {claims.SIGNS}
+
+The scale `small` trains models that are smaller than the paper's, for minutes on two CPU cores. A claim that fails here may hold at the paper's scale, and the reverse. The five studies at `small` were run before results recorded data and code: only their seeds, settings and commit are known.
+"""  # noqa: E501
+# Where the file of a study is not runs/<experiment>-<scale>.json.
+ELSEWHERE = {"digits": "digits_ablation.json"}
+FOLDER = "../../lab/results"
+
+
+def claims_page() -> str:
+    """The page of all studies."""
+    return page(studies())
+
+
+def page(found: Sequence[Study]) -> str:
+    """The page of some studies."""
+    judged = claims.verdicts(_with_claims(found))
+    small = any(v.study is not None and claims.scaled_down(v.study) for v in judged)
+    models = "the paper's models, scaled down" if small else "the paper's models"
+    parts = [INTRODUCTION, f"Claims on {models}: {claims.summary(judged)}.\n"]
+    for heading, group in claims.by_study(judged).items():
+        parts.append(f"## {heading}\n")
+        if study := group[0].study:
+            parts.append(f"Every run: [{_file(study).name}]({_file(study)}).\n")
+        parts.append(markdown(claims.HEADER, [verdict.row() for verdict in group], range(3)))
+    parts += ["## All runs\n", markdown(["study", "models", "runs", "file"], _files(found), (0, 3))]
+    return "\n".join(parts)
+
+
+def _with_claims(found: Sequence[Study]) -> list[Study]:
+    """Studies of the models that the claims are about; those of a search have others."""
+    return [study for study in found if "+" not in study.scale]
+
+
+def _files(found: Sequence[Study]) -> Iterator[list[str]]:
+    for study in found:
+        name = f"{study_title(study)}, `{study.scale}`"
+        link = f"[{_file(study).name}]({_file(study)})"
+        yield [name, str(len(study.groups)), str(len(study.runs)), link]
+
+
+def _file(study: Study) -> Path:
+    name = ELSEWHERE.get(study.experiment, f"runs/{study.experiment}-{study.scale}.json")
+    return Path(FOLDER) / name
+
+
+def verdicts() -> str:
+    """How many claims have which verdict, by study."""
+    lines = []
+    for heading, group in claims.by_study(claims.verdicts(_with_claims(studies()))).items():
+        counts = Counter(verdict.judgement.verdict for verdict in group)
+        lines.append([heading, *(str(counts[verdict]) for verdict in claims.VERDICTS)])
+    return markdown(["claims on", *claims.VERDICTS], lines)

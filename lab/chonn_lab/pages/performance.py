@@ -1,0 +1,241 @@
+"""Tables of docs/lab/performance.md: scan, networks, block and models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chonn_lab.pages.blocks import MEBIBYTES, Build, Row, block, number, shape, tabulate, times
+from chonn_lab.report.document import markdown
+
+PASSES = {"forward": "forward", "both": "forward and backward"}
+JACOBI = "Jacobi-CG"
+
+
+def beside(
+    sections: Sequence[tuple[str, Sequence[Row]]], cell: Callable[[Row, str], str], what: str
+) -> str:
+    """A line a case and pass, a column a contender; last, ours over the floor where measured."""
+    names = list(dict.fromkeys(row["name"] for _, rows in sections for row in rows))
+    lines = []
+    for label, rows in sections:
+        found = {row["name"]: row for row in rows}
+        for column, title in PASSES.items():
+            if all(f"{column}_ms" not in row for row in rows):
+                continue
+            cells = [cell(found[name], column) if name in found else "-" for name in names]
+            if f"{column}_floors" in found[names[0]]:
+                cells.append(number(found[names[0]], f"{column}_floors", "{:.1f}"))
+            lines.append([label, title, *cells])
+    header = [what, "pass", *names, f"{names[0]} / floor"]
+    return markdown(header[: len(lines[0])], lines, (0, 1))
+
+
+def milliseconds(row: Row, column: str) -> str:
+    return number(row, f"{column}_ms", "{:.2f}")
+
+
+def scans(rows: list[Row]) -> str:
+    sizes = dict.fromkeys(shape(row) for row in rows)
+    sections = [(size, [row for row in rows if shape(row) == size]) for size in sizes]
+    return beside(sections, milliseconds, "B x L x D x N")
+
+
+def scan_memory(rows: list[Row]) -> str:
+    """Peak memory of forward and backward, a column a contender."""
+    names = [row["name"] for row in rows if "peak_bytes" in row]
+    names = list(dict.fromkeys(names))
+    lines = [
+        [
+            size,
+            *(
+                number(row, "peak_bytes", "{:.1f}", MEBIBYTES)
+                for name in names
+                for row in rows
+                if shape(row) == size and row["name"] == name
+            ),
+        ]
+        for size in dict.fromkeys(map(shape, rows))
+    ]
+    return markdown(["B x L x D x N", *names], lines)
+
+
+def fields(section: Row) -> str:
+    batch, height, width, channels, _ = section["field"]
+    unit = 1 / (4 * batch * height * width * channels)
+    return tabulate(
+        [row for row in section["rows"] if "refused" not in row],
+        ("directions", "directions"),
+        ("boundary", "boundary"),
+        *((f"{title}, ms", f"{name}_ms", "{:.2f}") for name, title in PASSES.items()),
+        *(
+            (f"{title}, peak in fields", f"{name}_peak_bytes", "{:.1f}", unit)
+            for name, title in PASSES.items()
+        ),
+        texts=(0, 1),
+    )
+
+
+def growth(section: list[Row]) -> str:
+    def sizes(series: Row) -> str:
+        return " to ".join(shape(series["points"][i]) for i in (0, -1))
+
+    def slope(name: str) -> Any:
+        return lambda series: series["slopes"].get(name)
+
+    return tabulate(
+        [{**series["points"][-1], **series} for series in section],
+        ("series", "name"),
+        ("sizes", sizes),
+        ("forward time", slope("forward_ms"), "{:.2f}"),
+        ("time with backward", slope("both_ms"), "{:.2f}"),
+        ("memory with backward", slope("both_bytes"), "{:.2f}"),
+        ("largest, MiB", "both_bytes", "{:.0f}", MEBIBYTES),
+    )
+
+
+def kind(section: Row) -> str:
+    return f"{section['networks']} of {times(section['grid'])}"
+
+
+def networks(sections: list[Row]) -> str:
+    """Times of every solver; "~" where they are scaled from fewer networks."""
+
+    def cell(row: Row, column: str) -> str:
+        few = row["timed_networks"].get(column, row["networks"]) < row["networks"]
+        return ("~" if few else "") + number(row, f"{column}_ms", "{:.1f}")
+
+    cases = [
+        (kind(section), [{**row, "networks": section["networks"]} for row in section["rows"]])
+        for section in sections
+    ]
+    return beside(cases, cell, "networks")
+
+
+def direct(sections: list[Row]) -> str:
+    """A line a case and contender: times a network, error, bytes of the factors."""
+    return tabulate(
+        [
+            {**row, "case": kind(section), "contrast": section["contrast"]}
+            for section in sections
+            for row in section["rows"]
+        ],
+        ("networks", "case"),
+        ("contrast", "contrast", "{:,.0f}"),
+        ("solver", "name"),
+        ("forward, ms", "forward_ms", "{:.2f}"),
+        ("both passes, ms", "both_ms", "{:.2f}"),
+        ("error", "error", "{:.0e}"),
+        ("factors, MiB", "held_bytes", "{:.1f}", MEBIBYTES),
+        ("predicted, MiB", "predicted_bytes", "{:.1f}", MEBIBYTES),
+        texts=(0, 2),
+    )
+
+
+def many_sources(section: Row) -> str:
+    return tabulate(
+        section["rows"],
+        (f"{section['sources']} sources on one {times(section['grid'])}", "name"),
+        ("forward, ms", "forward_ms", "{:.0f}"),
+    )
+
+
+def volumes(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("voxels a side", "voxels"),
+        ("solver", "name"),
+        ("tortuosity factor", "tau", "{:.4f}"),
+        ("ms", "forward_ms", "{:,.0f}"),
+        ("peak, MiB", "peak_bytes", "{:,.0f}", MEBIBYTES),
+        texts=(1,),
+    )
+
+
+def contrast(sections: list[Row]) -> str:
+    """A line a grid and kind of region; iterations of both solvers, ours' time and residual."""
+    contrasts = sorted({section["contrast"] for section in sections})
+    lines: dict[tuple[str, str], list[str]] = {}
+    for section in sorted(sections, key=lambda section: section["contrast"]):
+        rows = {row["name"]: row for row in section["rows"]}
+        ours = next((row for name, row in rows.items() if name != JACOBI), {})
+        counts = [number(row, "iterations", "{:d}") for row in (ours, rows.get(JACOBI, {}))]
+        cells = lines.setdefault((kind(section), section["regions"]), [])
+        residual = number(ours, "residual", "{:.0e}") + ("" if ours.get("holds", True) else " !")
+        cells += [" / ".join(counts), residual]
+    header = ["networks", "regions"]
+    for value in contrasts:
+        header += [f"contrast {value:,.0f}: iterations", "residual"]
+    return markdown(header, [[*name, *cells] for name, cells in lines.items()], (0, 1))
+
+
+def network_growth(section: list[Row]) -> str:
+    def ends(series: Row) -> str:
+        return " to ".join(times(series["points"][i]["grid"]) for i in (0, -1))
+
+    def slope(name: str) -> Any:
+        return lambda series: series["slopes"].get(name)
+
+    def counts(series: Row) -> str:
+        return " ".join(number(point, "iterations", "{:d}") for point in series["points"])
+
+    return tabulate(
+        [series for series in section if series["points"]],
+        ("sixteen networks of", ends),
+        ("forward time", slope("forward_ms"), "{:.2f}"),
+        ("time with backward", slope("both_ms"), "{:.2f}"),
+        ("memory with backward", slope("both_peak_bytes"), "{:.2f}"),
+        ("iterations at each size", counts),
+        (
+            "largest, MiB",
+            lambda series: series["points"][-1].get("both_peak_bytes"),
+            "{:.0f}",
+            MEBIBYTES,
+        ),
+    )
+
+
+def blocks(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("B x C x H x W", shape),
+        ("block", "name"),
+        ("parameters", "parameters", "{:,}"),
+        ("forward, ms", "forward_ms", "{:.1f}"),
+        ("step, ms", "step_ms", "{:.1f}"),
+        ("/ convolutions", "step_ratio", "{:.1f}"),
+        ("peak MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+        ("scan", "scan_share", "{:.0%}"),
+        texts=(0, 1),
+    )
+
+
+def models(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("model", "name", "`{}`"),
+        ("parameters", "parameters", "{:,}"),
+        ("step, ms", "step_ms", "{:.0f}"),
+        ("/ plain", "step_ratio", "{:.2f}x"),
+        ("peak MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+        ("/ plain", "peak_ratio", "{:.2f}x"),
+        ("scan", "scan_share", "{:.0%}"),
+    )
+
+
+PERFORMANCE: dict[str, Build] = {
+    "scan": block("scan", "rows", scans),
+    "scan memory": block("scan", "rows", scan_memory),
+    "precision": block("scan", "precision", scans),
+    "fields": block("scan", "fields", fields),
+    "growth": block("scan", "growth", growth),
+    "network peers": block("network", "peers", networks),
+    "network contrast": block("network", "contrast", contrast),
+    "network growth": block("network", "growth", network_growth),
+    "direct batches": block("direct", "batches", direct),
+    "direct single": block("direct", "single", direct),
+    "direct sources": block("direct", "sources", many_sources),
+    "volumes": block("volumes", "rows", volumes),
+    "block": block("block", "rows", blocks),
+    "models": block("models", "rows", models),
+}

@@ -1,0 +1,239 @@
+"""Tables of studies: finer grids and domains, rollouts, learned conductivities."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from chonn_lab.pages.blocks import MISSING, Build, Row, block, by_model, spread, tabulate
+from chonn_lab.paths import DOCS, RUNS
+from chonn_lab.report import style
+from chonn_lab.report.comparison import Statistic
+from chonn_lab.report.document import markdown
+from chonn_lab.report.results import Study, read_studies
+
+Record = dict[str, Any]
+NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
+INTERPOLATED = "the true solution, interpolated"
+RESULTS, LINES = RUNS / "rollouts", RUNS / "lines" / "line_rollouts.json"
+FLOW, WATER = "navier_stokes_rollouts", "shallow_water_rollouts"
+METRICS = (
+    "one_step_relative_l2",
+    "rollout_relative_l2",
+    "rollout_relative_l2_last",
+    "growth_200",
+)
+CURVE = "rollout_relative_l2"
+FIGURE = DOCS / "figures" / "rollouts.svg"
+# Models of the table of flows and, but for the first history alone, of the figure.
+SHOWN = (
+    "fno-longer",
+    "fno-pushforward-longer",
+    "rings-pushforward",
+    "networks-longer",
+    "networks-pushforward-longer",
+    "ours",
+    "ours-unroll3",
+)
+
+
+def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
+    """Runs by problem, grid of the training and label of the model."""
+    found: dict[tuple[str, int, str], list[Record]] = {}
+    runs = sorted(record.get("results", []), key=lambda run: (run["problem"], run["trained"]))
+    for run in runs:
+        if run["domain"] == domain and not run["diverged"]:
+            key = run["problem"], run["trained"], run["label"]
+            found.setdefault(key, []).append(run)
+    return found
+
+
+def evaluated(record: Record) -> list[str]:
+    names = {grid for run in record.get("results", []) for grid in run["errors"]["test"]}
+    return sorted(names, key=int)
+
+
+def grids(record: Record) -> str:
+    """A line a problem, model and grid of the training, a column an evaluation grid."""
+    columns = evaluated(record)
+    lines = []
+    found = groups(record, "square")
+    for (problem, trained, label), runs in found.items():
+        for split in runs[0]["errors"]:
+            name = f"{NAMES[problem]}{', out of distribution' if split != 'test' else ''}"
+            cells = [
+                spread([run["errors"][split][grid] for run in runs])
+                if grid in runs[0]["errors"][split]
+                else "-"
+                for grid in columns
+            ]
+            size = f"{runs[0]['parameters']:,}"
+            lines.append([name, label, f"{trained}", size, *cells, str(len(runs))])
+    for row in record.get("interpolated", []):
+        cells = [f"{row['errors'][grid]:.4f}" if grid in row["errors"] else "-" for grid in columns]
+        lines.append([NAMES[row["problem"]], INTERPOLATED, f"{row['trained']}", "-", *cells, "-"])
+    lines.sort(key=lambda line: (line[0], int(line[2])))
+    header = ["problem", "model", "trained at", "parameters", *(f"at {n}" for n in columns)]
+    return markdown([*header, "seeds"], lines)
+
+
+def domains(record: Record) -> str:
+    """A line a problem and model, a column a domain, each beside the square."""
+    parts = [name for name in ("l-shape", "holes") if groups(record, name)]
+    lines = []
+    for (problem, trained, label), runs in groups(record, "square").items():
+        own = spread([run["errors"]["test"][str(trained)] for run in runs])
+        line = [NAMES[problem], label, f"{trained}", own]
+        for domain in parts:
+            other = groups(record, domain).get((problem, trained, label))
+            if other:
+                line += [
+                    spread([run["errors"]["test"][str(trained)] for run in other]),
+                    f"{mean(other, str(trained)) / mean(runs, str(trained)):.2f}",
+                ]
+            else:
+                line += ["-", "-"]
+        if set(line[4:]) - {"-"}:
+            lines.append(line)
+    header = ["problem", "model", "points", "square"]
+    for domain in parts:
+        header += [domain, "/ square"]
+    return markdown(header, lines)
+
+
+def mean(runs: list[Record], grid: str) -> float:
+    return statistics.fmean(run["errors"]["test"][grid] for run in runs)
+
+
+def studies(experiment: str) -> list[Study]:
+    # The model changed between runs; each records its commit.
+    found = read_studies(RESULTS, mixed=True) if any(RESULTS.glob("*.json")) else []
+    return [study for study in found if study.experiment == experiment]
+
+
+def rollouts() -> str:
+    """A line a model: means over the seeds."""
+    lines = [
+        [
+            group.label,
+            f"{group.runs[0].config['history']} to 1",
+            *(str(found) if (found := group.metric(m)).values else "diverged" for m in METRICS),
+            f"{group.parameters:,}",
+            f"{group.seconds.mean:.0f}",
+            str(len(group.runs)),
+        ]
+        for study in studies(FLOW)
+        for group in study.groups
+        if group.variant in SHOWN
+    ]
+    header = [
+        "model",
+        "frames",
+        "one step",
+        "rollout",
+        "last frame",
+        "growth over 200 steps",
+    ]
+    header += ["parameters", "seconds", "seeds"]
+    return markdown(header, lines, (0, 1)) if lines else MISSING
+
+
+def water() -> str:
+    """Shallow water: nRMSE, and the change of the volume over a rollout (cRMSE)."""
+    rows = [
+        [
+            group.label,
+            str(group.metric("nrmse")),
+            str(group.metric("csv")),
+            f"{group.parameters:,}",
+            f"{group.seconds.mean:.0f}",
+            str(len(group.runs)),
+        ]
+        for study in studies(WATER)
+        for group in study.groups
+    ]
+    header = ["model", "nRMSE", "cRMSE", "parameters", "seconds", "seeds"]
+    return markdown(header, rows) if rows else MISSING
+
+
+def draw() -> None:
+    """Error over the frames of a rollout, a line a model."""
+    with style.styled():
+        figure, axes = style.grid(1, 1, 3.6)
+        axis = axes[0, 0]
+        (study,) = [study for study in studies(FLOW) if study.scale == "small"]
+        shown = [group for group in study.groups if group.variant in SHOWN]
+        for at, group in enumerate(shown):
+            errors = group.curve(CURVE)
+            look = style.look(group)._replace(colour=style.CYCLE[at], line="-")
+            style.band(axis, range(1, len(errors) + 1), errors, look, group.label)
+        style.logarithmic(axis.yaxis)
+        style.finish(figure, axes, x="frames after the given ones", y=["relative L2"])
+        style.save(figure, FIGURE)
+
+
+def lines() -> str:
+    """A line a problem and model of the 1-D problems: means over the seeds."""
+    if not LINES.exists():
+        return MISSING
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in json.loads(LINES.read_text())["results"]:
+        runs.setdefault((row["problem"], row["model"]), []).append(row)
+    errors = ("one_step", "rollout", "rollout_last")
+    rows = [
+        [
+            problem,
+            model,
+            f"{found[0]['parameters']:,}",
+            f"{statistics.median(row['steps'] for row in found):,.0f}",
+            *(str(Statistic.of(row[name] for row in found)) for name in errors),
+            str(len(found)),
+        ]
+        for (problem, model), found in sorted(runs.items(), key=lambda item: item[0][0])
+    ]
+    header = ["problem", "model", "parameters", "steps", "one step", "rollout", "last frame"]
+    return markdown([*header, "seeds"], rows, (0, 1))
+
+
+def steps(rows: Sequence[Row]) -> str:
+    """Milliseconds of a step at each batch size, and over the FNO's."""
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    table = [
+        [model, f"{found[0]['parameters']:,}"]
+        + [f"{row['forward_ms']:.1f} ({row['forward_ratio']:.2f})" for row in found]
+        for model, found in by_model(rows).items()
+    ]
+    return markdown(["model", "parameters", *(f"batch {batch}" for batch in batches)], table)
+
+
+def conductivity(numbers: Row) -> str:
+    """A row a network: correlation with its deviation over the samples, variation inside."""
+    return tabulate(
+        [
+            {"layer": layer, "network": c, **network}
+            for layer, cell in enumerate(numbers["learned_conductivity"])
+            for c, network in enumerate(cell["networks"])
+        ],
+        ("layer", "layer"),
+        ("network", "network"),
+        ("correlation", "correlation", "{:.3f}"),
+        ("deviation", "deviation", "{:.3f}"),
+        ("variation inside", "variation_inside", "{:.3f}"),
+        texts=(),
+    )
+
+
+STUDIES: dict[str, Build] = {
+    "grids": block("resolution", "", grids),
+    "domains": block("resolution", "", domains),
+    "rollouts": rollouts,
+    "water": water,
+    "lines": lines,
+    "steps": block("rollouts", "rows", steps),
+    **{
+        f"{name} conductivity": block("learned_conductivity", name, conductivity)
+        for name in ("darcy", "poisson")
+    },
+}

@@ -1,0 +1,61 @@
+"""Rewrite the tables of README.md and docs/ from the result files.
+
+python -m chonn_lab.pages.tables           # rewrite
+python -m chonn_lab.pages.tables --check   # exit 1 if a table is out of date
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from chonn_lab.pages import claims, results
+from chonn_lab.pages import studies as study_tables
+from chonn_lab.pages.blocks import Build, rewritten
+from chonn_lab.pages.experiments import EXPERIMENTS_PAGE, kept, studies
+from chonn_lab.pages.hosts import HOSTS
+from chonn_lab.pages.performance import PERFORMANCE
+from chonn_lab.paths import DOCS, ROOT
+from chonn_ops.files import write_whole
+
+CHECK = "--check"
+BLOCKS: dict[str, Build] = {
+    "equal wall-clock": lambda: results.summary(kept()),
+    "verdicts": claims.verdicts,
+    **EXPERIMENTS_PAGE,
+    **HOSTS,
+    **PERFORMANCE,
+    **study_tables.STUDIES,
+}
+
+
+def main() -> None:
+    check = CHECK in sys.argv[1:]
+    whole = {"results": results.results_page, "claims": claims.page}
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    shown: set[str] = set()
+    made = {}
+    for path in pages:
+        if path.parent.name == "lab" and path.stem in whole:
+            made[path] = whole[path.stem](studies())
+        else:
+            made[path], names = rewritten(str(path.relative_to(ROOT)), path.read_text(), BLOCKS)
+            shown |= names
+    if unshown := BLOCKS.keys() - shown:
+        raise SystemExit(f"no page shows the blocks {sorted(unshown)}")
+    for path, text in made.items():
+        if not check:
+            write_whole(path, text)
+        elif text != path.read_text():
+            raise SystemExit(f"{path.relative_to(ROOT)} is out of date: run `make tables`")
+    if not check:
+        results.draw(studies())
+        study_tables.draw()
+    for path, text in made.items():
+        for picture in re.findall(r"!\[[^]]*\]\((?!https?:)([^)]+)\)", text):
+            if not (path.parent / picture).is_file():
+                raise SystemExit(f"{path.relative_to(ROOT)}: no picture {picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""Darcy flow of PDEBench: data set card, generator, download and reader.
+
+========== =====================================================================================
+Equation   ``div(nu grad u) + beta = 0``; learn ``nu -> u``
+Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``. Ours:
+           also an l-shape, or a square with holes, see `chonn_lab.problems.domains`; ``nu`` and
+           ``u`` are 0 in cells that do not exist
+Boundary   ``u = 0`` in the ghost cells, that is at ``-1/(2R)`` and ``1 + 1/(2R)``: half a cell
+           outside the unit square, as in PDEBench. Solutions on two grids therefore differ by
+           O(1/R): those of R = 64 and 256 by 5% (relative L1). The same at the walls of the other
+           domains. `margin` sets another distance m, on any grid, ``u + m du/dn = 0`` at the walls:
+           with the 1/128 of R = 64 its solutions and those of R = 256 differ by 1.5%
+Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its mean over all
+           cells of a batch of 200 samples, else 0.1; centres ``c_j ~ U(0, 1)^2``, squared widths
+           ``s_j ~ U(0, 1/2]``. Ours: with `contrast` c, 1 / c instead of 0.1; with the coefficient
+           "log-normal" ``nu = exp(s g)``, g a sample of ``N(0, (-laplace + 9)^-2)`` with zero
+           Neumann conditions and no mean, of 64 x 64 modes, s such that c = 10 by default lies
+           between the values two standard deviations above and below the median
+Parameters ``beta = 1``, R = 128. The official file has 10,000 samples; the CHONN paper uses 800
+           to train, 100 to validate and 100 to test. ``u`` is proportional to ``beta``
+Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, direct sparse solve
+           in float64, stored as float32
+Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSequence(seed)``. A whole
+           batch is drawn even if fewer are asked for, so sample i is the same for every number of
+           samples and of workers. Centres and widths do not depend on R: the same seed gives the
+           same samples on another grid; nor do the modes of log-normal fields. A seed's phases are
+           the same for every contrast, its log-normal fields each other's powers
+Cost       about 0.035 s a sample and core at 128 x 128
+Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
+           float32, attribute ``beta``; ours also has the attributes of
+           `chonn_lab.problems.origin`, domains other than the square ``mask`` (R, R) bool and the
+           attribute ``domain``, files made with a `margin` that attribute
+Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219,
+           md5 81694ed31306ff2e5f6b76349b0b4389; `fetch` gets it
+========== =====================================================================================
+
+Difference to the official data: PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random
+field and stores t = 1.75, where a transient is left. On the same nu, its frame and the steady
+state were found to differ by 3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is
+0.1 over large regions.
+The random numbers differ too (JAX there, NumPy here): same distribution, other samples.
+
+References
+----------
+.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
+   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
+"""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from chonn_lab.problems.darcy_solver import solve_steady
+from chonn_lab.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
+from chonn_lab.problems.download import download
+from chonn_lab.problems.generation import Recipe, check_forcing, check_sizes, solving
+from chonn_lab.problems.hdf5 import (
+    check_mask,
+    check_range,
+    create_hdf5,
+    dataset,
+    open_hdf5,
+    write_mask,
+)
+from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
+from chonn_ops.checks import check_least
+
+__all__ = ["cell_centres", "default_name", "draw_batch", "fetch", "generate", "read"]
+
+OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
+OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
+OFFICIAL_HASH = "md5:81694ed31306ff2e5f6b76349b0b4389"
+# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
+GENERATOR_VERSION = 1
+
+N_MODES = 64
+SAMPLES_PER_TASK = 8
+CONTRAST = 10.0
+
+
+def default_name(
+    beta: float,
+    domain: str = SQUARE,
+    coefficient: str = TWO_PHASE,
+    contrast: float = CONTRAST,
+) -> str:
+    """PDEBench's file name for a forcing, with whatever is not PDEBench's."""
+    kind = "" if coefficient == TWO_PHASE else f"_{coefficient}"
+    if contrast != CONTRAST:
+        kind += f"_contrast{float(contrast):g}"
+    return f"2D_DarcyFlow_beta{float(beta)}_Train{suffix(domain)}{kind}.hdf5"
+
+
+def generate(
+    output: "str | os.PathLike[str] | None" = None,
+    n_samples: int = 1000,
+    resolution: int = 128,
+    beta: float = 1.0,
+    seed: int = 0,
+    workers: int = 1,
+    force: bool = False,
+    progress: bool = True,
+    domain: str = SQUARE,
+    margin: "float | None" = None,
+    first: int = 0,
+    coefficient: str = TWO_PHASE,
+    contrast: float = CONTRAST,
+) -> Path:
+    """Generate a Darcy data set in PDEBench's layout.
+
+    Parameters
+    ----------
+    output : path, optional
+        HDF5 file to write, by default `default_name`; it appears when it is complete.
+    n_samples, resolution, workers, progress
+        As for `chonn_lab.problems.helmholtz.generate`.
+    beta : float
+        Forcing, positive.
+    seed : int
+        The data depend on it, `resolution`, `beta`, `domain`, `margin`, `first`, `coefficient` and
+        `contrast`, not on `workers`.
+    force : bool
+        Replace an existing file.
+    domain : {"square", "l-shape", "holes"}
+        See `chonn_lab.problems.domains`. The media are those of the square.
+    margin : float, optional
+        Distance outside the domain at which u = 0, at least 0; by default ``1 / (2 * resolution)``.
+        With that of a coarser grid, this is the problem of that grid on a finer one. What lies
+        between conducts as the cell beside it, without forcing.
+    first : int
+        Number of the first sample, of those that the seed gives.
+    coefficient : {"two-phase", "log-normal"}
+        See the card.
+    contrast : float
+        1 to 10^6: of the phases, or of the values two standard deviations above and below the
+        median.
+
+    Raises
+    ------
+    ValueError, FileExistsError
+        If an argument is out of range, or the grid too coarse for the domain; if the file exists
+        and `force` is not set.
+    """
+    check_sizes(n_samples, resolution, 2, seed, workers)
+    check_least(0, first=first)
+    check_domain(domain, resolution)
+    check_medium(coefficient, contrast)
+    check_forcing(beta)
+    if margin is not None and not 0 <= margin < float("inf"):
+        raise ValueError(f"margin: expected at least 0 and finite, got {margin}")
+
+    path = Path(output or default_name(beta, domain, coefficient, contrast))
+    settings = {
+        "n_samples": n_samples,
+        "resolution": resolution,
+        "beta": beta,
+        "domain": domain,
+        "margin": margin,
+        "first": first,
+        "coefficient": coefficient,
+        "contrast": contrast,
+    }
+    recipe = Recipe("darcy", GENERATOR_VERSION, seed, settings, f"Darcy generator, seed {seed}")
+    exists = None if domain == SQUARE else domain_mask(domain, cell_centres(resolution))
+    solve = partial(_solve_task, beta=beta, exists=exists, margin=margin)
+    tasks = _tasks(range(first, first + n_samples), resolution, seed, coefficient, contrast)
+    workers = min(workers, -(-n_samples // SAMPLES_PER_TASK))
+    with (
+        create_hdf5(path, force) as file,
+        solving(solve, tasks, workers, n_samples, progress) as (solved, bar),
+    ):
+        _create(file, n_samples, cell_centres(resolution), beta)
+        recipe.stamp(file)
+        if exists is not None:
+            write_mask(file, domain, exists)
+        if margin is not None:
+            file.attrs["margin"] = float(margin)
+        start = 0
+        for nu, u in solved:
+            rows = slice(start, start + len(u))
+            dataset(file, "nu")[rows] = nu if exists is None else np.where(exists, nu, 0)
+            dataset(file, "tensor")[rows, 0] = u
+            start += len(u)
+            bar.update(len(u))
+    return path
+
+
+def _create(file: h5py.File, n_samples: int, coordinates: np.ndarray, beta: float) -> None:
+    """Give a new file the data sets ``nu`` and ``tensor`` of PDEBench's layout, to be filled."""
+    n = len(coordinates)
+    file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
+    file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
+    for axis in ("x", "y"):
+        file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
+    file.attrs["beta"] = float(beta)
+
+
+def read(
+    path: "str | os.PathLike[str]",
+    start: int = 0,
+    stop: "int | None" = None,
+    resolution: "int | None" = None,
+    domain: str = SQUARE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and solutions of some samples of a generated or published file.
+
+    Parameters
+    ----------
+    path : path
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
+    resolution, domain
+        R that the file must have, by default any; domain that it must have.
+
+    Returns
+    -------
+    nu, u : ndarray
+        (N, R, R), float32.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, of another resolution or domain, or lacks the samples.
+    """
+    with open_hdf5(path) as file:
+        nu, u = dataset(file, "nu"), dataset(file, "tensor")
+        n = nu.shape[-1] if resolution is None else resolution
+        if nu.shape[1:] != (n, n) or u.shape != (len(nu), 1, n, n):
+            raise ValueError(
+                f"{path}: expected nu (N, {n}, {n}) and tensor (N, 1, {n}, {n}), "
+                f"got {nu.shape} and {u.shape}"
+            )
+        check_range(path, len(nu), start, stop)
+        check_mask(file, domain, domain_mask(domain, cell_centres(n)))
+        return nu[start:stop].astype(np.float32), u[start:stop, 0].astype(np.float32)
+
+
+def fetch(
+    output: "str | os.PathLike[str]" = OFFICIAL_NAME, force: bool = False, progress: bool = True
+) -> bool:
+    """Download PDEBench's official file (1.3 GB), or resume an interrupted download.
+
+    Parameters
+    ----------
+    output : path
+        File to write; it appears when it is complete and its checksum is right.
+    force, progress : bool
+        Replace an existing file that has another checksum; show a progress bar.
+
+    Returns
+    -------
+    bool
+        False if the right file was there already.
+
+    Raises
+    ------
+    FileExistsError, ConnectionError, ValueError
+        Another file has the name and `force` is not set; the download failed, and what has arrived
+        is kept for the next call; the checksum is wrong.
+    """
+    return download(OFFICIAL_URL, OFFICIAL_HASH, Path(output), force, progress)
+
+
+def _tasks(
+    samples: range, resolution: int, seed: int, coefficient: str, contrast: float
+) -> Iterator[np.ndarray]:
+    n_batches = -(-samples.stop // BATCH)
+    for index, child in enumerate(np.random.SeedSequence(seed).spawn(n_batches)):
+        start = index * BATCH
+        if start + BATCH <= samples.start:
+            continue
+        rows = slice(max(samples.start - start, 0), samples.stop - start)
+        if coefficient == TWO_PHASE:
+            wanted = np.where(draw_batch(child, resolution)[rows], 1.0, 1 / contrast)
+        else:
+            noise = np.random.default_rng(child).standard_normal((BATCH, N_MODES, N_MODES))
+            cells = cell_centres(resolution)
+            wanted = np.stack([medium(n, cells, coefficient, contrast) for n in noise[rows]])
+        for place in range(0, len(wanted), SAMPLES_PER_TASK):
+            yield wanted[place : place + SAMPLES_PER_TASK]
+
+
+def _solve_task(
+    nu: np.ndarray, beta: float, exists: "np.ndarray | None", margin: "float | None"
+) -> tuple[np.ndarray, np.ndarray]:
+    """(M, R, R) coefficients and solutions, these float32."""
+    u = [solve_steady(sample, beta, exists, margin) for sample in nu]
+    return nu, np.stack(u).astype(np.float32)

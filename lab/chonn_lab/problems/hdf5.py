@@ -1,0 +1,225 @@
+"""HDF5 files: whole or absent when written, clear errors when read; layouts that problems share.
+
+Two layouts are here. Fields on the cells of the unit box: the input (N, R, ...), the solution
+(N, 1, R, ...) and the coordinates (R,) of each axis, float32. MATLAB's: files of version 5, and
+those of 7.3, which are HDF5 with the axes reversed.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import scipy.io
+import torch
+
+from chonn_lab.problems.domains import SQUARE
+from chonn_ops.files import whole_file
+
+# The smallest user block that HDF5 allows.
+USER_BLOCK = 512
+# What makes an HDF5 file a MATLAB 7.3 file.
+MAT_BLOCK = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
+
+
+@contextlib.contextmanager
+def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[h5py.File]:
+    """A new HDF5 file, to be filled in the ``with`` block.
+
+    Parameters
+    ----------
+    path : Path
+        Appears only when the block has ended without an exception.
+    force : bool
+        Replace an existing file.
+    user_block : bytes
+        At most 512 bytes that precede HDF5's own.
+
+    Raises
+    ------
+    FileExistsError
+        If ``path`` exists and `force` is not set.
+    OSError
+        If it cannot be written, such as on a full disk; then nothing is left of it.
+    """
+    with whole_file(path, force) as staged:
+        # `whole_file` holds the lock of the file already.
+        size = USER_BLOCK if user_block else 0
+        with h5py.File(staged, "w", userblock_size=size, locking=False) as file:
+            yield file
+        if user_block:
+            with open(staged, "rb+") as start:
+                start.write(user_block.ljust(USER_BLOCK, b"\0"))
+
+
+@contextlib.contextmanager
+def open_hdf5(path: "str | os.PathLike[str]") -> Iterator[h5py.File]:
+    """An HDF5 file to read, with one clear error if it is damaged or holds something else.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no HDF5 file, is truncated, or lacks what the block reads from it.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except MemoryError:
+        raise
+    except Exception as error:
+        # h5py and NumPy raise errors of many types for a truncated file, a wrong name, a damaged
+        # block, or another shape or type. An error that names the file is clear already.
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: damaged, or not the expected HDF5 file ({error})") from error
+
+
+def dataset(file: "h5py.File | h5py.Group", name: str, ndim: "int | None" = None) -> h5py.Dataset:
+    """The data set ``name``, checked to have `ndim` axes.
+
+    Raises
+    ------
+    KeyError
+        If it is missing or a group: h5py's own message does not name what is missing.
+    ValueError
+        If it holds no real numbers, or has other axes.
+    """
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise KeyError(f"no data set {name}")
+    if found.shape is None or found.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: expected real numbers, got {found.dtype} of {found.shape}")
+    if ndim is not None and found.ndim != ndim:
+        raise ValueError(f"{name}: expected {ndim} axes, got shape {found.shape}")
+    return found
+
+
+def check_range(
+    path: "str | os.PathLike[str]", n_samples: int, start: int, stop: "int | None"
+) -> None:
+    """ValueError unless a file of `n_samples` samples has those from `start` up to `stop`."""
+    if not 0 <= start < (n_samples if stop is None else stop) <= n_samples:
+        raise ValueError(
+            f"{path}: expected samples {start} to {stop}, got a file of {n_samples} samples"
+        )
+
+
+def attributes(path: "str | os.PathLike[str]") -> dict[str, Any]:
+    """The attributes of a file's root, with the errors of `open_hdf5`."""
+    with open_hdf5(path) as file:
+        return dict(file.attrs)
+
+
+def write_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
+    """Put a domain, other than the square, and its mask into a file."""
+    file.create_dataset("mask", data=mask)
+    file.attrs["domain"] = domain
+
+
+def check_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
+    """Check the domain and the mask of a file.
+
+    Raises
+    ------
+    ValueError
+        If it is another one, or its mask another one.
+    """
+    found = str(attributes(file.filename).get("domain", SQUARE))
+    if found != domain:
+        raise ValueError(f"{file.filename}: expected data of the domain {domain}, got {found}")
+    if domain == SQUARE:
+        return
+    stored = dataset(file, "mask")
+    if stored.shape != mask.shape or not np.array_equal(stored[...], mask):
+        raise ValueError(
+            f"{file.filename}: expected the mask of the domain {domain} with "
+            f"{np.count_nonzero(mask)} of {mask.shape} nodes, got another one of {stored.shape}"
+        )
+
+
+def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
+    """Which nodes exist in a data file, (R, R) bool; None for the square, where all do.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, or names a domain without its mask.
+    """
+    if attributes(path).get("domain", SQUARE) == SQUARE:
+        return None
+    with open_hdf5(path) as file:
+        return dataset(file, "mask", 2)[...].astype(bool)
+
+
+def read_box(
+    path: "str | os.PathLike[str]",
+    names: "tuple[str, str]",
+    axes: int,
+    start: int,
+    stop: "int | None",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and solutions of some samples, (N, R, ...) float32 each, on a grid of so many axes.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged or of another problem, or lacks the samples.
+    """
+    with open_hdf5(path) as file:
+        given = dataset(file, names[0], axes + 1)
+        solution = dataset(file, names[1], axes + 2)
+        if solution.shape != (len(given), 1, *given.shape[1:]):
+            raise ValueError(
+                f"{path}: expected {names[1]} of shape {(len(given), 1, *given.shape[1:])}, "
+                f"got {solution.shape}"
+            )
+        check_range(path, len(given), start, stop)
+        x, u = given[start:stop].astype("f4"), solution[start:stop, 0].astype("f4")
+    return torch.from_numpy(x), torch.from_numpy(u)
+
+
+class _Reversed:
+    """An array of a 7.3 file with the axes that MATLAB shows; read by its first."""
+
+    def __init__(self, stored: h5py.Dataset) -> None:
+        self.shape = stored.shape[::-1]
+        self._stored = stored
+
+    def __getitem__(self, first: "int | slice") -> np.ndarray:
+        return self._stored[..., first].T
+
+
+@contextlib.contextmanager
+def matlab_arrays(path: "str | os.PathLike[str]", *names: str) -> Iterator[list[Any]]:
+    """Arrays of a MATLAB file, each with a shape and indexed by its first axis.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged, or lacks an array.
+    """
+    if not h5py.is_hdf5(path) and Path(path).is_file():
+        try:
+            found = scipy.io.loadmat(path, variable_names=names)
+            arrays = [found[name] for name in names]
+        # SciPy's parser raises errors of many types for other bytes.
+        except Exception as error:
+            raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error
+        yield arrays
+        return
+    with open_hdf5(path) as file:
+        yield [_Reversed(dataset(file, name)) for name in names]
+
+
+def create_array(file: h5py.File, name: str, shape: tuple[int, ...], **options: Any) -> Any:
+    """A float32 array of a 7.3 file, its axes in reverse."""
+    created = file.create_dataset(name, shape, "f4", **options)
+    created.attrs["MATLAB_class"] = np.bytes_("single")
+    return created

@@ -1,0 +1,235 @@
+"""Order-defined one-dimensional benchmark: data set card, generator and reader.
+
+========== =====================================================================================
+Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4); learn ``x -> y``
+Domain     periodic unit interval, R points ``s_i = i / R``, dimensionless
+Boundary   periodic
+Operator   ``y^(k) = x^(k) / (1 + tau^2 k^2)^n`` with the angular wavenumber ``k = 2 pi m`` of mode
+           m. The paper calls k only "the wavenumber"; the angular one is the one for which its two
+           forms, in Fourier space and with ``d_ss`` on [0, 1], are the same operator
+Input      sum of three parts (the paper names them and gives no amplitudes; these are ours):
+
+           * low frequencies: ``a_m cos(2 pi m s) + b_m sin(2 pi m s)``, m = 1..4, every
+             coefficient N(0, 1/4): 1 in root mean square
+           * broadband: the same for m = 5..64, N(0, 1/240): 0.5 in root mean square
+           * one to four (equally likely) Gaussian pulses ``A exp(-d^2 / (2 w^2))``, d the
+             distance on the circle, centre U[0, 1), width ``w ~ U[0.01, 0.04)``, ``|A| ~ U[1, 2)``
+             with either sign
+Parameters tau = 0.08, R = 256
+Splits     12,000 to train, 2,000 to validate, 2,000 to test
+Seeds      42, 43 and 44. Each kind of random number has a stream of its own, child of
+           ``numpy.random.SeedSequence(seed)``, so signal i is the same for every number of signals
+           and on every grid
+Generator  discrete Fourier transform in float64, stored as float32. All parts are resolved (a pulse
+           has less than 1e-13 of its largest amplitude beyond m = R/2 = 128), so the target is
+           exact for the continuous equation up to rounding, and every second point of it is the
+           target on half the grid
+Cost       1 s for all splits on one core, 82 MB
+Layout     HDF5: ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with
+           ``x`` (N, R) and ``y`` (N, 4, R), float32, ``y[:, n - 1]`` the target Tn; attribute
+           ``seed`` of each group, attributes ``tau`` and those of `chonn_lab.problems.origin`
+Official   none: introduced by the CHONN paper, without data
+========== =====================================================================================
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from chonn_lab.problems.generation import ProgressBar, Recipe
+from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
+
+DEFAULT_NAME = "order1d.hdf5"
+# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
+GENERATOR_VERSION = 1
+TAU = 0.08
+ORDERS = (1, 2, 3, 4)
+RESOLUTION = 256
+SIZES = MappingProxyType({"train": 12_000, "validation": 2_000, "test": 2_000})
+SEED = 42
+
+LOW = np.arange(1, 5)
+BROADBAND = np.arange(5, 65)
+LOW_RMS, BROADBAND_RMS = 1.0, 0.5
+MAX_PULSES = 4
+BLOCK = 1000
+
+
+def targets(x: np.ndarray, tau: float = TAU) -> np.ndarray:
+    """Exact targets T1-T4 of periodic signals.
+
+    Parameters
+    ----------
+    x : ndarray
+        (..., R), samples on ``s_i = i / R``.
+    tau : float
+        Length scale.
+
+    Returns
+    -------
+    ndarray
+        (..., 4, R), float64.
+    """
+    k = 2 * np.pi * np.arange(x.shape[-1] // 2 + 1)
+    first_order = 1 / (1 + (tau * k) ** 2)
+    transfer = first_order ** np.array(ORDERS)[:, None]
+    spectrum = np.fft.rfft(x)[..., None, :] * transfer
+    return np.fft.irfft(spectrum, n=x.shape[-1])
+
+
+def draw_signals(n_signals: int, seed: int, resolution: int = RESOLUTION) -> np.ndarray:
+    """Input signals.
+
+    Parameters
+    ----------
+    n_signals, seed, resolution : int
+        Number of signals, seed of the split, points R (at least 256: pulses are narrow).
+
+    Returns
+    -------
+    ndarray
+        (n_signals, R), float64.
+
+    Raises
+    ------
+    ValueError
+        If `resolution` is less than 256.
+    """
+    if resolution < RESOLUTION:
+        raise ValueError(f"resolution: expected at least {RESOLUTION}, got {resolution}")
+    low, broadband, count, centre, width, amplitude, sign = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
+    )
+    pulses = (n_signals, MAX_PULSES)
+    low_coefficients = _coefficients(low, n_signals, LOW, LOW_RMS)
+    broadband_coefficients = _coefficients(broadband, n_signals, BROADBAND, BROADBAND_RMS)
+    present = np.arange(MAX_PULSES) < count.integers(1, MAX_PULSES + 1, (n_signals, 1))
+    centres = centre.random(pulses)
+    widths = width.uniform(0.01, 0.04, pulses)
+    heights = amplitude.uniform(1, 2, pulses) * sign.choice((-1, 1), pulses) * present
+
+    s = np.arange(resolution) / resolution
+    x = low_coefficients @ _modes(LOW, s) + broadband_coefficients @ _modes(BROADBAND, s)
+    for start in range(0, n_signals, BLOCK):
+        rows = slice(start, start + BLOCK)
+        distance = np.abs(s - centres[rows, :, None])
+        distance = np.minimum(distance, 1 - distance)
+        shape = np.exp(-0.5 * (distance / widths[rows, :, None]) ** 2)
+        x[rows] += np.einsum("np,npr->nr", heights[rows], shape)
+    return x
+
+
+def generate(
+    output: "str | os.PathLike[str]" = DEFAULT_NAME,
+    sizes: Mapping[str, int] = SIZES,
+    seed: int = SEED,
+    resolution: int = RESOLUTION,
+    force: bool = False,
+    progress: bool = True,
+) -> Path:
+    """Generate the benchmark.
+
+    Parameters
+    ----------
+    output : path
+        HDF5 file to write; it appears when it is complete.
+    sizes : mapping
+        Signals in each split, by default the paper's.
+    seed : int
+        Seed of the first split; the next ones have `seed` + 1 and `seed` + 2.
+    resolution : int
+        Points R.
+    force : bool
+        Replace an existing file.
+    progress : bool
+        Show a progress bar.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    FileExistsError
+        If the file exists and `force` is not set.
+    """
+    if list(sizes) != list(SIZES) or min(sizes.values()) < 1:
+        raise ValueError(f"sizes: expected positive for {list(SIZES)}, got {dict(sizes)}")
+    if seed < 0:
+        raise ValueError(f"seed: expected at least 0, got {seed}")
+    path = Path(output)
+    settings = {"sizes": dict(sizes), "resolution": resolution, "tau": TAU}
+    recipe = Recipe("order1d", GENERATOR_VERSION, seed, settings, "order1d generator")
+    with (
+        create_hdf5(path, force) as file,
+        ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
+    ):
+        file.attrs["tau"] = TAU
+        recipe.stamp(file)
+        file["s"] = (np.arange(resolution) / resolution).astype("f4")
+        for offset, (split, n_signals) in enumerate(sizes.items()):
+            x = draw_signals(n_signals, seed + offset, resolution)
+            group = file.create_group(split)
+            group.attrs["seed"] = seed + offset
+            group["x"] = x.astype("f4")
+            target = group.create_dataset("y", (n_signals, len(ORDERS), resolution), "f4")
+            for start in range(0, n_signals, BLOCK):
+                rows = slice(start, start + BLOCK)
+                target[rows] = targets(x[rows])
+                bar.update(len(x[rows]))
+    return path
+
+
+def read(
+    path: "str | os.PathLike[str]", split: str, order: int, n_samples: "int | None" = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of one split.
+
+    Parameters
+    ----------
+    path : path
+        File written by `generate`.
+    split : str
+        "train", "validation" or "test".
+    order : int
+        n of the target, 1 to 4.
+    n_samples : int, optional
+        Only the first ones.
+
+    Returns
+    -------
+    x, y : ndarray
+        (N, R), float32.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing or damaged, or holds fewer samples; if an argument is unknown.
+    """
+    if split not in SIZES or order not in ORDERS:
+        raise ValueError(
+            f"expected a split of {list(SIZES)} and an order of {list(ORDERS)}, "
+            f"got {split!r} and {order!r}"
+        )
+    with open_hdf5(path) as file:
+        x = dataset(file, f"{split}/x", 2)[:n_samples].astype(np.float32, copy=False)
+        y = dataset(file, f"{split}/y", 3)[:n_samples, order - 1].astype(np.float32, copy=False)
+    if x.shape != y.shape:
+        raise ValueError(f"{path}: expected x and y of one shape, got {x.shape} and {y.shape}")
+    if n_samples is not None and len(x) < n_samples:
+        raise ValueError(f"{path}: {n_samples} samples of {split} asked for, {len(x)} there")
+    return x, y
+
+
+def _coefficients(
+    rng: np.random.Generator, n_signals: int, modes: np.ndarray, rms: float
+) -> np.ndarray:
+    """(n_signals, 2 M): of the cosines, then of the sines."""
+    return rng.standard_normal((n_signals, 2 * len(modes))) * rms / np.sqrt(len(modes))
+
+
+def _modes(modes: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """(2 M, R)."""
+    angle = 2 * np.pi * modes[:, None] * s
+    return np.concatenate([np.cos(angle), np.sin(angle)])

@@ -1,0 +1,299 @@
+"""Studies: the runs of an experiment at a scale, by variant; read, and kept in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_lab.experiments import EXPERIMENTS, provenance
+from chonn_lab.experiments.records import Run
+from chonn_lab.marks import is_ours
+from chonn_lab.report.comparison import Statistic
+
+FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
+# In tables, models of one rank are sorted by order.
+RANKS: Mapping[str, int] = {"baseline": 0, "paper": 1, "ablation": 1, "network": 2, "probe": 4}
+NESTED = ("config", "versions", "hardware", "data")
+# Names of result files and of those of `chonn_lab.studies.keep_results`.
+_NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
+
+
+class ForeignFile(UserWarning):
+    """A file among the results that is none of them."""
+
+
+# What a model stands for: "paper" as the paper describes it, "ablation" the paper's backbone with
+# blocks of another order, "network" ours, "control" a solver or a network without a part, "probe"
+# one changed setting.
+ROLES = ("baseline", "paper", "ablation", "network", "control", "probe")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags:
+    """What a model is; tables, figures and claims group, sort and compare by these.
+
+    A field is empty, 0 or, for `order`, -1 where a model has none.
+
+    Parameters
+    ----------
+    family : str
+        "unet", "fno", "chonn" and the like.
+    role : str
+        One of `ROLES`; experiments of a user may have others.
+    order, depth : int
+        Order of the blocks, and how many there are in series.
+    target : int
+        Order of the system that the model learns.
+    history : int
+        Number of frames that the model is given.
+    recipe : str
+        How it is trained.
+    others : mapping
+        All other tags of the file.
+    """
+
+    family: str = ""
+    role: str = ""
+    order: int = -1
+    depth: int = 0
+    target: int = 0
+    history: int = 0
+    recipe: str = ""
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, tags: Mapping[str, Any]) -> Tags:
+        """Read the tags of a variant or of a result file."""
+        others = dict(tags)
+        names = {field.name for field in dataclasses.fields(cls)} & others.keys()
+        known = {name: others.pop(name) for name in names - {"others"}}
+        return cls(**known, others=others)
+
+    def has(self, **wanted: Any) -> bool:
+        """Whether all of these tags have these values; None stands for an absent tag."""
+        own = {**self.others, **vars(self)}
+        return all(
+            not own.get(name) if value is None else own.get(name) == value
+            for name, value in wanted.items()
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The runs of one variant, a seed each."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def variant(self) -> str:
+        return self.runs[0].variant
+
+    @property
+    def label(self) -> str:
+        return self.runs[0].label
+
+    @functools.cached_property
+    def tags(self) -> Tags:
+        return Tags.parse(self.runs[0].tags)
+
+    @property
+    def family(self) -> str:
+        return self.tags.family
+
+    @property
+    def parameters(self) -> int:
+        return self.runs[0].parameters
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.runs[0].multiply_adds
+
+    @property
+    def seconds(self) -> Statistic:
+        return Statistic.of(run.seconds for run in self.runs)
+
+    def metric(self, name: str, split: str = "test") -> Statistic:
+        return Statistic.of(run.metrics.get(split, {}).get(name) for run in self.runs)
+
+    def curve(self, name: str) -> list[Statistic]:
+        """Statistic at every point of a curve; runs that stopped early end the curve."""
+        curves = [run.curves.get(name) or run.curve.get(name) or [] for run in self.runs]
+        return [Statistic.of(point) for point in zip(*curves, strict=False)]
+
+    def final(self, name: str) -> Statistic:
+        """Last value of a training curve."""
+        curves = [run.curve.get(name) or [None] for run in self.runs]
+        return Statistic.of(curve[-1] for curve in curves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """All runs of an experiment at one scale.
+
+    Parameters
+    ----------
+    experiment, scale : str
+    runs : tuple of Run
+    folder : Path, optional
+        Where the arrays of sample fields lie, beside the result files.
+    mixed : tuple of str
+        In which data, settings or model code the runs differ, and which do; empty if in none.
+    """
+
+    experiment: str
+    scale: str
+    runs: tuple[Run, ...]
+    folder: Path | None = None
+    mixed: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The experiment's, of its latest run; older results of an own experiment have none."""
+        titles = [run.title for run in sorted(self.runs, key=lambda run: run.date) if run.title]
+        return titles[-1] if titles else ""
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The variants: by target and history, baselines first, then by order and depth."""
+        found: dict[str, list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.seed):
+            found.setdefault(run.variant, []).append(run)
+        return tuple(sorted((Group(tuple(runs)) for runs in found.values()), key=_place))
+
+    def find(self, **tags: Any) -> tuple[Group, ...]:
+        """The variants with these tags."""
+        return tuple(group for group in self.groups if group.tags.has(**tags))
+
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
+
+    def metrics(self, split: str = "test") -> list[str]:
+        """Names of the metrics of a split that any run has a number for."""
+        names = dict.fromkeys(name for run in self.runs for name in run.metrics.get(split, {}))
+        return [
+            name
+            for name in names
+            if any(run.metrics.get(split, {}).get(name) is not None for run in self.runs)
+        ]
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    tags = group.tags
+    return (
+        tags.target,
+        -tags.history,
+        RANKS.get(tags.role, len(RANKS)),
+        _rank(FAMILIES, tags.family),
+        max(tags.order, 0),
+        tags.depth,
+        group.label,
+    )
+
+
+def _rank(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def read_study(source: Path, mixed: bool = False) -> Study:
+    """The runs of a scale's folder, or of a file written by `chonn_lab.studies.keep_results`.
+
+    Parameters
+    ----------
+    source : Path
+        ``<results>/<experiment>/<scale>`` or a JSON file.
+    mixed : bool
+        Take results of different data, settings or model code.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no result file.
+    ValueError
+        For a damaged file, with its name and what is wrong; for results of different data,
+        settings or model code unless `mixed`, with what differs in which.
+
+    Warns
+    -----
+    ForeignFile
+        For a JSON file of another name and content, which is left out.
+    """
+    if not source.is_dir():
+        runs = _read(source)
+        return _study(source, runs, runs[0].scale, None, mixed)
+    runs = _runs_in(source)
+    if not runs:
+        raise FileNotFoundError(f"no result files in {source}")
+    return _study(source, runs, source.name, source, mixed)
+
+
+def read_studies(results: Path, mixed: bool = False) -> list[Study]:
+    """All studies of a folder of results, in the paper's order, then by scale.
+
+    Parameters
+    ----------
+    results : Path
+        Holds ``<experiment>/<scale>/*.json``, or files of `chonn_lab.studies.keep_results`; what is
+        neither is left out with the warning `ForeignFile`.
+    mixed : bool
+        As for `read_study`.
+    """
+    if not results.is_dir():
+        raise FileNotFoundError(f"folder of results does not exist: {results}")
+    found: list[Study] = []
+    for folder in sorted({path.parent for path in results.glob("*/*/*.json")}):
+        if runs := _runs_in(folder):
+            found.append(_study(folder, runs, folder.name, folder, mixed))
+    for path in sorted(results.glob("*.json")):
+        if runs := _found(path):
+            found.append(_study(path, runs, runs[0].scale, None, mixed))
+    if not found:
+        raise FileNotFoundError(f"no result files in {results}")
+    return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
+
+
+def _study(
+    source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None, mixed: bool
+) -> Study:
+    names = sorted({run.experiment for run in runs})
+    if len(names) > 1:
+        raise ValueError(f"{source}: expected runs of one experiment, got {names}")
+    return Study(names[0], scale, runs, folder, provenance.mixture(source, runs, mixed))
+
+
+def _runs_in(folder: Path) -> tuple[Run, ...]:
+    return tuple(run for path in sorted(folder.glob("*.json")) for run in _found(path))
+
+
+def _found(path: Path) -> tuple[Run, ...]:
+    """Runs of a file; none of another program's, which is left out with a warning."""
+    try:
+        return _read(path)
+    except IsADirectoryError:
+        pass
+    except ValueError:
+        if _NAME.fullmatch(path.name) or is_ours(path):
+            raise
+    warnings.warn(f"{path}: not a result file, left out", ForeignFile, stacklevel=3)
+    return ()
+
+
+def _read(path: Path) -> tuple[Run, ...]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and "runs" in record:
+            shared = record["shared"]
+            return tuple(Run.parse(_merged(shared, run)) for run in record["runs"])
+        return (Run.parse(record),)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a result file, or damaged: {error}") from error
+
+
+def _merged(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    nested = {name: shared.get(name, {}) | run.get(name, {}) for name in NESTED}
+    return {**shared, **run, **nested}

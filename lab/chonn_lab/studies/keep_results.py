@@ -1,0 +1,135 @@
+"""Keep the results of studies with the code, in lab/results/runs/.
+
+python -m chonn_lab.studies.keep_results runs
+python -m chonn_lab.studies.keep_results runs paper+epochs=200,sizes=small
+python -m chonn_lab.studies.keep_results --rollouts runs/navier_stokes_rollouts/FOLDER
+
+Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
+whose folders are named behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.marks import MARK, own_file
+from chonn_lab.pages import studies
+from chonn_lab.paths import RUNS
+from chonn_lab.report.results import NESTED, read_studies, read_study
+
+DIGITS = 6
+CURVE_POINTS = 30
+# Scales, also with the sizes of a search, such as small+sizes=seconds.
+KEPT = re.compile(r"(small|paper)(\+sizes=\w+)?")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("runs", type=Path, help="folder of `chonn-lab run`")
+    parser.add_argument("scales", nargs="*", help="folders of changed settings to keep as well")
+    parser.add_argument("--rollouts", action="store_true", help="a study of rollout_ablations.py")
+    args = parser.parse_args()
+    if args.rollouts:
+        print(f"wrote {collect(args.runs, studies.RESULTS, mixed=True)}")
+    else:
+        keep(args.runs, args.scales)
+
+
+def keep(runs: Path, also: Sequence[str] = ()) -> None:
+    """Compact the results of `chonn-lab run`; those of experiments that were not run stay."""
+    for study in read_studies(runs):
+        kept = KEPT.fullmatch(study.scale) or study.scale in also
+        if study.folder is not None and study.experiment in EXPERIMENTS and kept:
+            print(f"wrote {collect(study.folder, RUNS)}: {len(study.runs)} runs")
+
+
+def collect(results: Path, output: Path, mixed: bool = False) -> Path:
+    """Merge the result files of a study into one compact file that `read_study` reads.
+
+    What all runs share is written once, numbers keep six digits and training curves at most thirty
+    epochs.
+
+    Parameters
+    ----------
+    results : Path
+        A scale's folder.
+    output : Path
+        Folder to write ``<experiment>-<scale>.json`` to.
+    mixed : bool
+        As for `read_study`.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    study = read_study(results, mixed)
+    records = [
+        dataclasses.asdict(run)
+        | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}
+        for group in study.groups
+        for run in group.runs
+    ]
+    shared = _common(records)
+    runs = [_without(record, shared) for record in records]
+    for name in NESTED:
+        shared[name] = _common([record[name] for record in records])
+        for run, record in zip(runs, records, strict=True):
+            run[name] = _without(record[name], shared[name])
+    lines = ",\n".join(json.dumps(_rounded(run), ensure_ascii=False) for run in runs)
+    head = json.dumps(_rounded(shared), ensure_ascii=False)
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"{study.experiment}-{study.scale}.json"
+    with own_file(path) as staged:
+        staged.write_text(
+            f'{{"generator": "{MARK}",\n"shared": {head},\n"runs": [\n{lines}\n]}}\n',
+            encoding="utf-8",
+        )
+    return path
+
+
+def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries that all have."""
+    first, *others = records
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in shared}
+
+
+def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [values[i] for i in _kept(len(values))] for name, values in curve.items()}
+
+
+def _kept(count: int) -> Iterator[int]:
+    """Indices of at most `CURVE_POINTS` evenly spread ones, the first and the last among them."""
+    points = min(count, CURVE_POINTS)
+    for place in range(points):
+        yield round(place * (count - 1) / max(points - 1, 1))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(entry) for entry in value]
+    return value
+
+
+if __name__ == "__main__":
+    main()

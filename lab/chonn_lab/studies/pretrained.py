@@ -1,0 +1,103 @@
+"""Weights and card of a trained network, from a finished study, into the package.
+
+    chonn-lab run darcy --scale small --variants network --seeds 3
+    python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small
+
+Of the seeds, the one with the lowest validation error. The units in which it was trained go into
+its first and last map, so that the model takes and gives fields in the data's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from chonn_lab.experiments import get
+from chonn_ops import CHONNNetwork2d, CKBOptions
+from chonn_ops.files import write_whole
+from chonn_ops.models import pretrained
+
+TRAINED = "lift.weight"
+KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("study", type=Path, help="folder of the runs")
+    parser.add_argument("name", help="under which `from_pretrained` finds them")
+    args = parser.parse_args()
+    runs = [json.loads(path.read_text()) for path in args.study.glob("network-seed*.json")]
+    if not runs:
+        raise SystemExit(f"{args.study}: expected network-seed*.json, found none")
+    best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
+    weights, options = fold(args.study, best)
+    target = pretrained.FOLDER / f"{args.name}.safetensors"
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(save(weights))
+    text = json.dumps(card(runs, best, options), indent=1)
+    write_whole(target.with_suffix(".json"), text + "\n")
+    print(f"wrote {target}, {target.stat().st_size} bytes, seed {best['seed']}")
+
+
+def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The model's weights for fields in the data's own units, and its options."""
+    folder = study / f"network-seed{run['seed']}"
+    state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
+    (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
+    weights = {key.removeprefix(prefix): value for key, value in state.items()}
+    units = get(run["experiment"]).units
+    config, nodes = run["config"], get(run["experiment"]).physics.nodes
+    if config["standardize"]:
+        weights["lift.weight"][:, 0] /= units.input_spread
+        weights["lift.bias"] -= weights["lift.weight"][:, 0] * units.input_centre
+        weights["head.weight"] *= units.output_spread
+        weights["head.bias"] *= units.output_spread
+        weights["head.bias"] += units.output_centre
+    options = {
+        "width": config["network_width"],
+        "depth": config["network_depth"],
+        "ckb": {"cell": "network", "num_networks": config["num_networks"], "nodes": nodes},
+    }
+    model = CHONNNetwork2d(**{**options, "ckb": CKBOptions.from_mapping(options["ckb"])})
+    model.load_state_dict(weights)  # refuses what does not fit
+    return {key: value.contiguous() for key, value in weights.items()}, options
+
+
+def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, Any]) -> dict:
+    config = best["config"]
+    return {
+        "model": CHONNNetwork2d.__name__,
+        "options": options,
+        "parameters": best["parameters"],
+        "input": "permeability a of -div(a grad u) = 1, (B, 1, H, W), 0.1 or 1, at the centres "
+        "(i + 1/2) / n of the cells of the unit square",
+        "output": "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme "
+        "has it on 64 points",
+        "data": {
+            "generator": f"chonn-lab data generate {best['experiment']}",
+            "samples": config["n_train"],
+            "resolution": config["resolution"],
+            "official": False,
+        },
+        "training": {
+            **{key: best[key] for key in KEPT},
+            **{key: config[key] for key in ("epochs", "batch_size", "learning_rate", "schedule")},
+        },
+        "scores": best["metrics"],
+        "relative_l1_of_seeds": {
+            str(run["seed"]): run["metrics"]["test"]["relative_l1"]
+            for run in sorted(runs, key=lambda run: run["seed"])
+        },
+        "chosen": "lowest validation error of the seeds",
+        "licence": "MIT",
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Models evaluated on finer grids than they were trained on, and on other domains than the square.
+
+Darcy flow and Poisson's equation at the scale `small` of `chonn-lab run` by default. Each model is
+trained on grids of 16, 32 and 64 points a side and evaluated, without retraining, on the same test
+samples on every finer grid up to 256; then trained and evaluated on an l-shape and on a square with
+holes, at 64 points. Each training is a run of `chonn-lab run` in a folder named after its settings,
+so the same command continues a stopped study. All runs of the first seed come first.
+
+    python -m chonn_lab.studies.resolution    # all of it in runs/resolution
+    python -m chonn_lab.studies.resolution --models network --trained 64 --domains --set epochs=10
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from chonn_lab.experiments import get, schedule
+from chonn_lab.experiments.jobs import Job
+from chonn_lab.experiments.records import Run
+from chonn_lab.experiments.steady import relative_l1
+from chonn_lab.pages.studies import NAMES, domains, grids, groups
+from chonn_lab.problems import darcy, poisson
+from chonn_lab.problems.domains import domain_mask
+from chonn_lab.report import style
+from chonn_lab.report.comparison import Statistic
+from chonn_ops.files import write_json
+
+PROBLEMS = ("darcy", "poisson")
+MODELS = ("network", "fno", "unet")
+SHARED = ("versions", "hardware", "commit")
+MARKS = {"network": "o", "fno": "^", "unet": "s"}
+COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
+LINES = ("-", "--", ":", "-.")
+NODES = {"darcy": darcy.cell_centres, "poisson": poisson.nodes}
+
+
+def main() -> None:
+    args = parse_arguments()
+    torch.set_num_threads(args.threads)
+    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
+    failures: dict[Job, str] = {}
+    for job in (job for seed in args.seeds for job in jobs(args, seed)):
+        finished = schedule.run_all([job], workers=1)
+        failures |= finished.failures
+        for found in finished.runs:
+            record |= {name: getattr(found, name) for name in SHARED}
+            record["results"].append(entry(found))
+            write_json(args.results, record)
+    record["interpolated"] = list(interpolated(args))
+    write_json(args.results, record)
+    print(grids(record), domains(record), sep="\n")
+    draw_curves(record, args.figures / "resolution.png")
+    draw_domains(record, args.output, args.figures / "domains.png")
+    for job, reason in failures.items():
+        print(f"{job.experiment_name}, {job.scale}, {job.title}: {reason}")
+    if failures:
+        raise SystemExit(1)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    folder = Path("runs/resolution")
+    parser.add_argument("--output", type=Path, default=folder, help="folder of the runs")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data")
+    parser.add_argument("--results", type=Path, default=folder / "resolution.json")
+    parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
+    parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
+    parser.add_argument("--evaluated", type=int, nargs="*", default=[32, 64, 128, 256])
+    parser.add_argument("--domains", nargs="*", default=["l-shape", "holes"])
+    parser.add_argument("--domain-resolution", type=int, default=64)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+def jobs(args: argparse.Namespace, seed: int) -> Iterator[Job]:
+    """All trainings from one seed."""
+    for resolution in args.trained:
+        yield from settings(args, seed, resolution)
+    for domain in args.domains:
+        yield from settings(args, seed, args.domain_resolution, domain)
+
+
+def settings(
+    args: argparse.Namespace, seed: int, resolution: int, domain: str = "square"
+) -> Iterator[Job]:
+    """Every model of both problems on one grid and domain."""
+    chosen = [f"seed={seed}", f"resolution={resolution}", f"domain={domain}"]
+    finer = [n for n in args.evaluated if n > resolution] if domain == "square" else []
+    if finer:
+        chosen.append(f"test_resolutions={','.join(map(str, finer))}")
+    for problem in args.problems:
+        # A grid has half as many modes as points; the FNO's own padding adds one.
+        modes = min(get(problem).scales[args.scale].fno_modes, resolution // 2)
+        yield from schedule.plan(
+            problem,
+            args.scale,
+            output=args.output,
+            data=args.data,
+            variants=args.models,
+            assignments=[*chosen, f"fno_modes={modes}", *args.set],
+            accelerator="cpu",
+        )
+
+
+def entry(found: Run) -> dict[str, Any]:
+    """What the tables and figures need of a run, errors by the evaluation grid."""
+    config = found.config
+    errors: dict[str, dict[str, float | None]] = {}
+    for name, scores in found.metrics.items():
+        split, _, points = name.rpartition("at_")
+        key = (split.rstrip("_") or "test") if points.isdigit() else name
+        grid = points if points.isdigit() else str(config["resolution"])
+        errors.setdefault(key, {})[grid] = scores["relative_l1"]
+    return {
+        "problem": found.experiment,
+        "domain": config["domain"],
+        "trained": config["resolution"],
+        "model": found.variant,
+        "label": found.label,
+        "seed": found.seed,
+        "epochs": config["epochs"],
+        "folder": found.scale,
+        "parameters": found.parameters,
+        "seconds": round(found.seconds, 1),
+        "learning_rate": config["learning_rate"],
+        "diverged": found.diverged,
+        "errors": errors,
+        "data": found.data,
+        "code": found.code,
+    }
+
+
+def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Errors of the true solutions on the grid of a training, interpolated to finer ones."""
+    for problem in args.problems:
+        experiment = get(problem)
+        for resolution in args.trained:
+            finer = tuple(n for n in args.evaluated if n > resolution)
+            config = dataclasses.replace(
+                experiment.scales[args.scale], resolution=resolution, test_resolutions=finer
+            )
+            tests = experiment.load(config, args.data / problem).tests
+            coarse = tests["test"].tensors[1]
+            errors = {}
+            for n in finer:
+                # Poisson's grids have their corners in common, Darcy's their walls.
+                guess = F.interpolate(
+                    coarse, size=(n, n), mode="bilinear", align_corners=problem == "poisson"
+                )
+                errors[str(n)] = float(relative_l1(guess, tests[f"at_{n}"].tensors[1]).mean())
+            yield {"problem": problem, "trained": resolution, "errors": errors}
+
+
+def draw_curves(record: dict[str, Any], path: Path) -> None:
+    """Relative L1 error by the evaluation grid; a line a model and training grid."""
+    found = groups(record, "square")
+    if not found:
+        return
+    problems = list(dict.fromkeys(problem for problem, _, _ in found))
+    trainings = sorted({trained for _, trained, _ in found}, reverse=True)
+    lines = dict(zip(trainings, LINES, strict=False))
+    with style.styled():
+        figure, axes = style.grid(1, len(problems), 3.1)
+        places = dict(zip(problems, axes[0], strict=True))
+        for (problem, trained, label), runs in found.items():
+            name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
+            values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
+            look = style.Look(COLOURS[name], MARKS[name], lines[trained])
+            text = f"{label}, trained at {trained}"
+            style.line(places[problem], [*map(int, grids)], values, look, text, markersize=3)
+        for row in record.get("interpolated", []):
+            if row["problem"] in places and row["errors"]:
+                look = style.Look(style.GREY, "", lines[row["trained"]])
+                errors = sorted((int(n), Statistic((value,))) for n, value in row["errors"].items())
+                text = f"truth at {row['trained']}, interpolated"
+                style.line(places[row["problem"]], *zip(*errors, strict=True), look, text)
+        ticks = sorted({int(grid) for run in record["results"] for grid in run["errors"]["test"]})
+        for axis in axes[0]:
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(ticks, [str(n) for n in ticks])
+            style.logarithmic(axis.yaxis)
+        titles = [NAMES[problem] for problem in problems]
+        style.finish(figure, axes, titles, "points a side, evaluated", ["relative L1 error"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        style.save(figure, path)
+
+
+def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
+    """The first test sample on each domain but the square: truth, predictions, errors.
+
+    They are of the first seed; `output` holds the fields beside the results of the runs.
+    """
+    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in record["results"]:
+        if run["domain"] != "square" and not run["diverged"]:
+            rows.setdefault((run["problem"], run["domain"]), {}).setdefault(run["label"], run)
+    if not rows:
+        return
+    labels = list(dict.fromkeys(label for runs in rows.values() for label in runs))
+    columns = 2 + 2 * len(labels)
+    with style.styled():
+        figure, axes = style.grid(len(rows), columns, 1.25 * len(rows))
+        for axis in axes.flat:
+            axis.axis("off")
+        titles = ["input", "truth", *(title for label in labels for title in (label, "error"))]
+        for axis, title in zip(axes[0], titles, strict=True):
+            axis.set_title(title, fontsize=7)
+        for ((problem, domain), runs), line in zip(rows.items(), axes, strict=True):
+            fields = {label: _fields(output, run) for label, run in runs.items()}
+            first = next(iter(fields.values()))
+            missing = ~domain_mask(domain, NODES[problem](len(first["input"])))
+            inside = first["target"][~missing]
+            scale = {"vmin": float(inside.min()), "vmax": float(inside.max())}
+            errors = {name: np.abs(f["prediction"] - f["target"]) for name, f in fields.items()}
+            worst = max(error.max() for error in errors.values())
+            pictures = {0: (first["input"], {}), 1: (first["target"], {})}
+            for label, error in errors.items():
+                place = 2 + 2 * labels.index(label)
+                pictures[place] = fields[label]["prediction"], scale
+                pictures[place + 1] = error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}
+            for column, (field, options) in pictures.items():
+                line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
+            where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
+            line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        style.save(figure, path)
+
+
+def _fields(output: Path, run: dict[str, Any]) -> dict[str, np.ndarray]:
+    name = f"{run['model']}-seed{run['seed']}.npz"
+    with np.load(output / run["problem"] / run["folder"] / name) as archive:
+        return {key: archive[key][0] for key in archive}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Result files as `chonn-lab run` writes them, with made-up numbers."""
+
+import json
+
+import numpy as np
+
+ORDER1D_METRICS = ("point", "spectral", "derivative")
+FIELD_METRICS = (
+    *("relative_l1", "relative_l1_median", "rmse", "nrmse", "range_nrmse", "csv", "max_error"),
+    *("max_mse", "boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high"),
+)
+
+
+def record(experiment, variant, tags, error, seed=0, names=FIELD_METRICS, **changes):
+    """One run whose metrics are `error`, a little different for every seed."""
+    scatter = 1 + 0.02 * ((seed * 7 + len(variant)) % 5 - 2)
+    metrics = {name: error * scatter * 0.7**place for place, name in enumerate(names)}
+    epochs = list(range(1, 41))
+    falling = [error * (1 + 8 * np.exp(-epoch / 9)) * scatter for epoch in epochs]
+    return {
+        "experiment": experiment,
+        "scale": "small",
+        "variant": variant,
+        "label": variant,
+        "tags": tags,
+        "seed": seed,
+        "config": {"epochs": 40, "batch_size": 4 if tags["family"] == "chonn" else 8},
+        "versions": {"python": "3.11", "torch": "2.15", "chonn-ops": "0.1.0"},
+        "hardware": {
+            "machine": "x86_64",
+            "processor": "a processor",
+            "cores": 2,
+            "threads": 1,
+            "device": "cpu",
+        },
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "data": {"data.hdf5": {"sha256": "da7a" * 16, "official": False}},
+        "code": "c0de" * 3,
+        "changes": ["batch_size"],
+        "notes": [],
+        "date": "2026-11-21T12:00:00+00:00",
+        "parameters": 100_000 + 12_000 * tags.get("order", 0) * tags.get("depth", 1),
+        "multiply_adds": 3_000_000,
+        "curve": {"epoch": epochs, "train_loss": falling, "validation_error": falling},
+        "metrics": {"test": metrics},
+        "curves": {},
+        "seconds": 60.0 + 5 * seed,
+        "peak_memory_mib": 300.0,
+        **changes,
+    }
+
+
+def write(folder, runs, resolution=32):
+    """Result files of `runs` under ``folder/<experiment>/<scale>`` with their fields."""
+    for run in runs:
+        place = folder / run["experiment"] / run["scale"]
+        place.mkdir(parents=True, exist_ok=True)
+        stem = f"{run['variant']}-seed{run['seed']}"
+        (place / f"{stem}.json").write_text(json.dumps(run))
+        shape = (2, 256) if run["experiment"] == "order1d" else (2, resolution, resolution)
+        s = np.linspace(0, 2 * np.pi, shape[-1])
+        target = np.sin(s) if len(shape) == 2 else np.sin(s)[:, None] * np.cos(2 * s)
+        fields = np.broadcast_to(target.astype("f4"), shape)
+        noise = np.random.default_rng(run["seed"]).normal(scale=0.05, size=shape)
+        np.savez(place / f"{stem}.npz", input=fields, target=fields, prediction=fields + noise)
+    return folder
+
+
+def order1d(seeds=3, gain=0.15):
+    """Blocks of order n better than n first-order blocks by `gain` times n."""
+    for seed in range(seeds):
+        for target in range(1, 5):
+            yield from _order1d(seed, target, gain)
+
+
+def _order1d(seed, target, gain):
+    def run(name, error, **tags):
+        tags = {"target": target, "order": 1, "depth": 1, **tags}
+        return record("order1d", f"t{target}-{name}", tags, error, seed, ORDER1D_METRICS)
+
+    for n in range(1, 5) if target == 4 else (target,):
+        error = 0.05 * target * (1 + 1 / n)
+        better = error * (1 - gain * (n - 1) * target / 4)
+        yield run(f"order{n}", better, family="chonn", order=n)
+        if n > 1:
+            yield run(f"depth{n}", error, family="depth", depth=n)
+    if target == 4:
+        for order, depth in ((2, 2), (2, 3), (3, 2)):
+            name = f"stack{order}x{depth}"
+            yield run(name, 0.12 / depth, family="stack", order=order, depth=depth)
+
+
+def steady(experiment, seeds=3, ours=0.02):
+    """Better with every order, the paper's better than the baselines if `ours` is small."""
+    for seed in range(seeds):
+        for family, error in (("unet", 0.05), ("fno", 0.04), ("cno", 0.025)):
+            yield record(experiment, family, {"family": family, "role": "baseline"}, error, seed)
+        for order in range(5):
+            tags = {"family": "chonn", "order": order, "role": "ablation"}
+            run = record(experiment, f"cno{order}", tags, ours * (1.6 - 0.15 * order), seed)
+            run["metrics"]["out_of_distribution"] = {
+                name: 1.3 * value for name, value in run["metrics"]["test"].items()
+            }
+            yield run
+
+
+def shallow_water(seeds=3):
+    for seed in range(seeds):
+        for family, role, error in (
+            ("unet", "baseline", 0.06),
+            ("fno", "baseline", 0.05),
+            ("chonn", "paper", 0.03),
+        ):
+            tags = {"family": family, "role": role, "order": 2}
+            curve = [error * 1.02**step for step in range(15)]
+            curves = {"rollout_relative_l2": curve}
+            yield record("shallow_water", family, tags, error, seed, curves=curves)
+
+
+def navier_stokes(seeds=3):
+    for seed in range(seeds):
+        for history in (10, 5, 3):
+            for family, role, recipe, growth in (
+                ("fno", "baseline", "paper", 1.08),
+                ("chonn", "paper", "paper", 1.06),
+            ):
+                first = 0.01 * (12 - history) / 4 * (1 + 0.05 * seed)
+                rollout = [first * growth**step for step in range(40)]
+                tags = {"family": family, "history": history, "recipe": recipe, "role": role}
+                yield record(
+                    "navier_stokes",
+                    f"{family}-{recipe}-{history}",
+                    {**tags, "order": 2},
+                    sum(rollout) / 40,
+                    seed,
+                    ("rollout_relative_l2", "one_step_relative_l2"),
+                    label=f"{family} {recipe}",
+                    curves={"rollout_relative_l2": rollout, "one_step_relative_l2": [first] * 40},
+                )
+
+
+def everything(folder, seeds=3):
+    """All five experiments at scale small."""
+    for runs in (
+        order1d(seeds),
+        steady("darcy", seeds),
+        steady("poisson", seeds),
+        shallow_water(seeds),
+        navier_stokes(seeds),
+    ):
+        write(folder, runs)
+    return folder

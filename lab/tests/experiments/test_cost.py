@@ -1,0 +1,107 @@
+"""Counts of multiply-adds against arithmetic by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from chonn_lab import cost
+from chonn_ops import CHONNFNO2d, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
+from chonn_ops.network.direct import flops
+
+
+class Transform(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_layers():
+    model = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.Flatten(), nn.Linear(5 * 64, 7))
+    found = cost.measure(model, [torch.zeros(2, 3, 8, 8)])
+    assert found.parameters == 5 * 3 * 9 + 5 + 7 * 320 + 7
+    assert found.multiply_adds == 2 * (64 * 5 * 3 * 9 + 7 * 320)
+    assert found.scan_multiply_adds == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "real"),
+    [(torch.fft.rfft2, True), (torch.fft.fft2, False)],
+)
+def test_fft(function, real):
+    x = torch.zeros(3, 16, 8, dtype=torch.float32 if real else torch.complex64)
+    expected = 3 * 2.5 * 128 * math.log2(128) / (2 if real else 1)
+    assert cost.measure(Transform(function), [x]).multiply_adds == pytest.approx(expected, abs=3)
+
+
+def test_inverse_fft_costs_the_same():
+    def both(x):
+        return torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1])
+
+    once = cost.measure(Transform(torch.fft.rfft), [torch.zeros(4, 64)])
+    assert cost.measure(Transform(both), [torch.zeros(4, 64)]).multiply_adds == (
+        2 * once.multiply_adds
+    )
+
+
+def test_complex_products_are_four_real_ones():
+    def product(x):
+        return torch.einsum("bi,io->bo", x, torch.ones(6, 5, dtype=x.dtype))
+
+    real = cost.measure(Transform(product), [torch.zeros(2, 6)])
+    assert real.multiply_adds == 2 * 6 * 5
+    imaginary = cost.measure(Transform(product), [torch.zeros(2, 6, dtype=torch.complex64)])
+    assert imaginary.multiply_adds == 4 * real.multiply_adds
+
+
+def test_scan():
+    cell = KirchhoffCell(6, Scan(d_state=4, directions="raster"))
+    found = cost.measure(cell, [torch.zeros(2, 10, 6)])
+    assert found.scan_multiply_adds == 2 * 10 * 6 * (4 * (4 + 2) + 2)
+    assert found.multiply_adds > found.scan_multiply_adds
+
+
+def test_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Conv1d(1, 2, 1), nn.BatchNorm1d(2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    cost.measure(model, [torch.ones(4, 1, 8)])
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_meta_device():
+    sizes = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            model = CHONNFNO2d(1, 4, 4, width=8, initial_step=1, ckb=CKBOptions(Scan()))
+            inputs = [torch.zeros(1, 16, 16, 1), torch.zeros(1, 16, 16, 2)]
+        sizes.append(cost.measure(model, inputs))
+    assert sizes[0] == sizes[1]
+
+
+def test_solves_of_networks_count_their_iterations():
+    products = 2 * 48 * 48 * 6 * (3 + 6)  # sources; conductivities and leaks
+    field = torch.randn(2, 48, 48, 6, generator=torch.Generator().manual_seed(0))
+    nodes = 2 * 3 * 48 * 48
+    solves = []
+    for tolerance in (1e-1, 2e-4, 1e-6):
+        torch.manual_seed(0)
+        cell = NetworkCell(6, 2, Network(num_networks=3, tol=tolerance))
+        solves.append(cost.measure(cell, [field]).multiply_adds - products)
+    # 64 a node to make the grids, then 75 an iteration.
+    iterations = [(solve / nodes - 64) / 75 for solve in solves[:2]]
+    assert 1 <= iterations[0] < iterations[1] < 12
+    assert iterations[0] * 6 == pytest.approx(round(iterations[0] * 6))
+    # A tight tolerance is eliminated.
+    assert solves[2] == round(6 * flops((48, 48), (False, False)) / 2)
+    # Without values, as many as is usual.
+    nominal = cost.measure(cell.to("meta"), [field.to("meta")]).multiply_adds - products
+    assert nominal == nodes * (64 + 5 * 75)
+
+
+def test_a_model_that_multiplies_nothing():
+    assert cost.measure(nn.Flatten(), [torch.zeros(2, 3, 4)]) == (0, 0, 0)

@@ -1,0 +1,188 @@
+"""Controls of the steady problems: what a direct solve gives, what a network without cells sees."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("h5py")
+pytest.importorskip("scipy")
+pytest.importorskip("tqdm")
+
+from chonn_lab.experiments import darcy, get
+from chonn_lab.experiments import solvers as controls
+from chonn_lab.problems.darcy_solver import solve_steady
+from chonn_ops import NetworkCell
+
+CONTROLS = ("network-no-cell", "network-constant", "direct", "direct-fitted", "solve-cnn")
+UNITS = darcy.EXPERIMENT.units
+MEDIUM = controls.Physics("coefficient", "centres")
+SOURCE = controls.Physics("source", "corners", strength=2 * math.pi**2)
+
+
+def medium(n=24, seed=0):
+    """Two phases, 1 and 0.1, (2, 1, n, n)."""
+    noise = np.random.default_rng(seed).random((2, 1, n // 4, n // 4))
+    return (
+        torch.from_numpy(np.where(noise > 0.5, 1.0, 0.1))
+        .repeat_interleave(4, 2)[..., :n]
+        .repeat_interleave(4, 3)
+    )
+
+
+def generated(k, margin=None):
+    return torch.from_numpy(np.stack([solve_steady(f[0].numpy(), 1.0, None, margin) for f in k]))
+
+
+def error(found, expected):
+    return float((found.detach()[:, 0] - expected).norm() / expected.norm())
+
+
+def test_the_fitted_solve_can_be_the_datas_own():
+    k = medium()
+    solve = controls.DirectSolve(MEDIUM, UNITS, fitted=True).double()
+    with torch.no_grad():
+        solve.mean.fill_(1.0)
+        solve.wall.fill_(math.log(0.5 / 24))
+    assert error(solve(k), generated(k)) < 1e-5
+    # And is another scheme with other walls or another mean at the faces.
+    with torch.no_grad():
+        solve.mean.fill_(0.0)
+    assert error(solve(k), generated(k)) > 0.02
+
+
+def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
+    solve = controls.DirectSolve(MEDIUM, UNITS).double()
+    even = torch.full((2, 1, 24, 24), 0.3, dtype=torch.float64)
+    assert error(solve(even), generated(even, margin=0.0)) < 1e-5
+    # Layers across the current: exact with harmonic means, whatever the contrast.
+    k = torch.ones(1, 1, 8, 4, dtype=torch.float64)
+    k[:, :, 4:] = 0.01
+    assert solve.solve(k, torch.ones_like(k)).shape == k.shape
+    g = controls.edge_conductance(k.movedim(1, -1), 1.0)[0][0, :, 0, 0]
+    assert float(g[3]) == pytest.approx(2 / (1 / 1 + 1 / 0.01))
+
+
+@pytest.mark.parametrize("n", [33, 65])
+def test_a_source_is_solved_for_with_second_order(n):
+    x = torch.linspace(0, 1, n, dtype=torch.float64)
+    wave = (torch.sin(2 * math.pi * x)[:, None] * torch.sin(math.pi * x))[None, None]
+    solve = controls.DirectSolve(SOURCE, UNITS).double()
+    found = solve.solve(torch.ones_like(wave), 5 * math.pi**2 * wave).detach()
+    expected = (1 - 1 / n**2 * 17 / 5 * math.pi**2 / 12) ** -1 * wave
+    assert float((found - wave).norm() / wave.norm()) < 4.0 / n**2 * 1.2
+    assert float((found - expected).norm() / wave.norm()) < 0.5 / n**2 + 2e-3
+
+
+def test_both_affine_functions_of_a_source_are_learned():
+    """Data in other units than the solver's: u of a - b f, to a thousandth of its size."""
+    torch.manual_seed(0)
+    x = torch.linspace(0, 1, 17)
+    modes = torch.stack([torch.sin(math.pi * k * x) for k in (1, 2, 3)])
+    f = torch.einsum("nij,ix,jy->nxy", torch.randn(8, 3, 3), modes, modes)[:, None]
+    solve = controls.DirectSolve(SOURCE, get("poisson").units)
+    u = solve.solve(torch.ones_like(f), f).detach()
+    source, target = 0.45 + 0.1 * f, 0.6 + 2 * u
+    optimizer = torch.optim.Adam(solve.parameters(), 2e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = (solve(source) - target).abs().mean()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    assert float(loss.detach()) < 1e-3 * float((target - target.mean()).abs().mean())
+
+
+@pytest.mark.parametrize(("physics", "fitted"), [(p, f) for p in (MEDIUM, SOURCE) for f in (0, 1)])
+def test_gradients_of_every_number_are_those_of_differences(physics, fitted):
+    solve = controls.DirectSolve(physics, UNITS, bool(fitted)).double()
+    k = medium(12)
+    weight = torch.rand(k.shape, generator=torch.Generator().manual_seed(0), dtype=k.dtype)
+
+    def score():
+        return (solve(k) * weight).sum()
+
+    score().backward()
+    for name, parameter in solve.named_parameters():
+        flat = parameter.data.view(-1)
+        for place in range(len(flat)):
+            values = []
+            for step in (1e-3, -2e-3):
+                flat[place] += step
+                values.append(float(score().detach()))
+            flat[place] += 1e-3
+            expected = (values[0] - values[1]) / 2e-3
+            found = float(parameter.grad.view(-1)[place])
+            assert found == pytest.approx(expected, rel=1e-2, abs=1e-3), name
+            assert found != 0, name
+
+
+def test_convolutions_correct_the_solve():
+    torch.manual_seed(0)
+    direct = controls.DirectSolve(MEDIUM, UNITS)
+    model = controls.SolveThenConvolve(direct, UNITS, width=4, depth=3)
+    k = medium().float()
+    assert model(k).shape == k.shape
+    assert not torch.allclose(model(k), direct(k))
+    torch.nn.init.zeros_(model.network[-1].weight)
+    torch.nn.init.zeros_(model.network[-1].bias)
+    torch.testing.assert_close(model(k), direct(k))
+    with pytest.raises(ValueError, match="depth: expected at least 2, got 1"):
+        controls.SolveThenConvolve(direct, UNITS, depth=1)
+
+
+def test_unknown_inputs():
+    with pytest.raises(ValueError, match="input: expected 'coefficient' or 'source', got 'k'"):
+        controls.DirectSolve(controls.Physics("k", "centres"), UNITS)
+
+
+def built(experiment, name, scale="small"):
+    config = experiment.scales[scale]
+    variant = next(v for v in experiment.variants(config) if v.name == name)
+    torch.manual_seed(0)
+    return variant.build(dataclasses.replace(config, **variant.changes))
+
+
+@pytest.mark.parametrize("problem", ["darcy", "poisson"])
+def test_a_network_without_cells_sees_nothing_far_away(problem):
+    experiment = get(problem)
+    reaches = []
+    for name in ("network-no-cell", "network"):
+        x = torch.rand(1, 1, 24, 24).requires_grad_()
+        built(experiment, name)(x)[0, 0, 12, 12].backward()
+        reaches.append(int((x.grad != 0).sum()))
+    assert reaches[0] <= 25  # a convolution of three points in each of two layers
+    assert reaches[1] == 24 * 24
+
+
+def test_constant_conductances_do_not_depend_on_the_input():
+    model = built(darcy.EXPERIMENT, "network-constant")
+    cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
+    assert len(cells) == 2
+    for cell in cells:
+        (k, leak, _), (k2, leak2, _) = (
+            cell.coefficients(torch.randn(1, 4, 5, cell.dim)) for _ in range(2)
+        )
+        assert torch.equal(k, k2)
+        assert torch.equal(leak, leak2)
+        assert float(k.std(dim=(0, 1, 2)).max()) < 1e-6
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.parametrize("problem", ["darcy", "poisson"])
+def test_gradients_reach_every_parameter(problem, name, assert_learns):
+    model = built(get(problem), name, "smoke")
+    x = torch.rand(2, 1, 17, 12)
+    (model(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
+    assert_learns(model)
+
+
+def test_no_solver_where_the_domain_is_not_the_square():
+    for experiment in (get("darcy"), get("poisson")):
+        config = dataclasses.replace(experiment.scales["small"], domain="l-shape")
+        names = {variant.name for variant in experiment.variants(config)}
+        assert {"network-no-cell", "network-constant", "transolver"} <= names
+        assert not {"direct", "direct-fitted", "solve-cnn"} & names

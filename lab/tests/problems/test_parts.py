@@ -1,0 +1,159 @@
+"""Samples of generators that resume: what is kept, of whom, and when it goes."""
+# ruff: noqa: E402 - skipped before the imports where the extra is missing
+
+import errno
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from filelock import FileLock
+
+h5py = pytest.importorskip("h5py")
+pytest.importorskip("tqdm")
+
+from chonn_lab.problems import darcy3d, generation
+
+
+def generate(path, n_samples=9, **options):
+    return darcy3d.generate(path, n_samples, 3, progress=False, **options)
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Interrupts the generator after so many solves, if any; counts them."""
+    solved = []
+
+    def after(count):
+        def solve(nu, beta):
+            if len(solved) == count:
+                raise KeyboardInterrupt
+            solved.append(nu)
+            return earlier(nu, beta)
+
+        solved.clear()
+        monkeypatch.setattr(darcy3d, "solve", solve)
+        return solved
+
+    earlier = darcy3d.solve
+    return after
+
+
+@pytest.fixture
+def stopped(tmp_path, interrupt):
+    """Path of a file whose generation was interrupted after two parts of four samples."""
+    interrupt(8)
+    with pytest.raises(KeyboardInterrupt):
+        generate(tmp_path / "out")
+    return tmp_path / "out"
+
+
+def parts(path):
+    return path.with_name(f".{path.name}.parts")
+
+
+def test_next_call_solves_the_rest(stopped, interrupt):
+    assert sorted(p.name for p in parts(stopped).glob("[0-9s]*")) == [
+        "0-4.npz",
+        "4-8.npz",
+        "settings.json",
+    ]
+    solved = interrupt(None)
+    generate(stopped)
+    assert len(solved) == 1
+    assert list(stopped.parent.iterdir()) == [stopped]
+    assert stopped.read_bytes() == generate(stopped.with_name("whole")).read_bytes()
+
+
+def test_another_number_of_samples_uses_them_too(stopped, interrupt):
+    solved = interrupt(None)
+    generate(stopped, 6)
+    assert len(solved) == 2
+    assert list(stopped.parent.iterdir()) == [stopped]
+    assert stopped.read_bytes() == generate(stopped.with_name("whole"), 6).read_bytes()
+
+
+def test_other_settings_are_refused_without_force(stopped, interrupt):
+    before = {p.name: p.read_bytes() for p in parts(stopped).iterdir()}
+    interrupt(None)
+    with pytest.raises(FileExistsError, match=r'other settings: .*"seed": 0.*--force'):
+        generate(stopped, seed=1)
+    assert {p.name: p.read_bytes() for p in parts(stopped).iterdir()} == before
+    generate(stopped, seed=1, force=True)
+    assert list(stopped.parent.iterdir()) == [stopped]
+    assert stopped.read_bytes() == generate(stopped.with_name("whole"), seed=1).read_bytes()
+
+
+def test_two_processes_do_not_share_a_folder(stopped):
+    with (
+        FileLock(parts(stopped) / ".lock"),
+        pytest.raises(FileExistsError, match=r"another process computes the samples in .*out"),
+    ):
+        generate(stopped)
+    assert sorted(p.name for p in parts(stopped).glob("*.npz")) == ["0-4.npz", "4-8.npz"]
+
+
+def test_damaged_part_is_named(stopped, interrupt):
+    interrupt(None)
+    part = parts(stopped) / "4-8.npz"
+    part.write_bytes(part.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"4-8\.npz: damaged .*; remove it and go on"):
+        generate(stopped)
+    part.unlink()
+    generate(stopped)
+
+
+def test_nothing_stays_of_a_call_that_solved_nothing(tmp_path, interrupt):
+    interrupt(0)
+    with pytest.raises(KeyboardInterrupt):
+        generate(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_file_is_kept_and_nothing_is_solved(tmp_path, interrupt):
+    (tmp_path / "out").write_text("mine")
+    solved = interrupt(None)
+    with pytest.raises(FileExistsError, match="output file exists"):
+        generate(tmp_path / "out")
+    assert not solved
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_full_disk_keeps_the_samples(tmp_path, interrupt, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    interrupt(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(generation, "_store", full)
+        with pytest.raises(OSError, match=r"full: '.*out'"):
+            generate(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [parts(tmp_path / "out")]
+    solved = interrupt(None)
+    generate(tmp_path / "out")
+    assert not solved
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_killed_call_goes_on(tmp_path, interrupt):
+    command = ["data", "generate", "darcy3d", "--resolution", "3", "--n", "1000000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chonn_lab.cli", *command, "--workers", "1", "--output", "out"],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 300
+    while not (parts(tmp_path / "out") / "8-12.npz").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    solved = interrupt(None)
+    generate(tmp_path / "out", 12)
+    assert not solved
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+    whole = generate(tmp_path / "whole", 12)
+    assert (tmp_path / "out").read_bytes() == whole.read_bytes()

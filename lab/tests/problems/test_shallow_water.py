@@ -1,0 +1,184 @@
+"""Shallow water: conservation, PDEBench's own generator, layout, reader, missing PyClaw."""
+# ruff: noqa: E402 - skipped before the imports where the extra is missing
+
+import importlib.util
+import logging.config
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+h5py = pytest.importorskip("h5py")
+pytest.importorskip("pooch")
+
+from chonn_lab.problems import shallow_water
+
+needs_pyclaw = pytest.mark.skipif(
+    importlib.util.find_spec("clawpack") is None, reason="PyClaw missing: make setup-pyclaw"
+)
+
+PDEBENCH_PROGRAM = """
+import sys
+from omegaconf import OmegaConf
+from pdebench.data_gen.gen_radial_dam_break import simulator
+sim = dict(T_end=1.0, n_time_steps=100, xdim=32, ydim=32, gravity=1.0, dam_radius=0.5,
+           inner_height=2.0, x_left=-2.5, x_right=2.5, y_bottom=-2.5, y_top=2.5, seed="???")
+for seed in (0, 5):
+    simulator(OmegaConf.create(dict(sim=sim, output_path=sys.argv[1], upload=False)), seed)
+"""
+
+
+@pytest.fixture
+def official(tmp_path):
+    """A file with PDEBench's layout, made without PyClaw."""
+    path = tmp_path / "2D_rdb_NA_NA.h5"
+    with h5py.File(path, "w") as file:
+        # Groups in another order than that of their names.
+        for i in (2, 0, 1):
+            file[f"{i:04d}/data"] = np.full((101, 4, 4, 1), i, "f4")
+    return path
+
+
+@needs_pyclaw
+@pytest.mark.parametrize("radius", [0.3, 0.7])
+def test_mass_is_conserved(radius):
+    h, _, _ = shallow_water.simulate(radius, 64)
+    mass = h.sum((1, 2))
+    np.testing.assert_allclose(mass, mass[0], rtol=1e-6)
+    # The wave is under way all the same.
+    assert np.abs(h[-1] - h[0]).max() > 0.3
+
+
+def radial_solution(radius, r, end, n=3000, r_max=2.5):
+    """h(r, end) by first-order local Lax-Friedrichs for ``q_t + f_r = source / r``."""
+    dr = r_max / n
+    centres = (np.arange(n) + 0.5) * dr
+    q = np.stack([np.where(centres <= radius, 2.0, 1.0), np.zeros(n)])
+    t = 0.0
+    while t < end:
+        # Even depth and odd velocity about r = 0; nothing arrives at the other end.
+        q_all = np.concatenate([q[:, :1] * [[1], [-1]], q, q[:, -1:]], axis=1)
+        h, m = q_all
+        flux = np.stack([m, m**2 / h + h**2 / 2])
+        speed = np.abs(m / h) + np.sqrt(h)
+        dt = min(0.45 * dr / speed.max(), end - t)
+        at_face = np.maximum(speed[1:], speed[:-1])
+        between = (flux[:, 1:] + flux[:, :-1] - at_face * (q_all[:, 1:] - q_all[:, :-1])) / 2
+        source = -np.stack([q[1], q[1] ** 2 / q[0]]) / centres
+        q = q - dt * (between[:, 1:] - between[:, :-1]) / dr + dt * source
+        t += dt
+    return np.interp(r, centres, q[0])
+
+
+@needs_pyclaw
+def test_agrees_with_a_one_dimensional_solver_of_the_radial_equations():
+    for end in (0.5, 1.0):
+        errors = []
+        for n in (64, 128):
+            h, x, y = shallow_water.simulate(0.5, n, n_steps=2)
+            np.testing.assert_allclose(x, (np.arange(n) + 0.5) * 5 / n - 2.5)
+            np.testing.assert_array_equal(x, y)
+            expected = radial_solution(0.5, np.hypot(x[:, None], y), end)
+            difference = np.abs(h[round(2 * end)] - expected).mean()
+            errors.append(difference / np.abs(expected - 1).mean())
+        # First order in the mean, as for any shock; the circle is a staircase besides.
+        assert errors[1] < 0.08
+        assert errors[1] < errors[0] / 1.5
+
+
+@needs_pyclaw
+def test_equals_pdebenchs_own_generator_frame_by_frame(tmp_path):
+    pytest.importorskip("pdebench.data_gen.src.utils")
+    theirs = tmp_path / "theirs.h5"
+    command = [sys.executable, "-c", PDEBENCH_PROGRAM, str(theirs)]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=120)
+    shallow_water.generate(tmp_path / "ours.h5", 6, resolution=32, progress=False)
+    with h5py.File(theirs) as a, h5py.File(tmp_path / "ours.h5") as b:
+        assert set(a) == {"0000", "0005"} < set(b)
+        for name in a:
+            assert sorted(a[name]) == sorted(b[name]) == ["data", "grid"]
+            for part in ("data", "grid/x", "grid/y", "grid/t"):
+                assert (a[name][part].shape, a[name][part].dtype) == (
+                    b[name][part].shape,
+                    b[name][part].dtype,
+                )
+                np.testing.assert_array_equal(a[name][part], b[name][part])
+            config = a[name].attrs["config"].split("sim:\n")[1]
+            assert sorted(config.split("\n")[:12]) == sorted(
+                b[name].attrs["config"].split("\n")[1:13]
+            )
+
+
+@needs_pyclaw
+def test_data_do_not_depend_on_the_number_of_workers(tmp_path):
+    for workers in (1, 2):
+        shallow_water.generate(
+            tmp_path / f"{workers}.h5", 3, resolution=16, seed=7, workers=workers, progress=False
+        )
+    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "2.h5").read_bytes()
+    data = shallow_water.read(tmp_path / "1.h5")
+    assert (data.shape, data.dtype) == ((3, 101, 16, 16), np.float32)
+    with h5py.File(tmp_path / "1.h5") as file:
+        assert sorted(file) == ["0007", "0008", "0009"]
+        assert "seed 7" in file.attrs["source"]
+
+
+@needs_pyclaw
+def test_pyclaw_leaves_logging_and_the_working_folder_alone(tmp_path):
+    program = (
+        "import logging; from chonn_lab.problems import shallow_water\n"
+        "shallow_water.simulate(0.5, 8, 1)\n"
+        "print(logging.getLogger().handlers, logging.getLogger().level == logging.WARNING)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "[] True\n"
+    assert list(tmp_path.iterdir()) == []
+    assert logging.config.fileConfig.__module__ == "logging.config"
+
+
+def test_radii_are_pdebenchs():
+    state = np.random.RandomState(3)  # What PDEBench seeds.
+    assert shallow_water.draw_radius(3) == state.uniform(0.3, 0.7)
+    radii = [shallow_water.draw_radius(seed) for seed in range(300)]
+    assert 0.3 < min(radii) < 0.31
+    assert 0.69 < max(radii) < 0.7
+
+
+def test_missing_pyclaw_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "clawpack", None)
+    with pytest.raises(ImportError, match=r"PyClaw, which is not installed: `make setup-pyclaw`"):
+        shallow_water.generate(tmp_path / "x.h5", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_read(official):
+    data = shallow_water.read(official)
+    assert (data.shape, data.dtype) == ((3, 101, 4, 4), np.float32)
+    np.testing.assert_array_equal(data[:, 0, 0, 0], [0, 1, 2])
+    np.testing.assert_array_equal(shallow_water.read(official, 1, 2)[:, 0, 0, 0], [1])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (2, 2), (-1, 2), (3, None)])
+def test_read_refuses_samples_that_are_not_there(official, start, stop):
+    with pytest.raises(ValueError, match=f"expected samples {start} to {stop}, got a file of 3"):
+        shallow_water.read(official, start, stop)
+
+
+def test_damaged_file(official):
+    official.write_bytes(official.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match=r"2D_rdb_NA_NA\.h5: damaged"):
+        shallow_water.read(official)
+
+
+@pytest.mark.parametrize("name", ["n_samples", "resolution", "seed", "workers"])
+def test_bad_arguments(tmp_path, name):
+    with pytest.raises(ValueError, match=rf"{name}: expected at least \d, got -1"):
+        shallow_water.generate(tmp_path / "x.h5", **{name: -1})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_official_address():
+    assert shallow_water.OFFICIAL_URL.endswith("/133021")
+    assert shallow_water.OFFICIAL_HASH == "md5:75d838c47aa410694bdc912ea7f22282"

@@ -1,0 +1,240 @@
+"""The page of results: what it shows of made-up studies, and that it copes without any."""
+
+import re
+
+import pytest
+
+pytest.importorskip("matplotlib")
+import result_files
+
+from chonn_lab.pages import results as results_page
+from chonn_lab.pages.blocks import rewritten, without_origin
+from chonn_lab.pages.results import PROOFS, ROWS
+from chonn_lab.report.results import Run, Study
+from chonn_lab.results_file import has_origin, read_record
+
+CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
+
+
+def study(runs, scale="small"):
+    parsed = tuple(Run.parse(run) for run in runs)
+    return Study(parsed[0].experiment, scale, parsed)
+
+
+def equal_time(controls=2.0, network=0.01):
+    """Ten baselines beside a network, and controls with so many times its error."""
+    for seed in range(3):
+        for place in range(10):
+            tags = {"family": f"family{place}", "role": "baseline"}
+            yield result_files.record("darcy", f"base{place}", tags, 0.03 + 0.01 * place, seed)
+        tags = {"family": "chonn", "role": "network", "order": 1}
+        yield result_files.record("darcy", "network", tags, network, seed)
+        for name in CONTROLS:
+            family = "chonn" if name.startswith("network") else "direct"
+            tags = {"family": family, "role": "control"}
+            yield result_files.record("darcy", name, tags, controls * network, seed)
+
+
+def section(page, title):
+    """Lines from a heading to the next one."""
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_at_most_eight_rows_with_the_best_of_ours_and_of_the_others():
+    page = results_page.results_page([study(equal_time(), "small+sizes=seconds")])
+    shown = section(page, "Darcy flow")
+    rows = re.findall(r"^\| (?!model|---)(.*?) \|", shown, flags=re.M)
+    expected = ["network", *(f"base{place}, scaled down" for place in range(7))]
+    assert rows == expected
+    assert "won a search of the same budget" in shown
+    ours = study(equal_time()).find(role="network")[0].metric("relative_l1")
+    best = study(equal_time()).find(family="family0")[0].metric("relative_l1")
+    assert f"Relative L1: network {ours}, the best other model, base0, {best}: " in shown
+    assert f"{best.mean / ours.mean:.2g} times that (significant)" in shown
+    assert "](../figures/results-darcy.svg)" in shown
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1.0, "equal to 10%"), (2.0, "a ratio of 2.0")])
+def test_it_says_whether_seconds_are_equal(factor, said):
+    runs = list(equal_time())
+    for run in runs:
+        if run["variant"] == "network":
+            run["seconds"] *= factor
+    shown = section(results_page.results_page([study(runs)]), "Darcy flow")
+    assert "40 epochs. Training took" in shown
+    assert said in shown
+    runs[0]["config"]["epochs"] = 41
+    shown = section(results_page.results_page([study(runs)]), "Darcy flow")
+    assert "each model has its own epochs" in shown
+
+
+def test_runs_without_a_record_of_data_and_code_are_left_out():
+    runs = list(equal_time())
+    runs[0] |= {"data": {}, "model": "", "sources": {}}
+    assert results_page.chosen([study(runs)], "darcy") is None
+    assert "No runs with a record of data and code: `order1d`, `darcy`" in (
+        results_page.results_page([study(runs)])
+    )
+
+
+def test_the_study_at_equal_wall_clock_is_preferred():
+    slow, quick = study(equal_time()), study(equal_time(), "small+sizes=seconds")
+    other = study(equal_time(), "small+sizes=parameters")
+    for studies in ([slow, quick, other], [other, quick, slow]):
+        assert results_page.chosen(studies, "darcy") is quick
+    assert results_page.chosen([other, slow], "darcy") is slow
+    assert results_page.chosen([slow], "poisson") is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "follows"),
+    [(2.0, 1), (0.5, 2), (1.0, 3)],
+)
+def test_each_control_has_a_row_and_what_it_proves(ratio, follows):
+    page = results_page.results_page([study(equal_time(controls=ratio))])
+    shown = section(page, "Controls")
+    assert shown.count("\n| ") == 2 + len(CONTROLS) + 1
+    for name in CONTROLS:
+        texts = PROOFS[name]
+        assert texts[0] in shown
+        found = [at for at in (1, 2, 3) if texts[at][:-1] in shown]
+        assert found == [follows], name
+    assert shown.count("times the network's error") == len(CONTROLS)
+
+
+def test_a_single_seed_proves_nothing():
+    runs = [run for run in equal_time() if run["seed"] == 0]
+    page = results_page.results_page([study(runs)])
+    assert page.count("One seed, no test.") == len(CONTROLS)
+    assert "(one seed, no test)" in page
+
+
+def test_no_study_at_all():
+    page = results_page.results_page([])
+    assert "No study has controls yet" in page
+    assert "No runs with a record of data and code: `order1d`, `darcy`" in page
+    assert "## Limits" in page
+
+
+def test_all_kinds_of_problems():
+    makers = {
+        "order1d": result_files.order1d,
+        "poisson": lambda: result_files.steady("poisson"),
+        "shallow_water": result_files.shallow_water,
+        "navier_stokes": result_files.navier_stokes,
+    }
+    page = results_page.results_page([study(make()) for make in makers.values()])
+    for block in re.findall(r"(?:^\|.*\n)+", page, flags=re.M):
+        lines = block.splitlines()
+        assert len(lines) <= 2 + ROWS
+        assert len({line.count(" | ") for line in lines}) == 1
+    assert page.count("](../figures/results-") == len(makers)
+
+
+def test_published_numbers_stand_beside_ours():
+    runs = [{**run, "experiment": "fno_darcy", "title": "FNO's"} for run in equal_time()]
+    page = results_page.results_page([study(runs, "paper+sizes=small")])
+    assert re.search(r"Published relative L2 error at 85 points, .*: Latent .* 0\.0049, Tran", page)
+    assert "Published order" not in page
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [((0.03, 0.05), "the published order"), ((0.05, 0.03), "**not** the published order")],
+)
+def test_order_of_the_baselines_beside_the_published_one(errors, verdict):
+    runs = [{**run, "experiment": "fno_darcy", "title": "FNO's"} for run in equal_time()]
+    for name, error in zip(("transolver", "fno-neuralop"), errors, strict=True):
+        tags = {"family": name, "role": "baseline"}
+        run = result_files.record("darcy", name, tags, error, 0)
+        runs.append({**run, "experiment": "fno_darcy", "title": "FNO's"})
+    page = results_page.results_page([study(runs, "paper+sizes=small")])
+    shown = page.partition("Published order, lowest error first: Transolver, FNO. Order here: ")[2]
+    assert shown.partition("\n")[0].endswith(f": {verdict}.")
+    assert shown.startswith("Transolver (0.0" if errors[0] < errors[1] else "FNO (0.0")
+
+
+def test_figures_are_drawn(tmp_path, monkeypatch):
+    (tmp_path / "figures").mkdir()
+    monkeypatch.setattr(results_page, "DOCS", tmp_path)
+    results_page.draw([study(equal_time())])
+    text = (tmp_path / "figures" / "results-darcy.svg").read_text()
+    assert text.count("base") == 7
+    assert "network" in text
+
+
+ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({**ORIGIN, "results": [{"code": "1"}, {"code": "1"}]}, True),
+        ({"results": [{**ORIGIN, "code": "1"}]}, True),
+        ({**ORIGIN, "results": [{"code": "1"}, {}]}, False),
+        ({"data": {"file": "a.hdf5"}, "results": [{"code": "1"}]}, False),
+        ({"results": [{"code": "1"}]}, False),
+        ({"environment": {"code": "1"}, "rows": []}, True),
+        ({"environment": {"commit": "1"}, "rows": []}, False),
+        ({"values": {"FNO": 0.01}}, True),
+    ],
+)
+def test_what_has_an_origin(record, expected, monkeypatch):
+    assert has_origin(record) == expected
+    monkeypatch.setattr("chonn_lab.pages.blocks.LOADED", {"a": record})
+    assert ("`a.json`" in without_origin()) != expected
+
+
+def test_a_page_names_the_files_without_an_origin():
+    from chonn_lab.pages.blocks import load
+
+    text = "<!-- t -->\n<!-- /t -->\n<!-- origin -->\n<!-- /origin -->\n"
+    page, names = rewritten("p", text, {"t": lambda: f"{len(load('scan'))}\n"})
+    assert names == {"t"}
+    assert "`scan.json`" in page
+    assert "darcy_16" not in page
+
+
+def test_a_block_that_nothing_makes_is_an_error():
+    with pytest.raises(SystemExit, match=r"p: expected a block out of \['t'\], got 'u'"):
+        rewritten("p", "<!-- u -->\n<!-- /u -->\n", {"t": str})
+
+
+def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
+    import json
+
+    from chonn_lab.experiments import provenance
+
+    path = tmp_path / "record.json"
+    data = {"a.hdf5": {"sha256": "0"}}
+    arguments = ("study", {"epochs": 1}, ("torch",), 1)
+    record = read_record(path, *arguments, data)
+    record["results"].append(provenance.code())
+    path.write_text(json.dumps(record))
+    assert read_record(path, *arguments, data) == record
+    with pytest.raises(SystemExit, match=r"expected runs of the data \{'a.hdf5': '1'\}, got"):
+        read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
+    monkeypatch.setattr("chonn_lab.experiments.provenance.digest", lambda: "other")
+    with pytest.raises(SystemExit, match="expected runs of the code"):
+        read_record(path, *arguments, data)
+
+
+def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
+    from chonn_lab.pages import claims, experiments
+    from chonn_lab.studies import keep_results
+
+    kept = tmp_path / "kept"
+    scales = ("small", "small+sizes=seconds", "small+epochs=2", "smoke", "paper+epochs=9")
+    for scale in scales:
+        runs = [{**run, "scale": scale} for run in equal_time()]
+        result_files.write(tmp_path / "runs", runs, resolution=8)
+    monkeypatch.setattr(keep_results, "RUNS", kept)
+    monkeypatch.setattr(experiments, "RUNS", kept)
+    keep_results.keep(tmp_path / "runs", ["paper+epochs=9"])
+    names = {f"darcy-{scale}.json" for scale in (*scales[:2], scales[4])}
+    assert {path.name for path in kept.iterdir()} == names
+    studies = experiments.studies()
+    assert results_page.chosen(studies, "darcy").scale == "small+sizes=seconds"
+    # Claims are judged on the models that they are about.
+    assert claims.claims_page().count("## Darcy flow") == 1
+    assert "won a search of the same budget" in results_page.results_page(studies)

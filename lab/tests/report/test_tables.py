@@ -1,0 +1,8 @@
+"""The tables of README.md and docs/ are those of the result files."""
+
+import subprocess
+import sys
+
+
+def test_tables_of_the_pages_come_from_the_result_files():
+    subprocess.run([sys.executable, "-m", "chonn_lab.pages.tables", "--check"], check=True)

@@ -1,0 +1,93 @@
+"""The study of finer grids and other domains at smoke scale, and its tables."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("filelock")
+pytest.importorskip("h5py")
+
+EXAMPLES = Path(__file__).parents[2] / "chonn_lab" / "studies"
+
+
+def study(folder, *options):
+    command = [sys.executable, str(EXAMPLES / "resolution.py"), "--scale", "smoke"]
+    command += ["--problems", "darcy", "--trained", "16", "--evaluated", "16", "32", "48"]
+    command += ["--domains", "l-shape", "--domain-resolution", "16", "--seeds", "0", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.mark.slow
+def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
+    run = study(tmp_path)
+    assert run.returncode == 0, run.stderr
+    folder = tmp_path / "runs" / "resolution"
+    record = json.loads((folder / "resolution.json").read_text())
+    results = record["results"]
+    assert [(r["domain"], r["model"]) for r in results] == [
+        (domain, name) for domain in ("square", "l-shape") for name in ("unet", "fno", "network")
+    ]
+    for result in results:
+        grids = ["16", "32", "48"] if result["domain"] == "square" else ["16"]
+        assert list(result["errors"]) == ["test"]
+        assert list(result["errors"]["test"]) == grids
+        saved = folder / "darcy" / result["folder"] / f"{result['model']}-seed0.json"
+        scores = json.loads(saved.read_text())["metrics"]
+        assert result["errors"]["test"]["16"] == scores["test"]["relative_l1"]
+        if len(grids) > 1:
+            assert result["errors"]["test"]["48"] == scores["at_48"]["relative_l1"]
+    (exact,) = record["interpolated"]
+    # The same problem on the finer grids: nearly the same solutions.
+    assert 0 < exact["errors"]["32"] < 0.2
+    for name in ("resolution.png", "domains.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    assert f"{results[0]['errors']['test']['48']:.4f}" in run.stdout
+
+    # The same command only reads; one more seed is added.
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*-seed0.json")}
+    assert len(times) == 6
+    assert study(tmp_path).returncode == 0
+    assert json.loads((folder / "resolution.json").read_text()) == record
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_tables():
+    from chonn_lab.pages import studies as tables
+
+    def run(model, trained, domain, seed, **errors):
+        return {
+            "problem": "darcy",
+            "domain": domain,
+            "trained": trained,
+            "model": model,
+            "label": {"network": "CHONN network", "fno": "FNO"}[model],
+            "seed": seed,
+            "parameters": 1234,
+            "diverged": None,
+            "errors": {"test": {name[2:]: error for name, error in errors.items()}},
+        }
+
+    results = [
+        run("network", 64, "square", 0, at64=0.010, at128=0.008),
+        run("network", 64, "square", 1, at64=0.010, at128=0.010),
+        run("fno", 64, "square", 0, at64=0.05, at128=0.10),
+        run("network", 64, "l-shape", 0, at64=0.016),
+        run("fno", 64, "l-shape", 0, at64=0.06),
+        {**run("fno", 64, "square", 1), "diverged": "in epoch 2"},
+    ]
+    record = {
+        "results": results,
+        "interpolated": [{"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}],
+    }
+    assert tables.grids(record).splitlines()[2:] == [
+        "| Darcy flow | CHONN network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
+        "| Darcy flow | FNO | 64 | 1,234 | 0.0500 | 0.1000 | 1 |",
+        "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
+    ]
+    assert tables.domains(record).splitlines()[2:] == [
+        "| Darcy flow | CHONN network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 |",
+        "| Darcy flow | FNO | 64 | 0.0500 | 0.0600 | 1.20 |",
+    ]

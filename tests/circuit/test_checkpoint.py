@@ -1,0 +1,202 @@
+"""Models of the hosts' checkpoints, and files that are none."""
+
+import json
+import os
+
+import pytest
+import torch
+from checkpoints import darcy_file, pdebench, timm
+
+import chonn_ops
+from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_ops.circuit import load_checkpoint, read_samples, write_page
+from chonn_ops.models import pretrained
+
+pytest.importorskip("h5py")
+
+
+def same_weights(a, b):
+    first, second = a.state_dict(), b.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_unet", "chonn_fno"])
+@pytest.mark.parametrize("cell", ["network", "scan"])
+def test_of_pdebench(tmp_path, name, cell):
+    if (name, cell) == ("chonn_network", "scan"):
+        return
+    options = {"cell": cell, "expand": 2, **({"num_networks": 2} if cell == "network" else {})}
+    path = pdebench(tmp_path, name, **options)
+    trained = load_checkpoint(path)
+    assert trained.title == f"{name} (PDEBench)"
+    assert trained.options["expand"] == 2
+    assert not trained.model.training
+    samples = read_samples(darcy_file(tmp_path))
+    write_page(trained, samples, tmp_path / "out", checkpoint="c", data="d")
+    numbers = json.loads((tmp_path / "out/inspection.json").read_text())["circuits"]
+    assert bool(numbers["networks"]) == (cell == "network")
+    assert bool(numbers["scans"]) == (cell == "scan")
+
+
+def test_of_pdebench_without_our_runner(tmp_path):
+    path = pdebench(tmp_path, "chonn_fno", described=False, order=3)
+    with pytest.raises(ValueError, match=r"expected a description of the model, .* got none"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("cell", ["scan", "network"])
+def test_of_neuraloperator(tmp_path, cell):
+    models = pytest.importorskip("neuralop.models")
+    options = {"cell": cell, **({"num_networks": 2} if cell == "network" else {})}
+    mixer = {"spectral_mixer": "ckb", "spectral_mixer_kwargs": options}
+    model = models.FNO((4, 4), 1, 1, 8, **mixer)
+    model.save_checkpoint(tmp_path / "ckpt", "model")
+    trained = load_checkpoint(tmp_path / "ckpt")
+    assert trained.title == "FNO (neuraloperator)"
+    x = torch.rand(2, 1, 16, 16)
+    torch.save({"x": x[:, 0] > 0.5, "y": x[:, 0]}, tmp_path / "darcy.pt")
+    samples = read_samples(tmp_path / "darcy.pt")
+    write_page(trained, samples, tmp_path / "out", checkpoint="c", data="d")
+    with torch.no_grad():
+        assert torch.equal(trained.model(x), model.eval()(x))
+    models.FNO((4, 4), 1, 1, 8).save_checkpoint(tmp_path / "plain", "model")
+    with pytest.raises(ValueError, match=r"expected a model with cells .* got FNO"):
+        load_checkpoint(tmp_path / "plain")
+
+
+def test_network_of_neuraloperator(tmp_path):
+    config = pytest.importorskip("neuralop.models.base_model")
+    model = config.BaseModel._models["chonn_network"](
+        1, 1, width=6, depth=1, ckb={"num_networks": 3}
+    )
+    model.save_checkpoint(tmp_path, "best_model")
+    trained = load_checkpoint(tmp_path)
+    assert trained.model.model.nodes == "left"
+    assert same_weights(trained.model.model, model.model)
+
+
+def test_of_timm(tmp_path):
+    models = pytest.importorskip("timm")
+    image = pytest.importorskip("PIL.Image")
+    model = models.create_model("test_chonn", num_classes=5)
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(2):
+        image.new("RGB", (50, 40), (90 * i, 10, 200)).save(folder / f"{i}.png")
+    trained = load_checkpoint(timm(tmp_path, model, "test_chonn"))
+    assert trained.title == "test_chonn (timm)"
+    samples = read_samples(folder, image_transform=trained.image_transform)
+    assert samples.fields.shape == (2, 1, 3, 96, 96)
+    write_page(trained, samples, tmp_path / "out", checkpoint="c", data="d")
+    torch.save(model.state_dict(), tmp_path / "bare.pth")
+    fields = load_checkpoint(tmp_path / "bare.pth", name="test_chonn")
+    assert same_weights(fields.model, model)
+    with pytest.raises(ValueError, match=r"expected 3 channels|expected samples that the model"):
+        write_page(
+            fields, read_samples(darcy_file(tmp_path)), tmp_path / "o", checkpoint="", data=""
+        )
+
+
+def test_state_dicts(tmp_path):
+    network = CHONNNetwork1d(1, 1, width=6, ckb=CKBOptions(Network(num_networks=3)))
+    torch.save(network.state_dict(), tmp_path / "line.pt")
+    options = {"in_channels": 1, "out_channels": 1, "width": 6, "ckb.num_networks": 3}
+    trained = load_checkpoint(tmp_path / "line.pt", name="CHONNNetwork1d", options=options)
+    assert same_weights(trained.model, network)
+    # A card beside the weights says the same.
+    card = {"model": "CHONNNetwork1d", "options": {"width": 6, "ckb": {"num_networks": 3}}}
+    (tmp_path / "line.json").write_text(json.dumps(card))
+    assert same_weights(load_checkpoint(tmp_path / "line.pt").model, network)
+    unet = CHONNUNet2d(1, 1, init_features=4)
+    torch.save({"state_dict": unet.state_dict()}, tmp_path / "unet.pt")
+    with pytest.raises(ValueError, match=r"neither a card unet.json .* pass --model NAME"):
+        load_checkpoint(tmp_path / "unet.pt")
+    options = {"in_channels": 1, "init_features": 4}
+    trained = load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options=options)
+    assert same_weights(trained.model, unet)
+    with pytest.raises(ValueError, match="weights do not match CHONNUNet2d: size mismatch"):
+        load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"init_features": 8})
+    with pytest.raises(ValueError, match=r"CHONNUNet2d cannot be built: .*unexpected keyword"):
+        load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"depth": 8})
+
+
+def test_a_registered_reader(tmp_path, monkeypatch):
+    """A package of its own, with metadata on the path, as pip installs it."""
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[chonn_ops.checkpoints]\nother = other:read\n")
+    (tmp_path / "other.py").write_text(
+        "import chonn_ops\n"
+        "from chonn_ops.circuit import TrainedModel\n"
+        "def read(path, content):\n"
+        "    if 'other' in content:\n"
+        "        model = chonn_ops.CHONNUNet1d(1, 1, init_features=content['other'])\n"
+        "        return TrainedModel(model, path.name, {'features': content['other']})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save({"other": 4}, tmp_path / "mine.pt")
+    trained = load_checkpoint(tmp_path / "mine.pt")
+    assert (trained.title, trained.options) == ("mine.pt", {"features": 4})
+    assert not trained.model.training
+    torch.save({"something": 4}, tmp_path / "no.pt")
+    with pytest.raises(ValueError, match="got a dictionary of something"):
+        load_checkpoint(tmp_path / "no.pt")
+
+
+def test_the_weights_in_the_package():
+    pytest.importorskip("safetensors")
+    trained = load_checkpoint(pretrained.FOLDER / "darcy-small.safetensors")
+    assert same_weights(trained.model, CHONNNetwork2d.from_pretrained("darcy-small"))
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.mkdir, (os.environ["EVIL"],))
+
+
+def test_code_in_a_pickle_is_not_executed(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVIL", str(tmp_path / "ran"))
+    torch.save({"model_state_dict": {}, "epoch": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match=r"a pickle that runs (posix|nt).mkdir; it was not loaded"):
+        load_checkpoint(tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match="expected tensors, got a damaged or different file"):
+        read_samples(tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_files_that_are_no_checkpoints(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load_checkpoint(tmp_path / "none.pt")
+    with pytest.raises(ValueError, match=r"expected one file \*_state_dict.pt .* got none"):
+        load_checkpoint(tmp_path)
+    for name in ("text.pt", "text.safetensors"):
+        (tmp_path / name).write_text("not weights")
+        with pytest.raises(
+            ValueError, match="expected a checkpoint, got a damaged or different file"
+        ):
+            load_checkpoint(tmp_path / name)
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(ValueError, match="expected a dictionary, got list"):
+        load_checkpoint(tmp_path / "list.pt")
+    torch.save({"a": 1}, tmp_path / "one.pt")
+    with pytest.raises(
+        ValueError, match=r"expected a checkpoint of PDEBench, .* got a dictionary of a"
+    ):
+        load_checkpoint(tmp_path / "one.pt")
+    path = pdebench(tmp_path, "chonn_network")
+    with pytest.raises(ValueError, match="expected no model and no options, as the checkpoint has"):
+        load_checkpoint(path, name="CHONNNetwork2d")
+    content = torch.load(path, weights_only=True)
+    content["model"]["name"] = "FNO"
+    torch.save(content, path)
+    with pytest.raises(
+        ValueError, match=r"one entry point in the group pdebench.models, got 'FNO'"
+    ):
+        load_checkpoint(path)
+
+
+def test_options_are_checked_as_everywhere(tmp_path):
+    torch.save(chonn_ops.CHONNNetwork2d().state_dict(), tmp_path / "w.pt")
+    with pytest.raises(ValueError, match="nodes: expected one of"):
+        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"ckb.nodes": "middle"})

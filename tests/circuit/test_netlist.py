@@ -1,0 +1,186 @@
+"""Cells as netlists, run by ngspice against the cells themselves."""
+
+import numpy as np
+import pytest
+import torch
+from ngspice import measured, needs_ngspice, operating_point, run
+
+from chonn_ops import CHONNNetwork2d, KirchhoffCell, Network, NetworkCell, Scan, to_netlist
+
+
+def scan_cell(seed=0, boundary="matched", directions="raster", **options):
+    """A cell whose projections and decays are off their initial values."""
+    torch.manual_seed(seed)
+    scan = Scan(d_state=4, directions=directions, **options)
+    cell = KirchhoffCell(3, scan, boundary=boundary)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return cell.double()
+
+
+def relative(found, expected):
+    return np.abs(np.subtract(found, expected)).max() / np.abs(expected).max()
+
+
+@needs_ngspice
+@pytest.mark.parametrize("boundary", ["matched", "periodic"])
+def test_transient_is_the_cells_output(boundary, tmp_path):
+    cell = scan_cell(boundary=boundary)
+    u = torch.randn(1, 40, 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = cell(u)[0].numpy()
+    for channel in (0, 2):
+        found = measured(run(to_netlist(cell, u, channel=channel), tmp_path), "y")
+        assert len(found) == 40
+        assert relative(found, y[:, channel]) < 1e-4
+
+
+@needs_ngspice
+def test_positions_that_take_hardly_any_time(tmp_path):
+    cell = scan_cell(3)
+    u = 4 * torch.randn(1, 30, 3, dtype=torch.float64)
+    with torch.no_grad():
+        cell.dt_proj.weight.mul_(20)
+        y = cell(u)[0, :, 0].numpy()
+        steps = cell.coefficients(u)[0][0, :, 0]
+    assert steps.min() < 1e-12 * steps.mean()
+    assert relative(measured(run(to_netlist(cell, u), tmp_path), "y"), y) < 1e-4
+
+
+@needs_ngspice
+@pytest.mark.parametrize("boundary", ["matched", "neumann", "dirichlet"])
+def test_both_ways_average_to_the_cells_output(boundary, tmp_path):
+    cell = scan_cell(1, boundary, "axial")
+    u = torch.randn(1, 25, 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = cell(u)[0, :, 1].numpy()
+    forth, back = (
+        measured(run(to_netlist(cell, u, channel=1, reverse=way), tmp_path), "y")
+        for way in (False, True)
+    )
+    assert relative(np.add(forth, back[::-1]) / 2, y) < 1e-4
+
+
+@needs_ngspice
+def test_active_cell(tmp_path):
+    """Decays of either sign: resistors of negative resistance."""
+    cell = scan_cell(2, constrained=False)
+    with torch.no_grad():
+        cell.decay_param[1, 0] = -0.2
+    u = torch.randn(1, 20, 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = cell(u)[0, :, 1].numpy()
+    assert relative(measured(run(to_netlist(cell, u, channel=1), tmp_path), "y"), y) < 1e-4
+
+
+def inputs_of_cells(model, *args):
+    """What the network cells of a model get, and give."""
+    calls = []
+    cells = [m for m in model.modules() if isinstance(m, NetworkCell)]
+    hooks = [
+        cell.register_forward_hook(lambda m, a, out: calls.append((m, a, out))) for cell in cells
+    ]
+    with torch.no_grad():
+        model(*args)
+    for hook in hooks:
+        hook.remove()
+    return calls
+
+
+def grid_of(found, networks, *grid):
+    values = [found[f"n{c}_" + "_".join(map(str, p))] for p in np.ndindex(*grid)
+              for c in range(networks)]  # fmt: skip
+    return np.reshape(values, (*grid, networks))
+
+
+@needs_ngspice
+def test_operating_point_is_a_trained_layers_output(tmp_path):
+    """16 x 16 nodes of a layer trained on Darcy flow, every layer, to 1e-5."""
+    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    torch.manual_seed(0)
+    permeability = torch.where(torch.rand(1, 1, 16, 16) > 0.5, 1.0, 0.1)
+    calls = inputs_of_cells(model, permeability)
+    assert len(calls) == 2
+    for cell, (u, *geometry), v in calls:
+        spacing, mask = (*geometry, None, None)[:2]
+        text = to_netlist(cell, u, spacing=spacing, mask=mask)
+        found = operating_point(run(text, tmp_path))
+        ours = grid_of(found, cell.options.num_networks, 16, 16)
+        assert relative(ours, v[0].numpy()) < 1e-5
+
+
+@needs_ngspice
+@pytest.mark.parametrize(
+    ("boundary", "options"),
+    [
+        (("periodic", "matched"), {}),
+        (("neumann", "dirichlet"), {"nodes": "left"}),
+        ("robin", {"selective": False}),
+    ],
+)
+def test_boundaries_of_a_layer(boundary, options, tmp_path):
+    torch.manual_seed(0)
+    network = Network(num_networks=2, tol=1e-9, **options)
+    cell = NetworkCell(3, 2, network, boundary=boundary).double()
+    u = torch.randn(1, 5, 6, 3, dtype=torch.float64)
+    with torch.no_grad():
+        v = cell(u, [0.1, 0.3])[0].numpy()
+    found = operating_point(run(to_netlist(cell, u, spacing=[0.1, 0.3]), tmp_path))
+    assert relative(grid_of(found, 2, 5, 6), v) < 1e-6
+
+
+@needs_ngspice
+def test_a_layer_on_a_domain_with_a_hole(tmp_path):
+    torch.manual_seed(0)
+    cell = NetworkCell(3, 2, Network(num_networks=2, tol=1e-9)).double()
+    u = torch.randn(1, 5, 6, 3, dtype=torch.float64)
+    mask = torch.ones(5, 6, dtype=torch.bool)
+    mask[1:3, 2:4] = False
+    with torch.no_grad():
+        v = cell(u, mask=mask)[0].numpy()
+    found = operating_point(run(to_netlist(cell, u, mask=mask), tmp_path))
+    there = {name for name in found if name.startswith("n0_") and name != "n0_ground"}
+    assert len(there) == 26
+    assert "n0_1_2" not in found
+    full = {f"n{c}_{i}_{j}": 0.0 for c in range(2) for i, j in np.ndindex(5, 6)} | found
+    assert relative(grid_of(full, 2, 5, 6), v) < 1e-6
+
+
+@needs_ngspice
+def test_a_line_and_a_volume(tmp_path):
+    torch.manual_seed(0)
+    for axes, grid in ((1, (7,)), (3, (3, 4, 2))):
+        cell = NetworkCell(3, axes, Network(num_networks=1, tol=1e-9)).double()
+        u = torch.randn(1, *grid, 3, dtype=torch.float64)
+        with torch.no_grad():
+            v = cell(u)[0].numpy()
+        found = operating_point(run(to_netlist(cell, u), tmp_path))
+        assert relative(grid_of(found, 1, *grid), v) < 1e-6
+
+
+def test_bad_arguments():
+    scan = KirchhoffCell(3, Scan(d_state=2, directions="raster"))
+    network = NetworkCell(3, 2, Network(num_networks=2))
+    line, field = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
+    for call, kind, message in (
+        (
+            lambda: to_netlist(torch.nn.Linear(3, 3), line),
+            TypeError,
+            "KirchhoffCell or NetworkCell",
+        ),
+        (lambda: to_netlist(scan, field), ValueError, r"u: expected shape \(1, L, 3\), got"),
+        (lambda: to_netlist(scan, line, channel=3), ValueError, "channel: expected 0 to 2, got 3"),
+        (lambda: to_netlist(scan, line, reverse=True), ValueError, "scans forward only"),
+        (lambda: to_netlist(scan, line, spacing=[1.0]), ValueError, "spacing, mask: expected None"),
+        (lambda: to_netlist(network, line), ValueError, r"u: expected shape \(1, H, W, 3\), got"),
+        (lambda: to_netlist(network, field.expand(2, -1, -1, -1)), ValueError, r"\(2, 4, 4, 3\)"),
+        (
+            lambda: to_netlist(network, field, channel=0),
+            ValueError,
+            "channel, reverse: expected None and False",
+        ),
+        (lambda: to_netlist(network, field, spacing=[1.0]), ValueError, "spacing: expected 2"),
+    ):
+        with pytest.raises(kind, match=message):
+            call()

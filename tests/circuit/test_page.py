@@ -1,0 +1,130 @@
+"""The command ``chonn inspect``, its page and its numbers."""
+
+import json
+import re
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from checkpoints import darcy_file, pdebench
+
+from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
+from chonn_ops.circuit import load_checkpoint, read_samples, write_page
+
+FILES = ("inspection.html", "inspection.json")
+
+
+def inspect(folder, *arguments):
+    return cli.main(["inspect", *map(str, arguments), "--output", str(folder / "out")])
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("given")
+    return pdebench(folder, "chonn_network", num_networks=3), darcy_file(folder)
+
+
+def test_command(given, tmp_path, capsys):
+    checkpoint, data = given
+    assert inspect(tmp_path, checkpoint, "--data", data, "--samples", 2, "--start", 1) == 0
+    assert (
+        capsys.readouterr().out
+        == f"wrote {tmp_path}/out/{FILES[0]} and {tmp_path}/out/{FILES[1]}\n"
+    )
+    numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())
+    assert numbers["samples"] == {"first": 1, "count": 2, "grid": [16, 16]}
+    assert numbers["reference"] == "permeability nu"
+    assert [len(cell["networks"]) for cell in numbers["learned_conductivity"]] == [3, 3]
+    page = (tmp_path / "out" / FILES[0]).read_text()
+    assert page.count("data:image/png;base64,") == 5
+    assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
+    for words in (
+        "Circuits of chonn_network",
+        "effective rank",
+        "length scale",
+        "Stages and gates",
+    ):
+        assert words in page
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
+
+
+def test_nothing_is_overwritten(given, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    kept = tmp_path / "out" / FILES[1]
+    kept.write_text("mine")
+    assert inspect(tmp_path, given[0], "--data", given[1]) == 1
+    assert "output file exists" in capsys.readouterr().err
+    assert kept.read_text() == "mine"
+    assert list((tmp_path / "out").iterdir()) == [kept]
+    assert inspect(tmp_path, given[0], "--data", given[1], "--force") == 0
+    assert kept.read_text() != "mine"
+
+
+def test_data_that_do_not_fit(given, tmp_path, capsys):
+    checkpoint, data = given
+    cases = {
+        "line.npy": (np.zeros((2, 16)), r"x: expected shape \(B, 1, H, W\)"),
+        "channels.npy": (
+            np.zeros((2, 3, 16, 16)),
+            r"expected 1 channels, as the model takes, got 1 frames of 3",
+        ),
+        "nan.npy": (np.full((2, 16, 16), np.nan), "expected finite fields"),
+        "one.npy": (np.zeros(3), r"expected \(N, \*grid\)"),
+    }
+    for name, (array, message) in cases.items():
+        np.save(tmp_path / name, array)
+        assert inspect(tmp_path, checkpoint, "--data", tmp_path / name) == 1
+        assert re.search(message, capsys.readouterr().err), name
+    h5py.File(tmp_path / "other.hdf5", "w").close()
+    for arguments, message in (
+        (("--data", tmp_path / "other.hdf5"), "expected a layout of PDEBench"),
+        (("--data", tmp_path / "none.hdf5"), "no such file"),
+        (("--data", data, "--start", 3), "expected samples from number 3 on"),
+        (("--data", data, "--sample", 3), "sample: expected 0 to 2, got 3"),
+        (("--data", data, "--set", "width"), "expected NAME=VALUE"),
+    ):
+        assert inspect(tmp_path, checkpoint, *arguments) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_blocks_in_space_have_a_page(tmp_path):
+    ckb = CKBOptions(Network(num_networks=2))
+    torch.save(CHONNNetwork3d(width=4, depth=1, ckb=ckb).state_dict(), tmp_path / "w.pt")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((2, 1, 6, 6, 6)))
+    given = ("--data", tmp_path / "x.npy", "--model", "CHONNNetwork3d", "--set", "width=4")
+    given = (*given, "--set", "depth=1", "--set", "ckb.num_networks=2")
+    assert inspect(tmp_path, tmp_path / "w.pt", *given) == 0
+    assert "middle plane of the third axis" in (tmp_path / "out" / FILES[0]).read_text()
+
+
+def test_a_mask_of_the_data_reaches_a_network_model(tmp_path):
+    model = CHONNNetwork2d(width=4, depth=1, ckb=CKBOptions(Network(num_networks=2))).eval()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    path = darcy_file(tmp_path)
+    mask = np.ones((16, 16), bool)
+    mask[8:, 8:] = False
+    with h5py.File(path, "a") as file:
+        file["mask"] = mask
+    samples = read_samples(path)
+    options = {"width": 4, "depth": 1, "ckb.num_networks": 2}
+    trained = load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options=options)
+    write_page(trained, samples, tmp_path / "out", checkpoint="", data="")
+    numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"][0]
+    with torch.no_grad():
+        field = model.blocks[0].cells[0]
+        found = []
+        field.register_forward_hook(lambda _m, _i, v: found.append(v))
+        model(samples.inputs(1), mask=samples.mask)
+    assert numbers["networks"][0]["potential"][-1] == pytest.approx(
+        found[0][..., 0].max().item(), abs=1e-5
+    )
+
+
+def test_without_matplotlib_the_message_names_the_extra(given, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert inspect(tmp_path, given[0], "--data", given[1]) == 1
+    assert "needs matplotlib: pip install 'chonn-ops[circuit]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,658 @@
+"""The direct method: potentials, derivatives, determinants, inverses and samples of its factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chonn_ops import kirchhoff_network
+from chonn_ops.network import methods, operator, reference
+from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
+from chonn_ops.network.direct.plan import make_plan
+
+BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
+MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
+
+
+@pytest.fixture(params=["lanes", "rows"])
+def filling(request, monkeypatch):
+    """What fills the vectors of the compiled kernel: networks, or rows of fronts."""
+    if not cpu.available_isas():
+        pytest.skip("no compiled kernel")
+    monkeypatch.setattr(cpu, "_FEWEST", 0 if request.param == "lanes" else math.inf)
+    return request.param
+
+
+def random_network(B, grid, C, *, dtype=torch.float64, seed=0, leak=0.1):
+    generator = torch.Generator().manual_seed(seed)
+
+    def rand():
+        return torch.rand(B, *grid, C, dtype=torch.float64, generator=generator).to(dtype)
+
+    source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator).to(dtype)
+    return source, [rand() + 0.01 for _ in grid], rand() * leak
+
+
+def matrix(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Tensor:
+    """(B * C, N, N), float64."""
+    B, *grid, C = leak.shape
+    nodes = torch.arange(math.prod(grid)).reshape(grid)
+    a = torch.diag_embed(leak.double().movedim(-1, 1).reshape(B * C, -1))
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        n = grid[axis]
+        count = n if closed and n > 1 else n - 1
+        p = nodes.narrow(axis, 0, count).flatten()
+        q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
+        value = g.double().narrow(axis + 1, 0, count).movedim(-1, 1).reshape(B * C, -1)
+        for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+            index = (torch.arange(B * C)[:, None], i[None], j[None])
+            a = a.index_put(index, sign * value, accumulate=True)
+    return a
+
+
+def elimination(s: Tensor, conductance: Sequence[Tensor], leak: Tensor) -> Tensor:
+    """Potentials (\\*grid) of one network by a dense elimination in extended precision, which takes
+    no difference: the truth where a matrix in float64 has lost the leaks."""
+    grid = leak.shape
+    n = leak.numel()
+    g = np.zeros((n, n), np.longdouble)
+    nodes = np.arange(n).reshape(grid)
+    for axis, x in enumerate(conductance):
+        count = grid[axis] - 1
+        p = nodes.take(range(count), axis).ravel()
+        q = nodes.take(range(1, count + 1), axis).ravel()
+        g[p, q] += x.narrow(axis, 0, count).double().numpy().ravel()
+    g += g.T.copy()
+    l = leak.double().numpy().ravel().astype(np.longdouble)  # noqa: E741
+    v = s.double().numpy().ravel().astype(np.longdouble)
+    shares = []
+    for k in range(n):
+        t = l[k] + g[k, k + 1 :].sum()
+        share = g[k, k + 1 :] / t
+        g[k + 1 :, k + 1 :] += np.outer(share, g[k, k + 1 :])
+        l[k + 1 :] += share * l[k]
+        v[k + 1 :] += share * v[k]
+        v[k] /= t
+        shares.append(share)
+    for k in reversed(range(n)):
+        v[k] += shares[k] @ v[k + 1 :]
+    return torch.from_numpy(v.astype(np.float64)).reshape(grid)
+
+
+def medium(kind: str, n: int, contrast: float, seed: int = 0) -> list[Tensor]:
+    """Conductances (n, n) from 1 to `contrast`, one an axis."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:n, :n] / n
+    if kind == "smooth":
+        k = contrast ** (0.5 + 0.5 * np.sin(7 * x + 1) * np.cos(5 * y))
+    elif kind == "channels":
+        k = np.where((np.abs(y - 0.5 - 0.3 * np.sin(9 * x)) < 0.05) | (x == 0.5), contrast, 1.0)
+    elif kind == "stripes":
+        k = np.where(np.arange(n) % 2, contrast, 1.0) * np.ones((n, 1))
+    elif kind == "binary":
+        k = np.where(rng.random((n, n)) < 0.5, contrast, 1.0)
+    else:
+        k = contrast ** rng.random((n, n))
+    return [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis))) for axis in (0, 1)]
+
+
+def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
+    assert actual.shape == expected.shape
+    error = (actual.double() - expected).abs().amax() / expected.abs().amax()
+    assert error <= tolerance
+
+
+SHAPES = [
+    (1, (9,), 1, (False,)),
+    (3, (10,), 7, (True,)),
+    (2, (1,), 2, (True,)),
+    (1, (12, 13), 1, (False, False)),
+    (5, (9, 14), 5, (False, True)),
+    (1, (11, 8), 2, (True, True)),
+    (17, (8, 8), 1, (False, False)),
+    (2, (5, 6, 7), 3, (True, False, True)),
+    (1, (1, 8), 3, (True, True)),
+    (2, (2, 2), 1, (True, True)),
+    (1, (3, 1, 5), 2, (True, True, False)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("B", "grid", "C", "periodic"), SHAPES)
+class TestShapes:
+    def check(self, backend, B, grid, C, periodic, dtype):
+        source, g, leak = random_network(B, grid, C, dtype=dtype)
+        for axis, x in enumerate(g):  # what is no edge may be anything
+            if not periodic[axis]:
+                x.select(axis + 1, -1).fill_(math.nan)
+        factor = Factor(g, leak, periodic, backend=backend)
+        wide = [x.double().nan_to_num() for x in g]
+        expected, _, _ = reference.solve(source, wide, leak, periodic)
+        assert_near(factor.solve(source), expected, TOLERANCE[dtype] / 10)
+        several = torch.stack([source, 2 * source, source.flip(1), *[-source] * 19], 1)
+        v = factor.solve(several)
+        flipped, _, _ = reference.solve(source.flip(1), wide, leak, periodic)
+        for index, truth in ((0, expected), (1, 2 * expected), (2, flipped), (21, -expected)):
+            assert_near(v[:, index], truth, TOLERANCE[dtype] / 10)
+        assert factor.undetermined == []
+
+    def test_torch(self, B, grid, C, periodic, dtype):
+        self.check("torch", B, grid, C, periodic, dtype)
+
+    def test_cpu(self, filling, B, grid, C, periodic, dtype):  # noqa: ARG002
+        self.check("cpu", B, grid, C, periodic, dtype)
+
+
+@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+@pytest.mark.parametrize("isa", cpu.available_isas())
+def test_instruction_sets(isa, filling, monkeypatch):  # noqa: ARG001
+    monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
+    for dtype, tolerance in TOLERANCE.items():
+        source, g, leak = random_network(3, (13, 17), 3, dtype=dtype)
+        factor = Factor(g, leak, (False, True), backend="cpu")
+        expected, _, _ = reference.solve(source, g, leak, (False, True))
+        assert_near(factor.solve(source), expected, tolerance / 10)
+        assert_near(factor.solve(source[:, None].repeat(1, 6, 1, 1, 1))[:, 5], expected, tolerance)
+        inverse = torch.linalg.inv(matrix(g, leak, (False, True)))
+        expected = inverse.diagonal(dim1=1, dim2=2).reshape(3, 3, 13, 17).movedim(1, -1)
+        assert_near(factor.inverse_entries()[0], expected, tolerance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", MEDIA)
+@pytest.mark.parametrize("contrast", [1e2, 1e6, 1e12])
+def test_hard_media(backend, kind, contrast):
+    """Leaks of 1e-12 at a few nodes, conductances of 1 to `contrast`: every digit stays."""
+    n = 14
+    source = torch.from_numpy(np.random.default_rng(1).random((n, n)))
+    leak = torch.zeros(n, n, dtype=torch.float64)
+    leak[2, 3] = leak[9, 1] = 1e-12
+    for dtype, tolerance in ((torch.float32, 3e-6), (torch.float64, 1e-14)):
+        given = [x.to(dtype) for x in (source, leak, *medium(kind, n, contrast))]
+        expected = elimination(given[0], given[2:], given[1])
+        s, l, *g = (x[None, ..., None] for x in given)  # noqa: E741
+        v = Factor(g, l, (False, False), backend=backend).solve(s)[0, ..., 0].double()
+        # Componentwise, because source and inverse are positive.
+        assert ((v - expected).abs() / expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic", "matched", "robin"])
+def test_boundaries_equal_the_networks_operator(backend, boundary):
+    """Against the operator's own reference in float64."""
+    source, g, leak = random_network(2, (7, 6), 3)
+    wall = torch.rand(2, 2, 3, dtype=torch.float64) if boundary == "robin" else None
+    factor = factorize(g, leak, boundary=boundary, wall=wall, backend=backend)
+    expected = kirchhoff_network(source, g, leak, boundary=boundary, wall=wall, backend="reference")
+    assert_near(factor.solve(source), expected, 1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_wall_of_mixed_boundaries_stands_at_robin_axes_alone(backend):
+    source, g, leak = random_network(1, (5, 6), 1)
+    wall = torch.full((1,), 0.7, dtype=torch.float64)
+    mixed = factorize(g, leak, boundary=("robin", "neumann"), wall=wall, backend=backend)
+    half = torch.zeros_like(leak)
+    for node, edge in ((0, 0), (4, 3)):
+        half[:, node] = 1 / (1 / 0.7 + 0.5 / g[0][:, edge])
+    assert_near(
+        mixed.solve(source), factorize(g, leak + half, backend=backend).solve(source), 1e-14
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masks_and_isolated_nodes(backend):
+    """Zero conductances cut nodes off; those without leak have potential 0."""
+    source, g, leak = random_network(3, (9, 10), 4)
+    keep = torch.rand(9, 10, generator=torch.Generator().manual_seed(3)) < 0.7
+    keep = keep[None, ..., None].double()
+    g = [x * keep * keep.roll(-1, axis + 1) for axis, x in enumerate(g)]
+    alone = leak.clone()
+    leak = leak * keep
+    expected, _, _ = reference.solve(source, g, leak, (False, False))
+    factor = Factor(g, leak, (False, False), backend=backend)
+    v = factor.solve(source)
+    assert factor.undetermined == []
+    assert_near(v, expected, 1e-13)
+    assert (v[:, keep[0, ..., 0] == 0] == 0).all()
+    joined = Factor(g, alone, (False, False), backend=backend)
+    assert joined.logdet().isfinite().all()
+    assert factor.logdet().isfinite().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):  # noqa: ARG001
+    source, g, leak = random_network(2, (8, 9), 9)
+    g[0][1, 3, :, 5] = 0  # rows 0 to 3 of network (1, 5) are cut off
+    leak[1, :4, :, 5] = 0
+    factor = Factor(g, leak, (False, False), backend=backend)
+    ((network, node),) = factor.undetermined
+    assert network == 1 * 9 + 5
+    assert node < 4 * 9
+    v = factor.solve(source)
+    assert v.isfinite().all()
+    assert factor.logdet()[1, 5] == -math.inf
+    repaired = leak.clone()
+    repaired[1, 0, 0, 5] = 1
+    expected, _, _ = reference.solve(source, g, repaired, (False, False))
+    right = torch.ones_like(v, dtype=torch.bool)
+    right[1, :4, :, 5] = False
+    assert_near(v[right], expected[right], 1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nan_stays_in_its_network(backend, bad, filling):  # noqa: ARG001
+    source, g, leak = random_network(3, (6, 7), 5)
+    g[1][1, 2, 2, 0] = bad
+    leak[2, 0, 0, 1] = bad
+    source[0, 3, 3, 2] = bad
+    factor = Factor(g, leak, (False, False), backend=backend)
+    expected, _, _ = reference.solve(source, g, leak, (False, False))
+    v = factor.solve(source)
+    nan = v.isnan()
+    assert torch.equal(nan, expected.isnan())
+    assert torch.equal(nan.flatten(1, 2).all(1), nan.flatten(1, 2).any(1))
+    assert_near(v.nan_to_num(), expected.nan_to_num(), 1e-13)
+    determinants = factor.logdet().isnan()
+    assert determinants.nonzero().tolist() == [[1, 0], [2, 1]]
+    diagonal = factor.inverse_entries()[0]
+    assert torch.equal(diagonal.flatten(1, 2).isnan().all(1), determinants)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_units(backend, scale):
+    """Conductances of any magnitude, without overflow or underflow."""
+    source, g, leak = random_network(2, (6, 5), 3, dtype=torch.float32)
+    v = Factor(g, leak, (False, False), backend=backend).solve(source)
+    scaled = Factor([x * scale for x in g], leak * scale, (False, False), backend=backend)
+    assert_near(scaled.solve(source * scale), v.double(), 1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_strides_and_narrow_types(backend):
+    source, g, leak = random_network(2, (6, 7), 3)
+    factor = factorize(g, leak, backend=backend)
+    expected = factor.solve(source)
+    transposed = [x.movedim(-1, 1).contiguous().movedim(1, -1) for x in (leak, *g)]
+    again = factorize(transposed[1:], transposed[0], backend=backend)
+    assert torch.equal(again.solve(source.transpose(1, 2).contiguous().transpose(1, 2)), expected)
+    expanded = factorize([x[:1, :, :, :1].expand_as(x) for x in g], leak, backend=backend)
+    copied = factorize([x[:1, :, :, :1].expand_as(x).clone() for x in g], leak, backend=backend)
+    assert torch.equal(expanded.solve(source), copied.solve(source))
+    narrow = factorize([x.bfloat16() for x in g], leak.bfloat16(), backend=backend)
+    v = narrow.solve(source.bfloat16())
+    assert v.dtype == torch.bfloat16
+    assert narrow.dtype == torch.float32
+    assert_near(v, expected, 0.1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("grid", "periodic"), [((6, 7), (False, True)), ((9,), (False,))])
+class TestInverse:
+    def test_determinant_and_inverse(self, backend, grid, periodic, filling):  # noqa: ARG002
+        _, g, leak = random_network(2, grid, 3)
+        factor = Factor(g, leak, periodic, backend=backend)
+        a = matrix(g, leak, periodic)
+        torch.testing.assert_close(factor.logdet().flatten(), torch.linalg.slogdet(a).logabsdet)
+        inverse = torch.linalg.inv(a)
+        diagonal, entries = factor.inverse_entries()
+
+        def rows(x):
+            return x.movedim(-1, 1).reshape(6, -1)
+
+        torch.testing.assert_close(rows(diagonal), inverse.diagonal(dim1=1, dim2=2))
+        nodes = torch.arange(math.prod(grid)).reshape(grid)
+        for axis, entry in enumerate(entries):
+            count = grid[axis] - (not periodic[axis])
+            p = nodes.narrow(axis, 0, count).flatten()
+            q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
+            torch.testing.assert_close(rows(entry)[:, p], inverse[:, p, q])
+
+    def test_samples_have_the_inverse_as_covariance(self, backend, grid, periodic, filling):  # noqa: ARG002
+        _, g, leak = random_network(2, grid, 2)
+        n = math.prod(grid)
+        noise = torch.eye(n, dtype=torch.float64).reshape(1, n, *grid, 1)
+        x = Factor(g, leak, periodic, backend=backend).sample(noise.expand(2, -1, *grid, 2))
+        x = x.movedim(-1, 1).reshape(4, n, n)
+        inverse = torch.linalg.inv(matrix(g, leak, periodic))
+        torch.testing.assert_close(x.mT @ x, inverse)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("B", [1, 40])
+def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
+    source, g, leak = random_network(B, (9, 7), 1)
+    g[0][0, 3] = 0
+    leak[0, :4] = 0
+    factor = Factor(g, leak, (False, True), backend=backend)
+    v, undetermined = solve(source, g, leak, (False, True), backend=backend)
+    assert torch.equal(v, factor.solve(source))
+    assert undetermined == factor.undetermined
+    assert [network for network, _ in undetermined] == [0]
+    several = torch.stack([source, -source], 1)
+    assert_near(solve(several, g, leak, (False, True), backend=backend)[0][:, 1], -v, 1e-14)
+
+
+def parameters(grid):
+    source, g, leak = random_network(1, grid, 2)
+    wall = torch.rand(2, dtype=torch.float64) + 0.1
+    return [x.requires_grad_() for x in (source, leak, wall, *g)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+class TestGradients:
+    boundary = ("robin", "periodic")
+
+    def factor(self, backend, leak, wall, g):
+        return factorize(g, leak, boundary=self.boundary, wall=wall, backend=backend)
+
+    def test_solve(self, backend):
+        def solve(source, leak, wall, *g):
+            return self.factor(backend, leak, wall, g).solve(source)
+
+        torch.autograd.gradcheck(solve, parameters((3, 4)))
+
+    def test_solve_twice(self, backend):
+        def solve(source, leak, wall, *g):
+            return self.factor(backend, leak, wall, g).solve(source).square().sum()
+
+        torch.autograd.gradgradcheck(solve, parameters((2, 3)))
+
+    def test_several_sources(self, backend):
+        def solve(source, leak, wall, *g):
+            several = torch.stack([source, source.square(), 1 - source], 1)
+            return self.factor(backend, leak, wall, g).solve(several)
+
+        torch.autograd.gradcheck(solve, parameters((3, 3)))
+
+    def test_logdet(self, backend):
+        def logdet(source, leak, wall, *g):  # noqa: ARG001
+            return self.factor(backend, leak, wall, g).logdet()
+
+        _, *given = parameters((4, 4))
+        torch.autograd.gradcheck(lambda *x: logdet(None, *x), given)
+
+    def test_diagonal_of_inverse(self, backend):
+        def diagonal(leak, wall, *g):
+            return self.factor(backend, leak, wall, g).diagonal_of_inverse()
+
+        torch.autograd.gradcheck(diagonal, parameters((2, 4))[1:])
+
+    def test_sample(self, backend):
+        def sample(noise, leak, wall, *g):
+            return self.factor(backend, leak, wall, g).sample(noise)
+
+        torch.autograd.gradcheck(sample, parameters((2, 4)))
+
+    def test_logdet_of_small_leaks_in_float32(self, backend):
+        """Across an edge the inverse's entries differ in their last digits alone."""
+        _, g, leak = random_network(1, (6, 6), 1, leak=1e-6)
+        wide = [x.float().double().requires_grad_() for x in g]
+        factorize(wide, leak.float().double(), backend=backend).logdet().sum().backward()
+        narrow = [x.float().requires_grad_() for x in g]
+        factorize(narrow, leak.float(), backend=backend).logdet().sum().backward()
+        for x, y in zip(narrow, wide, strict=True):
+            assert x.grad is not None
+            assert y.grad is not None
+            assert_near(x.grad, y.grad, 1e-6)
+
+    @pytest.mark.parametrize("small", [1e-5, 1e-9])
+    def test_edges_of_small_leaks_in_float32(self, backend, small):
+        """Potentials are large and nearly equal; their differences make the gradient."""
+        source, g, leak = random_network(2, (8, 9), 2, leak=small, dtype=torch.float32)
+        weight = random_network(2, (8, 9), 2, dtype=torch.float32, seed=1)[0]
+        grads = []
+        for dtype in (torch.float32, torch.float64):
+            given = [x.to(dtype).requires_grad_() for x in (source, leak, *g)]
+            v = factorize(given[2:], given[1], backend=backend).solve(given[0])
+            grads.append(torch.autograd.grad((v * weight).sum(), given))
+        for narrow, wide in zip(*grads, strict=True):
+            assert narrow.dtype == torch.float32
+            assert_near(narrow, wide, 1e-5)
+
+    def test_isolated_nodes_have_finite_gradients(self, backend):
+        source, leak, _, *g = parameters((3, 4))
+        with torch.no_grad():
+            for x in g:
+                x.zero_()
+            leak[:, 0].zero_()
+        factor = factorize(g, leak, backend=backend)
+        total = factor.solve(source).sum() + factor.logdet().sum()
+        total = total + factor.sample(source).sum() + factor.diagonal_of_inverse().sum()
+        for grad in torch.autograd.grad(total, [source, leak, *g]):
+            assert grad.isfinite().all()
+
+
+def test_predicted_memory_is_what_factors_hold():
+    if not cpu.available_isas():
+        pytest.skip("no compiled kernel")
+    _, g, leak = random_network(2, (40, 40), 2, dtype=torch.float32)
+    factor = Factor(g, leak, (False, False), backend="cpu")
+    held = factor.nbytes
+    predicted = predicted_bytes((40, 40), (False, False), 4)
+    assert held <= predicted <= 2 * held
+    assert 1e5 < flops((32, 32), (False, False)) < flops((64, 64), (False, False)) / 6
+
+
+@pytest.mark.parametrize("grid", [(6, 9), (5, 4, 3), (17,), (1, 7)])
+@pytest.mark.parametrize("closed", [False, True])
+def test_plans_name_every_node_and_edge_once(grid, closed):
+    plan = make_plan(grid, (closed,) * len(grid), 3)
+    nodes = math.prod(grid)
+    assert sorted(plan.node) == list(range(nodes))
+    edges = sum(nodes // n * (n if closed else n - 1) for n in grid if n > 1)
+    assert len(np.unique(plan.edge)) == len(plan.edge) == edges
+    assert (plan.row < plan.column).all()
+    assert plan.stack_of(0, plan.regions) == plan.stack
+    subtrees = plan.subtrees(4)
+    assert all(a < b for a, b in subtrees)
+
+
+@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+@pytest.mark.parametrize("networks", [1, 3, 40])
+def test_threads_change_nothing(networks, monkeypatch):
+    source, g, leak = random_network(networks, (40, 41), 1)
+    one = Factor(g, leak, (False, True), backend="cpu")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(cpu, "_WORTH", 1)
+    several = Factor(g, leak, (False, True), backend="cpu")
+    assert several.factors._arguments.threads > 1
+    assert bool(several.factors._arguments.parts) == (networks < 4)
+    assert_near(several.solve(source), one.solve(source), 1e-14)
+    assert_near(several.inverse_entries()[0], one.inverse_entries()[0], 1e-14)
+
+
+class TestErrors:
+    def given(self):
+        source, g, leak = random_network(1, (4, 5), 2)
+        return source, g, leak
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda g, leak: factorize(g[:1], leak), "conductance: expected 2 tensors"),
+            (
+                lambda g, leak: factorize([g[0][:, :2], g[1]], leak),
+                r"conductance\[0\]: expected shape",
+            ),
+            (lambda g, leak: factorize([-g[0], g[1]], leak), r"conductance\[0\]: expected >= 0"),
+            (lambda g, leak: factorize(g, leak - 1), "leak: expected >= 0"),
+            (lambda g, leak: factorize(g, leak.int()), "leak: expected a dtype"),
+            (lambda g, leak: factorize(g, leak, boundary="ring"), "boundary: expected one of"),
+            (lambda g, leak: factorize(g, leak, boundary="robin"), "wall: expected a tensor"),
+            (lambda g, leak: factorize(g, leak, wall=leak[0, 0, 0]), "wall: expected None"),
+            (
+                lambda g, leak: factorize(g, leak, wall=leak[0, 0, 0, :1], boundary="robin"),
+                r"wall: expected shape \(C,\)",
+            ),
+            (lambda g, leak: factorize(g, leak).solve(leak[:, :2]), "source: expected shape"),
+            (lambda g, leak: factorize(g, leak).sample(leak[..., :1]), "noise: expected shape"),
+            (lambda g, leak: factorize(g, leak, backend="none"), "backend: expected one of"),
+        ],
+    )
+    def test_values(self, change, message):
+        _, g, leak = self.given()
+        with pytest.raises(ValueError, match=message):
+            change(g, leak)
+
+    def test_types(self):
+        _, g, leak = self.given()
+        with pytest.raises(TypeError, match="conductance: expected a tuple"):
+            factorize(g[0], leak)
+        with pytest.raises(TypeError, match=r"leak: expected a torch\.Tensor"):
+            factorize(g, 1.0)
+
+
+def hard_networks(kind, contrast, grid, leak, boundary, dtype=torch.float32):
+    """Two networks with two channels, a source of both signs, conductances of a hard medium."""
+    rng = np.random.default_rng(3)
+    shape = (2, *grid, 2)
+    x = np.meshgrid(*[np.arange(n) / n for n in grid], indexing="ij")
+    wave = 0.5 + 0.5 * np.prod([np.sin(7 * axis + 1) for axis in x], axis=0)
+    k = {
+        "smooth": contrast ** wave[None, ..., None] * np.ones(shape),
+        "channels": np.where(np.abs(x[0] - 0.4)[None, ..., None] < 0.1, contrast, 1.0)
+        * np.ones(shape),
+        "stripes": np.where((np.arange(grid[-1]) % 2)[:, None] > 0, contrast, 1.0) * np.ones(shape),
+        "binary": np.where(rng.random(shape) < 0.5, contrast, 1.0),
+        "log-uniform": contrast ** rng.random(shape),
+    }[kind]
+    axes = range(len(grid))
+    g = [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis + 1))).to(dtype) for axis in axes]
+    source = torch.from_numpy(rng.random(shape)).to(dtype)
+    wall = torch.ones(2, dtype=dtype) if boundary == "robin" else None
+    return source, g, torch.full(shape, leak, dtype=dtype), {"boundary": boundary, "wall": wall}
+
+
+BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched", "robin")
+EASY = [("binary", 1e4), ("channels", 1e12), ("log-uniform", 1e8)]
+EVERY = [(kind, contrast) for kind in MEDIA for contrast in (1e2, 1e4, 1e8, 1e12)]
+
+
+class TestNetworksOperator:
+    """`kirchhoff_network` leaves no network unsolved, forward or backward."""
+
+    def check(self, kind, contrast, grid, leak, boundary, tol, **options):
+        source, g, leaks, ends = hard_networks(kind, contrast, grid, leak, boundary)
+        options |= ends
+        weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).float()
+        results = []
+        for dtype in (torch.float32, torch.float64):
+            given = [x.detach().to(dtype).requires_grad_() for x in (source, leaks, *g)]
+            wall = ends["wall"]
+            options["wall"] = None if wall is None else wall.to(dtype)
+            if dtype == torch.float64:
+                options |= {"method": "direct", "tol": 1e-12}
+            else:
+                options["tol"] = tol
+            v, info = kirchhoff_network(given[0], given[2:], given[1], return_info=True, **options)
+            assert (info.residual <= options["tol"]).all()
+            results.append([v.detach(), *torch.autograd.grad((v * weight).sum(), given)])
+        limit = 2e-5 if options.get("backend") is None else 100 * tol  # it iterates
+        for actual, expected in zip(*results, strict=True):
+            if boundary == "matched":  # its own formula, and so its gradient, rounds otherwise
+                limit = max(limit, 1e-3)
+            assert actual.isfinite().all()
+            if expected.any():  # an axis of one node has no edges
+                assert_near(actual, expected, limit)
+            else:
+                assert not actual.any()
+
+    @pytest.mark.parametrize("boundary", BOUNDARIES)
+    @pytest.mark.parametrize(("kind", "contrast"), EASY)
+    def test_planes(self, kind, contrast, boundary):
+        self.check(kind, contrast, (33, 20), 1e-12, boundary, 1e-5)
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("boundary", BOUNDARIES)
+    @pytest.mark.parametrize(("kind", "contrast"), EVERY)
+    @pytest.mark.parametrize("leak", [1e-2, 1e-12])
+    def test_larger_planes(self, kind, contrast, boundary, leak):
+        self.check(kind, contrast, (72, 64), leak, boundary, 1e-5)
+
+    @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+    @pytest.mark.parametrize(("kind", "contrast"), EASY)
+    def test_volumes_and_lines(self, kind, contrast, boundary):
+        self.check(kind, contrast, (7, 1, 6), 1e-6, boundary, 1e-5)
+        self.check(kind, contrast, (7, 8, 6), 1e-6, boundary, 1e-5)
+
+    @pytest.mark.parametrize(("kind", "contrast"), EASY)
+    @pytest.mark.parametrize("tol", [1e-3, 1e-5])
+    def test_the_pytorch_backend(self, kind, contrast, tol):
+        self.check(kind, contrast, (24, 20), 1e-2, "neumann", tol, backend="torch")
+
+
+class TestManySources:
+    def given(self):
+        source, g, leak = random_network(2, (6, 7), 3)
+        return torch.stack([source, -source, source.flip(1), 9 * source], 1), g, leak
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("method", ["auto", "direct"])
+    def test_equal_one_by_one(self, backend, method):
+        sources, g, leak = self.given()
+        options = {"boundary": ("periodic", "matched"), "method": method, "backend": backend}
+        v, info = kirchhoff_network(sources, g, leak, return_info=True, **options)
+        assert info.iterations.shape == info.residual.shape == (2, 4, 3)
+        assert (info.residual <= 1e-12).all()
+        for i in range(4):
+            assert_near(v[:, i], kirchhoff_network(sources[:, i], g, leak, **options), 1e-13)
+
+    def test_gradients(self):
+        source, leak, wall, *g = parameters((2, 3))
+
+        def solve(source, leak, wall, *g):
+            several = torch.stack([source, source.square()], 1)
+            return kirchhoff_network(several, g, leak, boundary="robin", wall=wall)
+
+        torch.autograd.gradcheck(solve, (source, leak, wall, *g))
+
+    def test_errors(self):
+        sources, g, leak = self.given()
+        with pytest.raises(ValueError, match="method: expected 'auto' or 'direct' for sources"):
+            kirchhoff_network(sources, g, leak, method="multigrid")
+        with pytest.raises(ValueError, match="source: expected shape"):
+            kirchhoff_network(sources[:, :, :3], g, leak)
+        g[0][1, 3, :, 2] = 0
+        leak[1, :4, :, 2] = 0
+        with pytest.raises(ValueError, match=r"part of network \(1, 2\)"):
+            kirchhoff_network(sources, g, leak)
+
+
+class TestBackward:
+    def grads(self, call, *given):
+        leaves = [x.detach().requires_grad_() for x in given]
+        return torch.autograd.grad(call(*leaves).square().sum(), leaves)
+
+    def test_uses_the_factors_of_the_forward(self, monkeypatch):
+        if not cpu.available_isas():
+            pytest.skip("no compiled kernel")
+        source, g, leak = random_network(2, (9, 8), 2)
+        made = []
+        eliminate = cpu.Factors._eliminate
+        monkeypatch.setattr(cpu.Factors, "_eliminate", lambda *x: made.append(x) or eliminate(*x))
+        solve = lambda s, l, *g: kirchhoff_network(s, g, l, method="direct")  # noqa: E731, E741
+        kept = self.grads(solve, source, leak, *g)
+        assert len(made) == 1
+        monkeypatch.setattr(methods, "MEMORY", 0)
+        methods.bytes_of.cache_clear()
+        again = self.grads(solve, source, leak, *g)
+        assert len(made) == 3
+        for a, b in zip(kept, again, strict=True):
+            assert_near(a, b, 1e-12)
+
+    def test_factors_go_with_the_graph(self):
+        source, g, leak = random_network(1, (9, 8), 1)
+        before = len(operator._waiting)
+        v = kirchhoff_network(source, g, leak.requires_grad_(), method="direct")
+        assert len(operator._waiting) == before + 1
+        del v
+        assert len(operator._waiting) == before

@@ -1,0 +1,150 @@
+"""One network at a time: the compiled multigrid with neighbouring nodes in the lanes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from network_cases import make_network, relative_residual
+from torch import Tensor
+
+from chonn_ops import kirchhoff_network
+from chonn_ops.network import cpu
+
+pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+
+# Rows shorter and longer than a vector, odd axes, axes of one node, an axis that is not halved.
+GRIDS = [
+    (33, 32),
+    (70, 81),
+    (3, 400),
+    (130, 15),
+    (1, 47, 49),
+    (37, 1, 40),
+    (16, 13, 17),
+    (21, 4, 18),
+]
+
+
+def _holes(shape: torch.Size, seed: int) -> Tensor:
+    """0 for a fifth of the nodes, 1 elsewhere."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(shape, generator=generator) > 0.2).double()
+
+
+def _solve(network, **options):
+    source, conductance, leak = network
+    return kirchhoff_network(
+        source, conductance, leak, method="multigrid", backend="cpu", **options
+    )
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, boundary, dtype):
+    network = make_network(grid, B=1, C=2, dtype=dtype)
+    assert cpu._are_few(2, grid)
+    expected = kirchhoff_network(*network, boundary=boundary, backend="reference")
+    tol = 1e-6 if dtype == torch.float32 else 1e-11
+    for isa in cpu.available_isas():
+        with monkeypatch.context() as patch:
+            patch.setenv("CHONN_NETWORK_ISA", isa)
+            actual, info = _solve(network, boundary=boundary, tol=tol, return_info=True)
+        assert info.residual.max() <= tol
+        assert 0 < info.iterations.max() <= 28
+        assert (actual - expected).norm() <= 20 * tol * expected.norm(), isa
+
+
+@pytest.mark.parametrize("periodic", list(itertools.product((False, True), repeat=3)), ids=str)
+def test_every_choice_of_periodic_axes(periodic):
+    boundary = tuple("periodic" if wraps else "neumann" for wraps in periodic)
+    for grid in ((12, 11, 17), (15, 14, 10)):
+        network = make_network(grid, B=1, C=1)
+        expected = kirchhoff_network(*network, boundary=boundary, backend="reference")
+        actual = _solve(network, boundary=boundary, tol=1e-11)
+        assert (actual - expected).norm() <= 1e-10 * expected.norm()
+
+
+@pytest.mark.parametrize("grid", [(61, 50), (16, 17, 18)], ids=str)
+def test_conductances_and_leaks_of_zero(grid):
+    """Insulating nodes, in part without any leak: they carry nothing and stop nothing."""
+    source, conductance, leak = make_network(grid, B=1, C=1)
+    conducts = _holes(source.shape, 0)
+    edges = tuple(g * conducts * conducts.roll(-1, axis) for axis, g in enumerate(conductance, 1))
+    leak = leak * torch.maximum(conducts, _holes(source.shape, 1))
+    expected = kirchhoff_network(source, edges, leak, backend="reference")
+    actual, info = _solve((source, edges, leak), tol=1e-11, return_info=True)
+    assert info.residual.item() <= 1e-11
+    assert (actual - expected).norm() <= 1e-9 * expected.norm()
+
+
+def test_a_network_alone_equals_one_of_many():
+    source, conductance, leak = make_network((64, 72), B=1, C=40, dtype=torch.float32)
+    assert not cpu._are_few(40, (64, 72))
+    many = _solve((source, conductance, leak), tol=1e-6)
+    for c in (0, 39):
+        one = [t[..., c : c + 1] for t in (source, *conductance, leak)]
+        alone = _solve((one[0], tuple(one[1:-1]), one[-1]), tol=1e-6)
+        assert (alone - many[..., c : c + 1]).norm() <= 1e-5 * alone.norm()
+
+
+@pytest.mark.parametrize("grid", [(200, 210), (36, 37, 38)], ids=str)
+def test_the_number_of_threads_changes_no_bit(grid):
+    network = make_network(grid, B=1, C=1, dtype=torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(_solve(network))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_not_a_number_stays_in_its_network():
+    source, conductance, leak = make_network((40, 41), B=3, C=1, dtype=torch.float32)
+    expected = _solve((source, conductance, leak))
+    source[1, 7, 8] = torch.nan
+    actual = _solve((source, conductance, leak))
+    assert actual[1].isnan().all()
+    assert torch.equal(actual[::2], expected[::2])
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_scale_of_the_source(scale):
+    source, conductance, leak = make_network((40, 41), B=1, C=1, dtype=torch.float32)
+    expected = _solve((source, conductance, leak))
+    actual = _solve((source * scale, conductance, leak)) / scale
+    assert (actual - expected).norm() <= 1e-4 * expected.norm()
+
+
+def test_half_precision_and_any_strides():
+    network = make_network((40, 50), B=1, C=2, dtype=torch.bfloat16)
+    source, conductance, leak = network
+    wide = (source.float(), tuple(g.float() for g in conductance), leak.float())
+    expected = _solve(wide)
+    assert torch.equal(_solve(network).float(), expected.to(_solve(network).dtype).float())
+    turned = [t.movedim(-1, 1).contiguous().movedim(1, -1) for t in (wide[0], *wide[1], wide[2])]
+    assert torch.equal(_solve((turned[0], tuple(turned[1:-1]), turned[-1])), expected)
+
+
+@pytest.mark.parametrize("grid", [(256, 256), (40, 40, 40)], ids=str)
+@pytest.mark.parametrize("contrast", [1.0, 100.0, 1e4])
+def test_iterations(grid, contrast):
+    """Squares and cubes of 8 nodes a side with better and worse conductances."""
+    generator = torch.Generator().manual_seed(0)
+    k = torch.randn(1, *(n // 8 for n in grid), 1, generator=generator) > 0
+    for axis in range(1, len(grid) + 1):
+        k = k.repeat_interleave(8, axis)
+    k = contrast ** k.double()
+    conductance = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in range(1, len(grid) + 1))
+    leak = torch.full_like(k, 1e-4)
+    source = torch.randn(k.shape, generator=generator, dtype=torch.float64)
+    v, info = _solve((source, conductance, leak), return_info=True)
+    assert info.iterations.item() <= 12
+    open_ends = (False,) * len(grid)
+    assert relative_residual(v, source, conductance, leak, open_ends).item() <= 2e-5

@@ -1,0 +1,72 @@
+"""Selection of backends: a Triton kernel that fails on a device is not selected."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from chonn_ops._backends import Backends
+from chonn_ops.network import operator
+from chonn_ops.scan import operator as scan
+
+CPU = torch.device("cpu")
+
+
+def _backends(triton):
+    backends = Backends("chonn_ops.network", "UNUSED", results_on=lambda x, _: x.results())
+    backends._loaded = {
+        "torch": SimpleNamespace(results=lambda: (torch.ones(3), torch.arange(4.0))),
+        "triton": SimpleNamespace(results=triton),
+    }
+    return backends
+
+
+def _fails():
+    raise OSError("no compiler")
+
+
+@pytest.mark.parametrize(
+    ("triton", "reason"),
+    [
+        (_fails, "OSError: no compiler"),
+        (lambda: (torch.ones(3), torch.arange(4.0) + 1), r"differ by 3\.3e-01"),
+        (lambda: (torch.ones(3), torch.full((4,), torch.nan)), "differ by nan"),
+    ],
+)
+def test_a_failing_kernel_is_replaced_with_one_warning(triton, reason):
+    backends = _backends(triton)
+    with pytest.warns(RuntimeWarning, match=f"check on cpu.*torch backend.*{reason}"):
+        assert not backends.check_triton(CPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not backends.check_triton(CPU)
+
+
+def test_a_good_kernel_is_checked_once():
+    calls = []
+    good = lambda: calls.append(1) or (torch.ones(3), torch.arange(4.0) + 1e-5)  # noqa: E731
+    backends = _backends(good)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert backends.check_triton(CPU)
+        assert backends.check_triton(CPU)
+    assert len(calls) == 1
+
+
+def test_the_networks_small_problem_tells_a_wrong_kernel():
+    right = operator._small_results(operator.BACKENDS["torch"], CPU)
+    assert all(v.isfinite().all() for v in right)
+    wrong = SimpleNamespace(solve=lambda s, *_: (s, None, None))
+    for a, b in zip(operator._small_results(wrong, CPU), right, strict=True):
+        assert (a - b).abs().amax() > 0.1 * b.abs().amax()
+
+
+def test_the_scans_small_problem_is_the_same_on_each_backend():
+    results = [scan._small_results(scan.BACKENDS[name], CPU) for name in ("torch", "reference")]
+    assert len(results[0]) == 7
+    for a, b in zip(*results, strict=True):
+        assert b.any()
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-3, atol=1e-3)
