@@ -331,7 +331,7 @@ print(solve(4, 128, 64))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "fields"), [("multigrid", 12), ("direct", 18)])
+@pytest.mark.parametrize(("method", "fields"), [("multigrid", 12), ("direct", 24)])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name == "cpu"])
 def test_peak_memory_of_forward_and_backward(backend, method, fields):
     """Elimination also keeps the forward's factors for the backward."""
