@@ -7,7 +7,6 @@ import importlib.util
 import pkgutil
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,11 +98,6 @@ def test_files_and_names_in_pages_exist(page):
         if name.startswith("chonn_lab") and importlib.util.find_spec("chonn_lab") is None:
             continue
         pkgutil.resolve_name(name)
-
-
-def test_tables_are_those_of_the_result_files():
-    pytest.importorskip("chonn_lab")
-    subprocess.run([sys.executable, "-m", "chonn_lab.pages.tables", "--check"], check=True)
 
 
 def test_every_page_is_in_the_site():
