@@ -23,7 +23,6 @@ _PLACES = {
     "darcy_contrast": "darcy:CONTRAST",
     "darcy_lognormal": "darcy:LOGNORMAL",
     "helmholtz": "helmholtz:EXPERIMENT",
-    "darcy3d": "darcy:CUBE",
 }
 EXPERIMENTS = tuple(_PLACES)
 PAPERS, FURTHER = EXPERIMENTS[:5], EXPERIMENTS[5:]

@@ -198,7 +198,7 @@ class Training:
     history : dict of str to list of float
         Training loss and validation error of every epoch.
     seconds : float
-        Of all epochs, those before an interruption included.
+        Time of all epochs, those before an interruption included.
     notes : list of str
         Remarks for the result, such as a resumption at another commit.
     """
