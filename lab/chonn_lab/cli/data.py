@@ -196,6 +196,26 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     helmholtz.workers()
     helmholtz.output("HDF5 file (default: 2D_Helmholtz_k<K>_ratio<RATIO>_r<R>.hdf5)")
 
+    open_space = _Problem(
+        problems, "helmholtz_open", "waves of a point source in an open medium; resumes"
+    )
+    open_space.samples(1000)
+    open_space.resolution(2, 64)
+    open_space.add(
+        "--wavenumber", type=positive, default=20.0, metavar="K", help="of the median medium"
+    )
+    open_space.add(
+        "--contrast",
+        type=positive,
+        default=2.25,
+        metavar="C",
+        help="of the highest wave number to the lowest",
+    )
+    open_space.add("--first", type=integer(0), default=0, metavar="I", help="first sample")
+    open_space.seed()
+    open_space.workers()
+    open_space.output("HDF5 file (default: 2D_HelmholtzOpen_k<K>_contrast<C>_r<R>.hdf5)")
+
     for name, summary, option, default, parameter, named in (
         ("advection", "1-D advection, exact", "--beta", 4.0, "velocity", "beta<BETA>"),
         ("burgers", "1-D Burgers by Cole-Hopf", "--nu", 1.0, "pi times diffusivity", "Nu<NU>"),

@@ -23,6 +23,7 @@ _PLACES = {
     "darcy_contrast": "darcy:CONTRAST",
     "darcy_lognormal": "darcy:LOGNORMAL",
     "helmholtz": "helmholtz:EXPERIMENT",
+    "helmholtz_open": "helmholtz:OPEN",
     "darcy3d": "darcy:CUBE",
 }
 EXPERIMENTS = tuple(_PLACES)

@@ -54,6 +54,7 @@ HALVING, MULTIPLE = ("unet", "cno"), 16
 # Models whose learning rate is a field of the config.
 RATES = ("network", "cno", "unet", "fno")
 _NETWORK, _CONSTANT = "CHONN network", "CHONN network of constant conductances"
+_ALTERNATING = "CHONN network, alternating current"
 _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
 
 
@@ -66,14 +67,14 @@ CHOSEN = Path(__file__).with_name("chosen.json")
 
 
 def in_channels(config: SteadyConfig) -> int:
-    """Number of input channels: the field and, on a part of the square, the mask."""
-    return 1 if config.domain == SQUARE else 2
+    """Number of input channels: the fields and, on a part of the square, the mask."""
+    return config.fields_in + (config.domain != SQUARE)
 
 
 def unet(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain U-Net."""
     kind = CHONNUNet3d if config.axes == 3 else CHONNUNet2d
-    return kind(in_channels(config), 1, config.unet_features, ckb=PLAIN)
+    return kind(in_channels(config), config.fields_out, config.unet_features, ckb=PLAIN)
 
 
 def fno(config: SteadyConfig) -> nn.Module:
@@ -81,7 +82,10 @@ def fno(config: SteadyConfig) -> nn.Module:
     kind: Any = CHONNFNO3d if config.axes == 3 else CHONNFNO2d
     modes = (config.fno_modes,) * config.axes
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
-    return GridFNO(kind(1, *modes, config.fno_width, initial_step=in_channels(config), ckb=PLAIN))
+    frames = in_channels(config) // config.fields_out
+    return GridFNO(
+        kind(config.fields_out, *modes, config.fno_width, initial_step=frames, ckb=PLAIN)
+    )
 
 
 def neuralop_fno(config: SteadyConfig) -> nn.Module:
@@ -92,7 +96,7 @@ def neuralop_fno(config: SteadyConfig) -> nn.Module:
         FNO(
             (config.modes,) * config.axes,
             in_channels(config),
-            1,
+            config.fields_out,
             config.width,
             n_layers=config.depth,
             domain_padding=config.padding,
@@ -109,7 +113,7 @@ def uno(config: SteadyConfig) -> nn.Module:
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
         model = UNO(
             in_channels(config),
-            1,
+            config.fields_out,
             width,
             lifting_channels=2 * wide,
             projection_channels=2 * wide,
@@ -126,18 +130,29 @@ def uno(config: SteadyConfig) -> nn.Module:
 def _own(kind: type[nn.Module]) -> Callable[[SteadyConfig], nn.Module]:
     """A function that builds one of our implementations of a published model."""
     sizes = [name for name in FAMILY_SIZES if name in inspect.signature(kind).parameters]
-    return lambda config: kind(in_channels(config), **{n: getattr(config, n) for n in sizes})
+    return lambda config: kind(
+        in_channels(config), config.fields_out, **{n: getattr(config, n) for n in sizes}
+    )
 
 
 def network(
-    config: SteadyConfig, nodes: str, *, width: int | None = None, selective: bool = True
+    config: SteadyConfig,
+    nodes: str,
+    *,
+    width: int | None = None,
+    boundary: str | None = None,
+    **options: bool,
 ) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points."""
+    """The network model: networks on every point are the only coupling between points. `options`
+    are those of `chonn_ops.Network`."""
     kind = CHONNNetwork3d if config.axes == 3 else CHONNNetwork2d
+    cell = Network(num_networks=config.num_networks, nodes=nodes, **options)
     return kind(
+        config.fields_in,
+        config.fields_out,
         width=config.network_width if width is None else width,
         depth=config.network_depth,
-        ckb=CKBOptions(Network(num_networks=config.num_networks, nodes=nodes, selective=selective)),
+        ckb=CKBOptions(cell, boundary=boundary),
     )
 
 
@@ -354,6 +369,12 @@ class Variants:
         changes = {**self._rate("network"), "batch_size": self.config.network_batch_size}
         built = functools.partial(build, nodes=self.experiment.physics.nodes)
         return self.variant(name, label, built, cost, changes, {"family": "chonn", **tags})
+
+    def alternating(self, boundary: str | None = None) -> Variant[Any]:
+        """Networks at a frequency, in one layer: a second one slows the start (32 x 32 points)."""
+        build = functools.partial(network, boundary=boundary, ac=True)
+        made = self.network("network-ac", _ALTERNATING, build, 1.0, role="network", depth=1)
+        return dataclasses.replace(made, changes={**made.changes, "network_depth": 1})
 
     def controls(self) -> Iterator[Variant[Any]]:
         """Direct solves, and the network model without its cells or with constant conductances."""
