@@ -90,7 +90,7 @@ def generate(args: argparse.Namespace, output: Path) -> Path:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "chonn_lab.cli", "data", "generate", "darcy"]
-        size = ["--n", str(args.n), "--resolution", str(args.resolution)]
+        size = ["--n-samples", str(args.n), "--resolution", str(args.resolution)]
         subprocess.run([*command, *size, "--output", str(path)], check=True)
     return path
 

@@ -67,6 +67,21 @@ def test_links_between_pages_lead_somewhere():
                 assert anchor in set(map(slug, headings)), f"{name_of(page)}: {target}"
 
 
+def test_no_linked_file_is_ignored_by_git():
+    """A clone lacks an ignored file, although the checkout that wrote the page has it."""
+    linked = [
+        page.parent / target.partition("#")[0]
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s][^)\s]*)\)", page.read_text())
+        if "://" not in target
+    ]
+    command = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *map(str, linked)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 128:
+        pytest.skip("no git checkout")
+    assert done.stdout == ""
+
+
 def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 

@@ -148,11 +148,6 @@ def test_a_cut_off_library_is_refused(folder, kept):
     refused(folder)
 
 
-def test_the_place_of_older_builds_is_not_loaded(folder):
-    (folder / "scan" / "_kernel.so").write_bytes(b"old")
-    refused(folder, "older build in chonn_ops/scan")
-
-
 def checkout(folder):
     """A copy of the package without a kernel, and a program that solves with it twice."""
     package = folder.parent / "checkout" / "chonn_ops"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary, per_face
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.api import NetworkInfo
+from chonn_ops.network.api import NetworkInfo, solve_checked
 from chonn_ops.network.checks import (
     BOUNDED,
     check_arguments,
@@ -21,7 +21,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.conductance import Spacing, edge_conductance, face_area, spacings
 from chonn_ops.network.edges import drops, outflow, pad
-from chonn_ops.network.rc import check_step, like, solve_passively
+from chonn_ops.network.rc import check_step, like
 
 
 class LCState(NamedTuple):
@@ -308,7 +308,7 @@ def lc_step(
         edges.append(edge)
     rest = ["periodic" if low == "periodic" else "neumann" for low, _ in faces]
     inner = check_arguments(fed, edges, total, rest, None, tol, max_iterations)
-    m, iterations, residual = solve_passively(
+    m, iterations, residual = solve_checked(
         fed, edges, total, inner, None, tol, max_iterations, backend
     )
     after = LCState(

@@ -9,7 +9,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary, is_periodic
+from chonn_ops.boundary import Boundary
 from chonn_ops.checks import error
 from chonn_ops.network.api import NetworkInfo, solve_checked
 from chonn_ops.network.checks import (
@@ -17,10 +17,7 @@ from chonn_ops.network.checks import (
     check_field,
     check_like,
     check_not_negative,
-    traced,
 )
-from chonn_ops.network.edges import used_edges
-from chonn_ops.network.leaks import leak_with_boundary
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -45,60 +42,6 @@ def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
     except RuntimeError:
         expected = f"a number, or a shape that expands to {tuple(field.shape)}"
         raise error(name, expected, tuple(value.shape)) from None
-
-
-def _passive(
-    v: Tensor,
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[bool],
-    late: Tensor,
-) -> Tensor:
-    """Scale the potentials (B, \\*grid, C) of unconverged networks so that they feed no power.
-
-    A step changes the energy by what is dissipated and by v . r, with r the residual of the solve.
-    Where conjugate gradients converge, r is orthogonal to v. Where they stop early, which `late`
-    (B, C) says, this returns the multiple of v whose residual is orthogonal to it,
-    :math:`v\\,(s \\cdot v) / (v \\cdot A v)`. That factor is 1 for exact potentials, so no gradient
-    flows through it. A network without finite potentials returns 0. `leak` includes what the
-    boundary adds.
-    """
-    if not traced(v) and not late.any():
-        return v
-    with torch.no_grad():
-        dims = tuple(range(1, v.dim() - 1))
-        x = torch.where(v.isfinite(), v, 0)
-        largest = x.abs().amax(dims, keepdim=True)
-        x = torch.where(largest > 0, x / largest, 0)  # the squares of x might overflow
-        power, fed = (leak * x.square()).sum(dims, True), (source * x).sum(dims, True)
-        for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-            drop = used_edges(x - x.roll(-1, axis + 1), axis, closed)
-            power = power + (used_edges(g, axis, closed) * drop.square()).sum(dims, True)
-        share = torch.where(power > 0, fed / power, 0)
-        known = torch.where(v.isfinite() & (largest > 0), share / largest, 0)
-        late = late.reshape(share.shape)
-    return torch.where(late, torch.where(known == 0, 0, v) * known, v)
-
-
-def solve_passively(
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    faces: Sequence[tuple[str, str]],
-    wall: Tensor | None,
-    tol: float,
-    max_iterations: int,
-    backend: str | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`solve_checked` with potentials that feed no power even where the solve does not converge."""
-    v, iterations, residual = solve_checked(
-        source, conductance, leak, faces, wall, tol, max_iterations, backend
-    )
-    total = leak_with_boundary(conductance, leak, faces, wall, v.dtype)
-    late = ~(residual <= tol) & (iterations > 0)
-    v = _passive(v, source, conductance, total, is_periodic(faces), late)
-    return v, iterations, residual
 
 
 @overload
@@ -177,9 +120,8 @@ def rc_step(
     Here A is the matrix of `kirchhoff_network`. Without sources the energy
     :math:`\tfrac12 \sum_p C_p v_p^2` does not rise, except by rounding, for any conductances, step
     and tolerance: the residual of converged conjugate gradients is orthogonal to the potentials,
-    so it adds no energy. The potentials of networks that do not converge, which a warning reports,
-    are scaled until their residual is orthogonal. Up to `tol`, "euler" keeps all potentials between
-    0 and the extremes of those before the step, and only leaks and the boundary change the charge
+    so it adds no energy. Up to `tol`, "euler" keeps all potentials between 0 and the extremes of
+    those before the step, and only leaks and the boundary change the charge
     :math:`\sum_p C_p v_p`. In float32 this needs :math:`g\,dt / C` below :math:`10^7`, except on
     lines.
 
@@ -245,7 +187,7 @@ def rc_step(
     if source is not None:
         check_like("source", source, v)
         current = current + source
-    after, iterations, residual = solve_passively(
+    after, iterations, residual = solve_checked(
         current, conductance, leak + storage, faces, wall, tol, max_iterations, backend
     )
     if method == "midpoint":

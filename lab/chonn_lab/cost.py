@@ -86,7 +86,7 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
 
 
 def _fft_flops(x: Tensor, dim: Sequence[int], *rest: object, out_val: Tensor) -> int:  # noqa: ARG001
-    """Of an FFT of n points: 5/2 n log2 n multiply-adds, half of it between real and complex."""
+    """An FFT of n points has 5/2 n log2 n multiply-adds, half of it between real and complex."""
     real = not (x.is_complex() and out_val.is_complex())
     # The longer side: the complex one of a real transform keeps n // 2 + 1 points.
     full = x if x.numel() > out_val.numel() else out_val

@@ -5,15 +5,12 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
-import functools
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_lab.baselines.fields import CONV, check_axes, check_field, with_coordinates
+from chonn_lab.baselines.fields import check_field, with_coordinates
 from chonn_ops.checks import check_least
-from chonn_ops.models.fno import complex_of
 
 
 class FactorizedSpectralConv(nn.Module):
@@ -31,7 +28,6 @@ class FactorizedSpectralConv(nn.Module):
     channels : int
     modes : int
         Kept along each axis.
-    axes : int
 
     Raises
     ------
@@ -43,19 +39,14 @@ class FactorizedSpectralConv(nn.Module):
         self,
         channels: int,
         modes: int,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, channels=channels, modes=modes)
-        check_axes(axes)
         self.modes = modes
         # Of Xavier's size with all modes as inputs.
         scale = (2 * channels * modes) ** -0.5
         self.weights = nn.ParameterList(
-            scale * torch.randn(channels, channels, modes, device=device, dtype=complex_of(dtype))
-            for _ in range(axes)
+            scale * torch.randn(channels, channels, modes, dtype=torch.cfloat) for _ in range(2)
         )
 
     def forward(self, z: Tensor) -> Tensor:
@@ -77,7 +68,7 @@ class FactorizedSpectralConv(nn.Module):
 
 
 class FFNO(nn.Module):
-    r"""F-FNO: (B, C, \*grid) -> (B, C', \*grid).
+    r"""F-FNO: (B, C, H, W) -> (B, C', H, W).
 
     Layers :math:`z + W_2\,\sigma(W_1 K(z) + b_1) + b_2` between a pointwise lifting and a pointwise
     readout; the residual goes around the nonlinearity. The paper writes an activation behind
@@ -100,8 +91,6 @@ class FFNO(nn.Module):
         periodic need some.
     shared_weights : bool
         One kernel K for all layers, as in the paper's deep networks.
-    axes : {2, 1, 3}
-        Of the grid.
 
     Raises
     ------
@@ -120,35 +109,29 @@ class FFNO(nn.Module):
         expansion: int = 2,
         padding: float = 0.0,
         shared_weights: bool = False,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
         check_least(1, **sizes, depth=depth, modes=modes, expansion=expansion)
         check_least(0, padding=padding)
-        check_axes(axes)
-        self.in_channels, self.padding, self.axes = in_channels, padding, axes
-        factory = {"device": device, "dtype": dtype}
-        conv = functools.partial(CONV[axes], **factory)
-        self.lift = conv(in_channels + axes, width, 1)
+        self.in_channels, self.padding = in_channels, padding
+        self.lift = nn.Conv2d(in_channels + 2, width, 1)
         count = 1 if shared_weights else depth
-        self.kernels = nn.ModuleList(
-            FactorizedSpectralConv(width, modes, axes, **factory) for _ in range(count)
-        )
+        self.kernels = nn.ModuleList(FactorizedSpectralConv(width, modes) for _ in range(count))
         self.pointwise = nn.ModuleList(
             nn.Sequential(
-                conv(width, expansion * width, 1), nn.GELU(), conv(expansion * width, width, 1)
+                nn.Conv2d(width, expansion * width, 1),
+                nn.GELU(),
+                nn.Conv2d(expansion * width, width, 1),
             )
             for _ in range(depth)
         )
-        self.head = nn.Sequential(conv(width, 2 * width, 1), nn.GELU())
-        self.head.append(conv(2 * width, out_channels, 1))
+        self.head = nn.Sequential(nn.Conv2d(width, 2 * width, 1), nn.GELU())
+        self.head.append(nn.Conv2d(2 * width, out_channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
-        check_field(x, self.in_channels, self.axes)
+        """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
+        check_field(x, self.in_channels)
         grid = x.shape[2:]
         margins = [round(self.padding * n) for n in grid]
         z = self.lift(with_coordinates(x))

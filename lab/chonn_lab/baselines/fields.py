@@ -1,33 +1,15 @@
-"""Fields (B, C, \\*grid) of the baselines: checks, coordinates, layers by number of axes."""
+"""Fields (B, C, H, W) of the baselines: their check and their coordinates."""
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES
 
-CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
-AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
-
-
-def check_axes(axes: int) -> None:
-    """ValueError unless there are 1 to 3 axes."""
-    if axes not in CONV:
-        raise ValueError(f"axes: expected 1, 2 or 3, got {axes!r}")
-
-
-def check_field(x: Tensor, in_channels: int, axes: int, multiple: int = 1) -> None:
-    """ValueError unless x is (B, in_channels, \\*grid), every size of the grid a multiple."""
-    sizes = tuple(x.shape)
-    fits = len(sizes) == axes + 2 and sizes[1] == in_channels
-    if not fits or any(n % multiple for n in sizes[2:]):
-        names = ", ".join(GRID_AXES[:axes])
-        multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
-        raise ValueError(f"x: expected shape (B, {in_channels}, {names}){multiples}, got {sizes}")
+def check_field(x: Tensor, in_channels: int) -> None:
+    """ValueError unless x is (B, in_channels, H, W)."""
+    if x.ndim != 4 or x.shape[1] != in_channels:
+        raise ValueError(f"x: expected shape (B, {in_channels}, H, W), got {tuple(x.shape)}")
 
 
 def coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:

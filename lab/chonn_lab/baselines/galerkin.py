@@ -5,28 +5,17 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_lab.baselines.fields import (
-    AVG_POOL,
-    CONV,
-    INTERPOLATION,
-    check_axes,
-    check_field,
-    coordinates,
-    with_coordinates,
-)
+from chonn_lab.baselines.fields import check_field, coordinates, with_coordinates
 from chonn_ops.checks import check_least
 from chonn_ops.models.fno import SpectralConv
 
 # The paper's small initial projections, and the part of the identity in them.
 _GAIN, _DIAGONAL = 1e-2, 1e-2
-# Of the norms: keys and values start small.
+# In the norms; it counts, because keys and values start small.
 _EPSILON = 1e-7
 
 
@@ -46,8 +35,6 @@ class GalerkinAttention(nn.Module):
     channels : int
         A multiple of `heads`.
     heads : int
-    axes : int
-        Coordinates of a point.
 
     Raises
     ------
@@ -59,24 +46,20 @@ class GalerkinAttention(nn.Module):
         self,
         channels: int,
         heads: int = 4,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_least(1, channels=channels, heads=heads, axes=axes)
+        check_least(1, channels=channels, heads=heads)
         if channels % heads:
             raise ValueError(f"channels: expected a multiple of heads={heads}, got {channels}")
         self.heads, d = heads, channels // heads
-        factory = {"device": device, "dtype": dtype}
-        self.projections = nn.ModuleList(_projection(channels, factory) for _ in range(3))
-        # Of keys and values, each head its own.
-        self.scales = nn.Parameter(torch.ones(2, heads, 1, d, **factory))
-        self.shifts = nn.Parameter(torch.zeros(2, heads, 1, d, **factory))
-        self.out = nn.Linear(channels + heads * axes, channels, **factory)
+        self.projections = nn.ModuleList(_projection(channels) for _ in range(3))
+        # Each head has its own for keys and values.
+        self.scales = nn.Parameter(torch.ones(2, heads, 1, d))
+        self.shifts = nn.Parameter(torch.zeros(2, heads, 1, d))
+        self.out = nn.Linear(channels + heads * 2, channels)
 
     def forward(self, x: Tensor, places: Tensor) -> Tensor:
-        """Mix the points of x, (B, N, C), at the coordinates `places`, (B, N, axes)."""
+        """Mix the points of x, (B, N, C), at the coordinates `places`, (B, N, 2)."""
         q, k, v = (self._heads(projection(x)) for projection in self.projections)
         k, v = (
             F.layer_norm(field, field.shape[-1:], eps=_EPSILON) * scale + shift
@@ -92,8 +75,8 @@ class GalerkinAttention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-def _projection(channels: int, factory: dict[str, Any]) -> nn.Linear:
-    linear = nn.Linear(channels, channels, **factory)
+def _projection(channels: int) -> nn.Linear:
+    linear = nn.Linear(channels, channels)
     nn.init.xavier_uniform_(linear.weight, gain=_GAIN)
     nn.init.zeros_(linear.bias)
     with torch.no_grad():
@@ -104,13 +87,13 @@ def _projection(channels: int, factory: dict[str, Any]) -> nn.Linear:
 class _Layer(nn.Module):
     """``h = x + attention(x)``, then ``h + mlp(h)``; no norms outside of the attention."""
 
-    def __init__(self, width: int, heads: int, axes: int, factory: dict[str, Any]) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention = GalerkinAttention(width, heads, axes, **factory)
+        self.attention = GalerkinAttention(width, heads)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width, **factory),
+            nn.Linear(width, 2 * width),
             nn.ReLU(),
-            nn.Linear(2 * width, width, **factory),
+            nn.Linear(2 * width, width),
         )
 
     def forward(self, x: Tensor, places: Tensor) -> Tensor:
@@ -121,17 +104,17 @@ class _Layer(nn.Module):
 class _Regressor(nn.Module):
     """A layer of the decoder: Fourier modes and a pointwise map."""
 
-    def __init__(self, width: int, modes: int, axes: int, factory: dict[str, Any]) -> None:
+    def __init__(self, width: int, modes: int) -> None:
         super().__init__()
-        self.spectral = SpectralConv(width, width, (modes,) * axes, **factory)
-        self.pointwise = CONV[axes](width, width, 1, **factory)
+        self.spectral = SpectralConv(width, width, (modes, modes))
+        self.pointwise = nn.Conv2d(width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(self.spectral(x) + self.pointwise(x))
 
 
 class GalerkinTransformer(nn.Module):
-    r"""Galerkin Transformer for fields: (B, C, \*grid) -> (B, C', \*grid).
+    r"""Galerkin Transformer for fields: (B, C, H, W) -> (B, C', H, W).
 
     Pointwise lifting of field and coordinates, 0 to 1; an encoder of attention layers, on a
     coarser grid if asked; a decoder of spectral convolutions on the field's own grid, the paper's
@@ -151,8 +134,6 @@ class GalerkinTransformer(nn.Module):
     decoder_layers : int
     coarsening : int
         Points of the field's grid over those of the encoder's, along an axis.
-    axes : {2, 1, 3}
-        Of the grid.
 
     Raises
     ------
@@ -172,40 +153,32 @@ class GalerkinTransformer(nn.Module):
         *,
         decoder_layers: int = 2,
         coarsening: int = 1,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
         check_least(1, depth=depth, modes=modes, coarsening=coarsening)
         check_least(0, decoder_layers=decoder_layers)
-        check_axes(axes)
-        self.in_channels, self.coarsening, self.axes = in_channels, coarsening, axes
-        factory = {"device": device, "dtype": dtype}
-        conv = functools.partial(CONV[axes], **factory)
-        self.lift = conv(in_channels + axes, width, 1)
-        self.encoder = nn.ModuleList(_Layer(width, heads, axes, factory) for _ in range(depth))
-        self.join = conv(width + axes, width, 1)
-        self.decoder = nn.Sequential(
-            *(_Regressor(width, modes, axes, factory) for _ in range(decoder_layers))
-        )
+        self.in_channels, self.coarsening = in_channels, coarsening
+        self.lift = nn.Conv2d(in_channels + 2, width, 1)
+        self.encoder = nn.ModuleList(_Layer(width, heads) for _ in range(depth))
+        self.join = nn.Conv2d(width + 2, width, 1)
+        self.decoder = nn.Sequential(*(_Regressor(width, modes) for _ in range(decoder_layers)))
         self.head = nn.Sequential(
-            conv(width, 2 * width, 1), nn.SiLU(), conv(2 * width, out_channels, 1)
+            nn.Conv2d(width, 2 * width, 1), nn.SiLU(), nn.Conv2d(2 * width, out_channels, 1)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
-        check_field(x, self.in_channels, self.axes)
+        """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
+        check_field(x, self.in_channels)
         grid = x.shape[2:]
         h = self.lift(with_coordinates(x))
         if self.coarsening > 1:
-            h = AVG_POOL[self.axes](h, self.coarsening, ceil_mode=True)
+            h = F.avg_pool2d(h, self.coarsening, ceil_mode=True)
         places = coordinates(h).flatten(2).transpose(1, 2)
         points = h.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             points = layer(points, places)
         h = points.transpose(1, 2).reshape(h.shape)
         if self.coarsening > 1:
-            h = F.interpolate(h, size=grid, mode=INTERPOLATION[self.axes])
+            h = F.interpolate(h, size=grid, mode="bilinear")
         return self.head(self.decoder(self.join(with_coordinates(h))))

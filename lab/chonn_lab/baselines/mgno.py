@@ -6,19 +6,11 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_lab.baselines.fields import (
-    CONV,
-    CONV_TRANSPOSE,
-    check_axes,
-    check_field,
-    with_coordinates,
-)
+from chonn_lab.baselines.fields import check_field, with_coordinates
 from chonn_ops.checks import check_least
 
 
@@ -31,15 +23,12 @@ class _Level(nn.Module):
         out_channels: int,
         smoothings: int,
         coarsest: bool,
-        axes: int,
-        factory: dict[str, Any],
     ) -> None:
         super().__init__()
 
         def convs(channels: int, features: int, count: int) -> nn.ModuleList:
             return nn.ModuleList(
-                CONV[axes](channels, features, 3, padding=1, bias=False, **factory)
-                for _ in range(count)
+                nn.Conv2d(channels, features, 3, padding=1, bias=False) for _ in range(count)
             )
 
         count = smoothings + coarsest
@@ -56,7 +45,7 @@ class _Level(nn.Module):
 
 
 class VCycle(nn.Module):
-    r"""A linear operator in the form of one multigrid V-cycle: (B, C, \*grid) -> (B, C', \*grid).
+    r"""A linear operator in the form of one multigrid V-cycle: (B, C, H, W) -> (B, C', H, W).
 
     On level l, from the finest to the coarsest, starting with u = 0::
 
@@ -74,7 +63,6 @@ class VCycle(nn.Module):
     smoothings : int
         On each level, on the way down. As in the paper's Darcy benchmark, there are none on the
         way up, and one more on the coarsest level.
-    axes : int
 
     Raises
     ------
@@ -88,27 +76,22 @@ class VCycle(nn.Module):
         out_channels: int,
         levels: int,
         smoothings: int = 1,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels)
         check_least(1, levels=levels, smoothings=smoothings)
-        check_axes(axes)
-        conv, transposed = CONV[axes], CONV_TRANSPOSE[axes]
-        factory = {"device": device, "dtype": dtype}
-        options = {"kernel_size": 3, "padding": 1, "bias": False, **factory}
+        options = {"kernel_size": 3, "padding": 1, "bias": False}
 
         self.levels = nn.ModuleList(
-            _Level(in_channels, out_channels, smoothings, level == levels - 1, axes, factory)
+            _Level(in_channels, out_channels, smoothings, level == levels - 1)
             for level in range(levels)
         )
         self.restrictions = nn.ModuleList(
-            conv(in_channels, in_channels, stride=2, **options) for _ in range(levels - 1)
+            nn.Conv2d(in_channels, in_channels, stride=2, **options) for _ in range(levels - 1)
         )
         self.prolongations = nn.ModuleList(
-            transposed(out_channels, out_channels, stride=2, **options) for _ in range(levels - 1)
+            nn.ConvTranspose2d(out_channels, out_channels, stride=2, **options)
+            for _ in range(levels - 1)
         )
 
     def forward(self, f: Tensor) -> Tensor:
@@ -132,7 +115,7 @@ class VCycle(nn.Module):
 
 
 class MgNO(nn.Module):
-    r"""MgNO: (B, C, \*grid) -> (B, C', \*grid).
+    r"""MgNO: (B, C, H, W) -> (B, C', H, W).
 
     Layers :math:`\sigma(\mathcal W u + B u + b)` with a V-cycle :math:`\mathcal W` and a pointwise
     B, then a pointwise readout; no lifting. The coordinates, 0 to 1, are additional inputs, which
@@ -148,9 +131,7 @@ class MgNO(nn.Module):
     levels : int
         Grids of a V-cycle.
     smoothings : int
-        Of a V-cycle, on each level.
-    axes : {2, 1, 3}
-        Of the grid.
+        Of each level of a V-cycle.
 
     Raises
     ------
@@ -168,26 +149,19 @@ class MgNO(nn.Module):
         levels: int = 6,
         *,
         smoothings: int = 1,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels)
         check_least(1, width=width, depth=depth, levels=levels)
-        check_axes(axes)
-        self.in_channels, self.axes = in_channels, axes
-        factory = {"device": device, "dtype": dtype}
-        widths = [in_channels + axes] + [width] * (depth - 1)
-        self.cycles = nn.ModuleList(
-            VCycle(n, width, levels, smoothings, axes, **factory) for n in widths
-        )
-        self.pointwise = nn.ModuleList(CONV[axes](n, width, 1, **factory) for n in widths)
-        self.head = CONV[axes](width, out_channels, 1, **factory)
+        self.in_channels = in_channels
+        widths = [in_channels + 2] + [width] * (depth - 1)
+        self.cycles = nn.ModuleList(VCycle(n, width, levels, smoothings) for n in widths)
+        self.pointwise = nn.ModuleList(nn.Conv2d(n, width, 1) for n in widths)
+        self.head = nn.Conv2d(width, out_channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
-        check_field(x, self.in_channels, self.axes)
+        """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
+        check_field(x, self.in_channels)
         u = with_coordinates(x)
         for cycle, pointwise in zip(self.cycles, self.pointwise, strict=True):
             u = F.gelu(cycle(u) + pointwise(u))

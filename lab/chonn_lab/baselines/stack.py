@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_least, check_shape
@@ -12,7 +9,7 @@ from chonn_ops.nn import CKB, CKBOptions
 
 
 class CKBStack1d(nn.Module):
-    """Pointwise lifting, CKBs one after the other, pointwise head: (B, C, L) -> (B, C', L).
+    """Pointwise lifting, CKBs one after the other, pointwise head: (B, 1, L) -> (B, 1, L).
 
     Order n and depth 1 is the CHONN of the paper's order benchmark, order 1 and depth n its
     depth-stacked baseline, order m and depth k its "m x k".
@@ -23,7 +20,6 @@ class CKBStack1d(nn.Module):
         Channels between blocks.
     depth : int
         Number of blocks.
-    in_channels, out_channels : int
     ckb : CKBOptions
         Options of the blocks; the order is at least 1 here.
 
@@ -37,30 +33,25 @@ class CKBStack1d(nn.Module):
         self,
         width: int,
         depth: int = 1,
-        in_channels: int = 1,
-        out_channels: int = 1,
         *,
         ckb: CKBOptions,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, depth=depth)
-        factory: Any = {"device": device, "dtype": dtype}
-        self.lift = nn.Conv1d(in_channels, width, 1, **factory)
-        self.blocks = nn.Sequential(*(CKB(width, 1, **vars(ckb), **factory) for _ in range(depth)))
-        self.head = nn.Conv1d(width, out_channels, 1, **factory)
+        self.lift = nn.Conv1d(1, width, 1)
+        self.blocks = nn.Sequential(*(CKB(width, 1, **vars(ckb)) for _ in range(depth)))
+        self.head = nn.Conv1d(width, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map signals to signals.
 
         Parameters
         ----------
-        x : Tensor, shape (B, in_channels, L)
+        x : Tensor, shape (B, 1, L)
 
         Returns
         -------
-        Tensor, shape (B, out_channels, L)
+        Tensor, shape (B, 1, L)
         """
-        check_shape("x", x, "B", self.lift.in_channels, "L")
+        check_shape("x", x, "B", 1, "L")
         return self.head(self.blocks(self.lift(x)))

@@ -5,22 +5,19 @@ Written from the paper's equations; module names are ours, no checkpoint of the 
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from chonn_lab.baselines.fields import CONV, check_axes, check_field, coordinates
+from chonn_lab.baselines.fields import check_field, coordinates
 from chonn_ops.checks import check_least
 
-# Of the temperature, and what it starts from.
+# Bounds of the temperature, and its initial value.
 _RANGE, _START = (0.1, 5.0), 0.5
 _EPSILON = 1e-5
 
 
 class PhysicsAttention(nn.Module):
-    r"""Attention among slices, each a weighted mean over all points: (B, C, \*grid) to the same.
+    r"""Attention among slices, each a weighted mean over all points: (B, C, H, W) to the same.
 
     In each head, with features :math:`x_i` of point i::
 
@@ -38,7 +35,6 @@ class PhysicsAttention(nn.Module):
     channels : int
         A multiple of `heads`.
     heads, slices : int
-    axes : int
 
     Raises
     ------
@@ -51,23 +47,18 @@ class PhysicsAttention(nn.Module):
         channels: int,
         heads: int = 8,
         slices: int = 64,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, channels=channels, heads=heads, slices=slices)
-        check_axes(axes)
         if channels % heads:
             raise ValueError(f"channels: expected a multiple of heads={heads}, got {channels}")
         self.heads, d = heads, channels // heads
-        factory = {"device": device, "dtype": dtype}
-        self.points = CONV[axes](channels, channels, 3, padding=1, **factory)
-        self.features = CONV[axes](channels, channels, 3, padding=1, **factory)
-        self.slice = nn.Linear(d, slices, **factory)
-        self.temperature = nn.Parameter(torch.full((heads, 1, 1), _START, **factory))
-        self.qkv = nn.Linear(d, 3 * d, bias=False, **factory)
-        self.out = nn.Linear(channels, channels, **factory)
+        self.points = nn.Conv2d(channels, channels, 3, padding=1)
+        self.features = nn.Conv2d(channels, channels, 3, padding=1)
+        self.slice = nn.Linear(d, slices)
+        self.temperature = nn.Parameter(torch.full((heads, 1, 1), _START))
+        self.qkv = nn.Linear(d, 3 * d, bias=False)
+        self.out = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         # (B, heads, N, d)
@@ -94,15 +85,12 @@ class _Layer(nn.Module):
         heads: int,
         slices: int,
         expansion: int,
-        axes: int,
-        factory: dict[str, Any],
     ) -> None:
         super().__init__()
-        linear = functools.partial(nn.Linear, **factory)
-        self.norms = nn.ModuleList(nn.LayerNorm(width, **factory) for _ in range(2))
-        self.attention = PhysicsAttention(width, heads, slices, axes, **factory)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.attention = PhysicsAttention(width, heads, slices)
         hidden = expansion * width
-        self.mlp = nn.Sequential(linear(width, hidden), nn.GELU(), linear(hidden, width))
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(_over_channels(self.norms[0], x))
@@ -110,7 +98,7 @@ class _Layer(nn.Module):
 
 
 class Transolver(nn.Module):
-    r"""Transolver: (B, C, \*grid) -> (B, C', \*grid).
+    r"""Transolver: (B, C, H, W) -> (B, C', H, W).
 
     Parameters
     ----------
@@ -120,14 +108,12 @@ class Transolver(nn.Module):
     depth : int
         Layers.
     heads, slices : int
-        Of the attention.
+        Heads and slices of the attention.
     expansion : int
         Hidden channels of the pointwise networks over `width`.
     reference : int
         Points see their distances to a grid of so many points an axis beside the field, as in
         the paper's Darcy benchmark; with 0 their coordinates, 0 to 1.
-    axes : {2, 1, 3}
-        Of the grid.
 
     Raises
     ------
@@ -146,26 +132,20 @@ class Transolver(nn.Module):
         *,
         expansion: int = 1,
         reference: int = 8,
-        axes: int = 2,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
         check_least(1, depth=depth, expansion=expansion)
         check_least(0, reference=reference)
-        check_axes(axes)
-        self.in_channels, self.reference, self.axes = in_channels, reference, axes
-        places = reference**axes if reference else axes
-        factory = {"device": device, "dtype": dtype}
-        linear = functools.partial(nn.Linear, **factory)
+        self.in_channels, self.reference = in_channels, reference
+        places = reference**2 if reference else 2
         self.lift = nn.Sequential(
-            linear(in_channels + places, 2 * width), nn.GELU(), linear(2 * width, width)
+            nn.Linear(in_channels + places, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
         )
         self.layers = nn.Sequential(
-            *(_Layer(width, heads, slices, expansion, axes, factory) for _ in range(depth))
+            *(_Layer(width, heads, slices, expansion) for _ in range(depth))
         )
-        self.head = nn.Sequential(nn.LayerNorm(width, **factory), linear(width, out_channels))
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -176,23 +156,23 @@ class Transolver(nn.Module):
                 nn.init.orthogonal_(module.slice.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map fields (B, in_channels, \\*grid) to fields (B, out_channels, \\*grid)."""
-        check_field(x, self.in_channels, self.axes)
+        """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
+        check_field(x, self.in_channels)
         h = torch.cat((x, self._places(x)), dim=1)
         h = self.layers(_over_channels(self.lift, h))
         return _over_channels(self.head, h)
 
     def _places(self, x: Tensor) -> Tensor:
-        """Of the points: distances to the reference points, or coordinates; (B, P, \\*grid)."""
+        """Distances of the points to the reference points, or coordinates; (B, P, H, W)."""
         places = coordinates(x)
         if not self.reference:
             return places
-        corner = x.new_zeros(1, 1, *[self.reference] * self.axes)
+        corner = x.new_zeros(1, 1, self.reference, self.reference)
         marks = coordinates(corner)[0].flatten(1)
         distances = torch.cdist(places[0].flatten(1).T, marks.T)
-        return distances.T.unflatten(1, x.shape[2:]).expand(len(x), *[-1] * (self.axes + 1))
+        return distances.T.unflatten(1, x.shape[2:]).expand(len(x), -1, -1, -1)
 
 
 def _over_channels(module: nn.Module, x: Tensor) -> Tensor:
-    """A module of channels-last fields on one of (B, C, \\*grid)."""
+    """A module of channels-last fields on one of (B, C, H, W)."""
     return module(x.movedim(1, -1)).movedim(-1, 1)

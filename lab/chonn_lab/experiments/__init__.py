@@ -24,7 +24,6 @@ _PLACES = {
     "darcy_lognormal": "darcy:LOGNORMAL",
     "helmholtz": "helmholtz:EXPERIMENT",
     "helmholtz_open": "helmholtz:OPEN",
-    "darcy3d": "darcy:CUBE",
 }
 EXPERIMENTS = tuple(_PLACES)
 PAPERS, FURTHER = EXPERIMENTS[:5], EXPERIMENTS[5:]

@@ -1,4 +1,4 @@
-"""Darcy flow: PDEBench's with beta = 1 (Fig. 4), in harder media, in three dimensions, and FNO's.
+"""Darcy flow: PDEBench's with beta = 1 (Fig. 4), in harder media, and FNO's.
 
 The card of each data set is the docstring of its generator in `chonn_lab.problems`.
 """
@@ -17,7 +17,6 @@ from chonn_lab.experiments.base import (
     OPTIMIZER_FIELDS,
     PDEBENCH_METRICS,
     Data,
-    Evaluation,
     Makers,
     Variant,
     relative_l2,
@@ -33,8 +32,7 @@ from chonn_lab.experiments.steady import (
     splits,
     workers,
 )
-from chonn_lab.experiments.steady_models import variants3d
-from chonn_lab.problems import darcy, darcy3d, fno_darcy, origin
+from chonn_lab.problems import darcy, fno_darcy, origin
 from chonn_lab.problems.domains import SQUARE, cell_centres
 from chonn_lab.problems.random_fields import LOG_NORMAL, TWO_PHASE
 
@@ -56,9 +54,8 @@ _WIDTHS = (
     'kernel size 3 and filter size 6."'
 )
 
-_SMALLER = "Ours: at the small scale, of about as many parameters as in two dimensions."
 _RECIPE = (
-    "Of the trainings behind the published numbers (Wu et al. 2024): 500 epochs, batches of 4."
+    "The published numbers (Wu et al. 2024) come from trainings of 500 epochs in batches of 4."
 )
 
 
@@ -222,7 +219,7 @@ class DarcyLognormal(HardDarcy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxConfig(SteadyConfig):
-    """Settings of problems that are defined on the square or the cube alone."""
+    """Settings of problems that are defined on the square alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,12 +235,6 @@ class BoxConfig(SteadyConfig):
             )
 
 
-class CubeConfig(BoxConfig):
-    """Settings of problems in three dimensions."""
-
-    axes: ClassVar[int] = 3
-
-
 class Box(SteadyExperiment[BoxConfig]):
     """A problem of `chonn_lab.problems` with one file of all samples, its name that of theirs.
 
@@ -257,9 +248,7 @@ class Box(SteadyExperiment[BoxConfig]):
     coordinates = staticmethod(cell_centres)
     ladders: ClassVar[bool] = False
     sources: ClassVar[Mapping[str, str]] = sources_of(
-        BoxConfig,
-        resolution="Ours: the generator's own; in three dimensions half of it at the small scale.",
-        **dict.fromkeys(("unet_features", "fno_modes", "fno_width"), _SMALLER),
+        BoxConfig, resolution="Ours: the generator's own."
     )
 
     def makers(self, config: BoxConfig, folder: Path, progress: bool = True) -> Makers:
@@ -273,34 +262,6 @@ class Box(SteadyExperiment[BoxConfig]):
     def load(self, config: BoxConfig, folder: Path) -> Data:
         (path,) = self.files(config, folder)
         return splits(config, *self.problem.read(path, 0, config.n_samples))
-
-
-class Darcy3d(Box):
-    """Two-phase medium to pressure in the unit cube; pictures are of its middle."""
-
-    name = "darcy3d"
-    title = "Darcy flow in three dimensions"
-    problem = darcy3d
-    physics: ClassVar[Physics] = Physics("coefficient", "centres")
-    units: ClassVar[Units] = Units(0.55, 0.45, 0.058, 0.048)
-    metrics: ClassVar[tuple[str, ...]] = (
-        *("relative_l1", "relative_l1_median", "relative_l2"),
-        *("rmse", "nrmse", "max_error", "boundary_rmse"),
-    )
-    scales = scales_of(
-        CubeConfig,
-        smoke={"resolution": 16, "fno_modes": 2},
-        small={"resolution": 16, "fno_modes": 4, "fno_width": 8, "unet_features": 2},
-        paper={"resolution": 32, "fno_modes": 8, "fno_width": 20},
-    )
-
-    def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
-        return variants3d(self, config)
-
-    def evaluate(self, config: BoxConfig, model: Any, data: Data) -> Evaluation:
-        found = super().evaluate(config, model, data)
-        middle = {name: f[..., f.shape[-1] // 2] for name, f in found.fields.items()}
-        return dataclasses.replace(found, fields=middle)
 
 
 # Epochs of each model on FNO's Darcy flow, sizes "small", 85 x 85 nodes: as many as fit into the
@@ -341,8 +302,8 @@ class FNODarcyConfig(BoxConfig):
         Nodes along each axis where it is solved; `resolution` and `test_resolutions` are every so
         many of them.
     hours : float
-        Of a training of any model on one core, at the scale "paper" with the sizes "small", and as
-        many epochs as were measured to fit; other scales and sizes have epochs of their own.
+        At the scale "paper" with the sizes "small", each model trains for the epochs that were
+        measured to fit into so many hours of one core. Other scales and sizes set epochs.
     """
 
     solver_resolution: int = fno_darcy.RESOLUTION
@@ -460,5 +421,4 @@ def _is_published(path: Path) -> bool:
 EXPERIMENT = Darcy()
 CONTRAST = DarcyContrast()
 LOGNORMAL = DarcyLognormal()
-CUBE = Darcy3d()
 FNO = FNODarcy()

@@ -62,7 +62,7 @@ class OrderConfig(Config):
     width : int
         Channels between blocks.
     expand, d_state, norm, directions
-        Of the blocks, see `chonn_ops.nn.CKBOptions`.
+        Options of the blocks, see `chonn_ops.nn.CKBOptions`.
     """
 
     n_train: int = 12_000
@@ -166,6 +166,7 @@ class Order1d(Experiment[OrderConfig]):
             'fixed to 42."',
         ),
         **dict.fromkeys(("step_size", "gamma"), "Not used by the cosine schedule."),
+        "gradient_clip": "Not given; none.",
         "target": '"The target orders are denoted as T1-T4"; each variant has its own.',
         "sweep_from": '"For each target order, [...] errors are reported across model orders '
         'or baseline depths 1-4" (Fig. 3a).',
@@ -221,11 +222,10 @@ def _variants(config: OrderConfig, target: int) -> Iterator[Variant[OrderConfig]
     """Models for one target: of its own order and depth, or of all of them."""
 
     def variant(name: str, label: str, family: str, order: int, depth: int) -> Variant[OrderConfig]:
-        # Result files have the scan's boundary, which is the same for all, in names and tags.
-        tags = {"family": family, "target": target, "termination": "matched"}
+        tags = {"family": family, "target": target}
         return Variant(
-            f"t{target}-{name}-matched",
-            f"T{target}, {label}, from rest",
+            f"t{target}-{name}",
+            f"T{target}, {label}",
             lambda config: CKBStack1d(config.width, depth, ckb=config.block(order)),
             {**tags, "order": order, "depth": depth},
             {"target": target},

@@ -44,7 +44,7 @@ class RolloutConfig(Config):
     increment : bool
         Let the models predict the change from the last frame.
     modes, width : int
-        Of the FNO, plain and with a block.
+        Sizes of the FNO, plain and with a block.
     d_state : int
         States of a Kirchhoff cell.
     """

@@ -41,8 +41,8 @@ class Physics(NamedTuple):
     nodes : str
         Where points lie, see `chonn_ops.NetworkCell`.
     strength : float
-        Of an affine function of f, about the f that changes u by a unit of the output over the
-        change of a unit of the input that stands for it: what training starts from.
+        For a source only: about the f that changes u by one unit of the output, over the f that one
+        unit of the input stands for. Training starts from it.
     """
 
     input: str
@@ -60,7 +60,7 @@ class DirectSolve(nn.Module):
     ----------
     physics : Physics
     units : Units
-        Of the fields.
+        Units of the fields.
     fitted : bool
         Train the choices of a discretisation, too: the distance of the walls behind the ends and,
         for a coefficient, its mean at a face, from harmonic (0, as in textbooks) to arithmetic (1).

@@ -92,8 +92,8 @@ class SteadyConfig(Config):
     network_learning_rate : float
     network_batch_size : int
     cno_learning_rate, unet_learning_rate, fno_learning_rate : float
-        Of the CNO and the backbone without blocks, and of the other baselines; `learning_rate` is
-        that of the backbone with blocks.
+        Learning rates of the CNO and the backbone without blocks, and of the other baselines;
+        `learning_rate` is that of the backbone with blocks.
     baseline_batch_size : int
         Samples of one optimiser step of the baselines.
     cno_layers, cno_res_neck, unet_features, fno_modes, fno_width : int
@@ -116,10 +116,9 @@ class SteadyConfig(Config):
     step_size: int = 10
     gamma: float = 0.98
     resolution: int = 128
-    axes: ClassVar[int] = 2
+    multiple: ClassVar[int] = MULTIPLE
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
-    multiple: ClassVar[int] = MULTIPLE
     domain: str = SQUARE
     test_resolutions: tuple[int, ...] = ()
     standardize: bool = False
@@ -206,15 +205,15 @@ class SteadyExperiment(Experiment[SteadyT]):
     units : Units
         For `SteadyConfig.standardize`, of the square.
     units_of_domains : mapping of str to Units
-        Of the domains whose fields differ much from the square's.
+        Units of the domains whose fields differ much from the square's.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     coordinates : callable
-        Of the nodes along an axis, by their number.
+        Positions of the nodes along an axis, by their number.
     physics : Physics
         What a solver knows of the problem, and which nodes these are.
     error : callable
-        Of every sample, the training loss and the validation error: `relative_l1`.
+        Error of every sample, the training loss and the validation error: `relative_l1`.
     ladders : bool
         Whether the paper's CHONN, of orders 0 to 4, is among the models.
     searched : tuple of str
@@ -239,7 +238,7 @@ class SteadyExperiment(Experiment[SteadyT]):
         return self.error(*self._existing(config, model(source), target))
 
     def units_of(self, config: SteadyT) -> Units:
-        """Of the fields of a config's domain."""
+        """Units of the fields of a config's domain."""
         return self.units_of_domains.get(config.domain, self.units)
 
     def mask(self, config: SteadyT, resolution: int) -> Tensor:
@@ -258,7 +257,7 @@ class SteadyExperiment(Experiment[SteadyT]):
 
     def example(self, config: SteadyT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
-        return (torch.ones(1, config.fields_in, *(config.resolution,) * config.axes),)
+        return (torch.ones(1, config.fields_in, config.resolution, config.resolution),)
 
     def _scores(self, config: SteadyT, model: nn.Module, test: TensorDataset) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []

@@ -1,6 +1,6 @@
-"""Models of the steady problems, for fields (B, 1, \\*grid), with their sizes and learning rates.
+"""Models of the steady problems, for fields (B, 1, R, R), with their sizes and learning rates.
 
-`variants` and `variants3d` list the models of a problem. `chonn_lab.studies.search` chose the sizes
+`variants` lists the models of a problem. `chonn_lab.studies.search` chose the sizes
 and learning rates of `SEARCHED` on validation data; they are in chosen.json, beside this file.
 """
 
@@ -30,11 +30,8 @@ from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
 from chonn_lab.problems.domains import SQUARE
 from chonn_ops.models import (
     CHONNFNO2d,
-    CHONNFNO3d,
     CHONNNetwork2d,
-    CHONNNetwork3d,
     CHONNUNet2d,
-    CHONNUNet3d,
 )
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
@@ -73,18 +70,17 @@ def in_channels(config: SteadyConfig) -> int:
 
 def unet(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain U-Net."""
-    kind = CHONNUNet3d if config.axes == 3 else CHONNUNet2d
-    return kind(in_channels(config), config.fields_out, config.unet_features, ckb=PLAIN)
+    sizes = (in_channels(config), config.fields_out, config.unet_features)
+    return CHONNUNet2d(*sizes, ckb=PLAIN)
 
 
 def fno(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain FNO."""
-    kind: Any = CHONNFNO3d if config.axes == 3 else CHONNFNO2d
-    modes = (config.fno_modes,) * config.axes
+    modes = (config.fno_modes,) * 2
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
-    frames = in_channels(config) // config.fields_out
+    fields, frames = config.fields_out, in_channels(config) // config.fields_out
     return GridFNO(
-        kind(config.fields_out, *modes, config.fno_width, initial_step=frames, ckb=PLAIN)
+        CHONNFNO2d(fields, *modes, config.fno_width, initial_step=frames, ckb=PLAIN)
     )
 
 
@@ -94,7 +90,7 @@ def neuralop_fno(config: SteadyConfig) -> nn.Module:
 
     return Neuralop(
         FNO(
-            (config.modes,) * config.axes,
+            (config.modes,) * 2,
             in_channels(config),
             config.fields_out,
             config.width,
@@ -145,9 +141,8 @@ def network(
 ) -> nn.Module:
     """The network model: networks on every point are the only coupling between points. `options`
     are those of `chonn_ops.Network`."""
-    kind = CHONNNetwork3d if config.axes == 3 else CHONNNetwork2d
     cell = Network(num_networks=config.num_networks, nodes=nodes, **options)
-    return kind(
+    return CHONNNetwork2d(
         config.fields_in,
         config.fields_out,
         width=config.network_width if width is None else width,
@@ -239,43 +234,38 @@ BASELINES: Mapping[str, Family] = {
     "mgno": Family("MgNO", _own(MgNO), 0.3),
 }
 _FAST, _SLOW = {"learning_rate": 1e-2}, {"learning_rate": 5e-3}
-# Fields of the config by hand, by model and number of axes. At "small", 67,000 to 75,000
+# Fields of the config by hand, by model. At "small", 67,000 to 75,000
 # parameters; at "paper", the sizes that the papers or the libraries' examples have for Darcy flow.
-SIZES: Mapping[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {
-    ("fno-neuralop", 2): {
+SIZES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "fno-neuralop": {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
         "small": {"width": 11, "depth": 4, "modes": 16, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 4, "modes": 32, "padding": 0.125},
     },
-    ("uno", 2): {
+    "uno": {
         "smoke": {"width": 2, "modes": 4},
         "small": {"width": 8, "modes": 10, **_FAST},
         "paper": {"width": 32, "modes": 16},
     },
-    ("ffno", 2): {
+    "ffno": {
         "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
         "small": {"width": 25, "depth": 4, "modes": 12, "padding": 0.125, **_FAST},
         "paper": {"width": 64, "depth": 24, "modes": 16, "padding": 0.125},
     },
-    ("transolver", 2): {
+    "transolver": {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "slices": 4},
         "small": {"width": 32, "depth": 3, "heads": 4, "slices": 32, **_SLOW},
         "paper": {"width": 128, "depth": 8, "heads": 8, "slices": 64},
     },
-    ("galerkin", 2): {
+    "galerkin": {
         "smoke": {"width": 4, "depth": 1, "heads": 2, "modes": 4, "coarsening": 2},
         "small": {"width": 20, "depth": 3, "heads": 4, "modes": 6, "coarsening": 1, **_SLOW},
         "paper": {"width": 128, "depth": 6, "heads": 4, "modes": 12, "coarsening": 3},
     },
-    ("mgno", 2): {
+    "mgno": {
         "smoke": {"width": 2, "depth": 2, "levels": 3},
         "small": {"width": 13, "depth": 3, "levels": 5, **_SLOW},
         "paper": {"width": 24, "depth": 5, "levels": 6},
-    },
-    ("fno-neuralop", 3): {
-        "smoke": {"width": 4, "depth": 2, "modes": 4, "padding": 0.125},
-        "small": {"width": 10, "depth": 4, "modes": 6, "padding": 0.125, **_FAST},
-        "paper": {"width": 32, "depth": 4, "modes": 16, "padding": 0.125},
     },
 }
 
@@ -326,26 +316,6 @@ def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[V
     )
 
 
-def variants3d(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
-    """U-Net, both FNOs, networks, networks of constant conductances, and the direct solve.
-
-    Raises
-    ------
-    ValueError
-        For the sizes of a search, which there is not in three dimensions.
-    """
-    if config.sizes not in BY_HAND:
-        raise ValueError(f"sizes: expected one of {BY_HAND}, got {config.sizes!r}")
-    made = Variants(experiment, config)
-    constant = functools.partial(network, selective=False)
-    return (
-        *(made.baseline(name, 0.6) for name in ("unet", "fno", "fno-neuralop")),
-        made.network("network", _NETWORK, network, 1.0, role="network"),
-        made.network("network-constant", _CONSTANT, constant, 1.0, role="control"),
-        made.solver("direct", "Direct solve", 0.5),
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Variants:
     """The variants of a problem at a config."""
@@ -353,15 +323,14 @@ class Variants:
     experiment: SteadyExperiment[Any]
     config: SteadyConfig
 
-    def baseline(self, name: str, cost: float | None = None) -> Variant[Any]:
+    def baseline(self, name: str) -> Variant[Any]:
         family = BASELINES[name]
         changes = {"batch_size": self.config.baseline_batch_size}
         changes |= self._rate(name) if name in RATES else {}
-        sizes = SIZES.get((name, self.config.axes), {})
+        sizes = SIZES.get(name, {})
         changes |= sizes.get(self.config.sizes, {})
-        cost = family.cost if cost is None else cost
         tags = {"family": name, "role": "baseline"}
-        return self.variant(name, family.label, family.build, cost, changes, tags)
+        return self.variant(name, family.label, family.build, family.cost, changes, tags)
 
     def network(
         self, name: str, label: str, build: Callable[..., nn.Module], cost: float, **tags: Any
@@ -371,10 +340,13 @@ class Variants:
         return self.variant(name, label, built, cost, changes, {"family": "chonn", **tags})
 
     def alternating(self, boundary: str | None = None) -> Variant[Any]:
-        """Networks at a frequency, in one layer: a second one slows the start (32 x 32 points)."""
+        """Networks at a frequency. On 32 x 32 points one layer beat two, and without the clip on
+        gradients, which resonances make large, training stalled."""
         build = functools.partial(network, boundary=boundary, ac=True)
         made = self.network("network-ac", _ALTERNATING, build, 1.0, role="network", depth=1)
-        return dataclasses.replace(made, changes={**made.changes, "network_depth": 1})
+        return dataclasses.replace(
+            made, changes={**made.changes, "network_depth": 1, "gradient_clip": 1.0}
+        )
 
     def controls(self) -> Iterator[Variant[Any]]:
         """Direct solves, and the network model without its cells or with constant conductances."""

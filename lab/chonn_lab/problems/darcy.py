@@ -240,29 +240,19 @@ def read(
 
 
 def fetch(
-    output: "str | os.PathLike[str]" = OFFICIAL_NAME, force: bool = False, progress: bool = True
+    folder: "str | os.PathLike[str]" = ".", force: bool = False, progress: bool = True
 ) -> bool:
-    """Download PDEBench's official file (1.3 GB), or resume an interrupted download.
+    """Download PDEBench's official file (1.3 GB).
 
     Parameters
     ----------
-    output : path
-        File to write; it appears when it is complete and its checksum is right.
-    force, progress : bool
-        Replace an existing file that has another checksum; show a progress bar.
+    folder : path
+        Existing folder for the file, which has its official name.
 
-    Returns
-    -------
-    bool
-        False if the right file was there already.
-
-    Raises
-    ------
-    FileExistsError, ConnectionError, ValueError
-        Another file has the name and `force` is not set; the download failed, and what has arrived
-        is kept for the next call; the checksum is wrong.
+    The other parameters, the result and the errors are those of
+    `chonn_lab.problems.download.download`.
     """
-    return download(OFFICIAL_URL, OFFICIAL_HASH, Path(output), force, progress)
+    return download(OFFICIAL_URL, OFFICIAL_HASH, Path(folder) / OFFICIAL_NAME, force, progress)
 
 
 def _tasks(

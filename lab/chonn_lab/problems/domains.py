@@ -49,7 +49,7 @@ def domain_mask(domain: str, coordinates: np.ndarray) -> np.ndarray:
     ----------
     domain : {"square", "l-shape", "holes"}
     coordinates : ndarray, shape (R,)
-        Of the nodes, the same along both axes; the square is 0 to 1.
+        Positions of the nodes, the same along both axes; the square is 0 to 1.
 
     Returns
     -------

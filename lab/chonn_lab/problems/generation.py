@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from chonn_lab.problems import origin
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.hdf5 import create_hdf5, dataset
 from chonn_lab.problems.workers import ordered_map
 from chonn_ops import __version__, files
@@ -91,7 +90,7 @@ def solved_parts(
     Parameters
     ----------
     path : Path
-        Of the file. The parts lie beside it in the folder ``.<name>.parts``, which is removed when
+        The file. The parts lie beside it in the folder ``.<name>.parts``, which is removed when
         the block has ended without an exception. After an interruption the next call uses them.
     record : dict
         Everything but the number of samples that the samples depend on, as JSON values.
@@ -263,27 +262,3 @@ def _store(file: h5py.File, rows: slice, part: Arrays) -> None:
     for name, values in part.items():
         target = dataset(file, name)
         target[rows] = values.reshape(len(values), *target.shape[1:])
-
-
-def write_box(
-    path: Path,
-    recipe: Recipe,
-    solve: Callable[..., Arrays],
-    names: "tuple[str, str]",
-    axes: int,
-    size: int,
-    workers: int,
-    force: bool,
-    progress: bool,
-) -> Path:
-    """`Recipe.write` of inputs and solutions, by their `names`, on a grid of so many axes."""
-    n_samples, resolution = recipe.settings["n_samples"], recipe.settings["resolution"]
-
-    def create(file: h5py.File) -> None:
-        shape = (resolution,) * axes
-        file.create_dataset(names[0], (n_samples, *shape), "f4")
-        file.create_dataset(names[1], (n_samples, 1, *shape), "f4")
-        for axis in "xyz"[:axes]:
-            file[f"{axis}-coordinate"] = cell_centres(resolution).astype("f4")
-
-    return recipe.write(path, solve, create, size, workers, force, progress)

@@ -1,8 +1,7 @@
-"""HDF5 files: whole or absent when written, clear errors when read; layouts that problems share.
+"""HDF5 files: whole or absent when written, clear errors when read.
 
-Two layouts are here. Fields on the cells of the unit box: the input (N, R, ...), the solution
-(N, 1, R, ...) and the coordinates (R,) of each axis, float32. MATLAB's: files of version 5, and
-those of 7.3, which are HDF5 with the axes reversed.
+MATLAB's layout is here, too: files of version 5, and those of 7.3, which are HDF5 with the axes
+reversed.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ from typing import Any
 import h5py
 import numpy as np
 import scipy.io
-import torch
 
 from chonn_lab.problems.domains import SQUARE
 from chonn_ops.files import whole_file
@@ -156,33 +154,6 @@ def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
         return None
     with open_hdf5(path) as file:
         return dataset(file, "mask", 2)[...].astype(bool)
-
-
-def read_box(
-    path: "str | os.PathLike[str]",
-    names: "tuple[str, str]",
-    axes: int,
-    start: int,
-    stop: "int | None",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and solutions of some samples, (N, R, ...) float32 each, on a grid of so many axes.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
-    """
-    with open_hdf5(path) as file:
-        given = dataset(file, names[0], axes + 1)
-        solution = dataset(file, names[1], axes + 2)
-        if solution.shape != (len(given), 1, *given.shape[1:]):
-            raise ValueError(
-                f"{path}: expected {names[1]} of shape {(len(given), 1, *given.shape[1:])}, "
-                f"got {solution.shape}"
-            )
-        check_range(path, len(given), start, stop)
-        x, u = given[start:stop].astype("f4"), solution[start:stop, 0].astype("f4")
-    return torch.from_numpy(x), torch.from_numpy(u)
 
 
 class _Reversed:

@@ -38,6 +38,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -45,8 +46,8 @@ import torch
 
 from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
 from chonn_lab.problems.domains import cell_centres
-from chonn_lab.problems.generation import Recipe, check_sizes, write_box
-from chonn_lab.problems.hdf5 import read_box
+from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
 from chonn_lab.problems.random_fields import cosine_series
 
 RESOLUTION = 64
@@ -59,7 +60,6 @@ CELLS_PER_WAVELENGTH = 10
 LEAST_DISTANCE = 5.0
 MOST_ATTEMPTS = 100
 SAMPLES_PER_PART = 8
-NAMES = ("k", "tensor")
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 
@@ -103,7 +103,7 @@ def solve(k: np.ndarray, f: "np.ndarray | float" = 1.0) -> tuple[np.ndarray, flo
     u : ndarray
         (R, R), float64.
     distance : float
-        Of the nearest eigenvalue of ``-laplace - k^2`` from 0.
+        Distance of the nearest eigenvalue of ``-laplace - k^2`` from 0.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def solve(k: np.ndarray, f: "np.ndarray | float" = 1.0) -> tuple[np.ndarray, flo
             f"expected k away from resonance, got a singular matrix: {error}"
         ) from error
     inverse = linalg.LinearOperator(matrix.shape, factors.solve, dtype=float)
-    # Of the inverse, the eigenvalue of largest magnitude, from a fixed vector: always the same.
+    # The inverse's eigenvalue of largest magnitude; the fixed start makes the result repeatable.
     start = np.random.default_rng(0).standard_normal(k.size)
     largest = linalg.eigsh(inverse, 1, which="LM", v0=start, tol=1e-6, return_eigenvectors=False)
     u = factors.solve(np.broadcast_to(f, k.shape).ravel()).reshape(k.shape)
@@ -149,7 +149,7 @@ def generate(
     wavenumber : float
         The lower one, above sqrt(2) pi: below, the problem would not be indefinite.
     ratio : float
-        Of the higher wave number to the lower one, at least 1.
+        Higher wave number over the lower one, at least 1.
     seed : int
         The data depend on it and the parameters above, not on `workers`.
     workers : int
@@ -196,9 +196,14 @@ def generate(
         "ratio": float(ratio),
     }
     recipe = Recipe("helmholtz", GENERATOR_VERSION, seed, settings)
-    return write_box(
-        path, recipe, _solve_part, NAMES, 2, SAMPLES_PER_PART, workers, force, progress
-    )
+
+    def create(file: h5py.File) -> None:
+        file.create_dataset("k", (n_samples, resolution, resolution), "f4")
+        file.create_dataset("tensor", (n_samples, 1, resolution, resolution), "f4")
+        for axis in "xy":
+            file[f"{axis}-coordinate"] = cell_centres(resolution).astype("f4")
+
+    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
 
 
 def read(
@@ -222,7 +227,14 @@ def read(
     FileNotFoundError, ValueError
         If the file is missing, damaged or of another problem, or lacks the samples.
     """
-    return read_box(path, NAMES, 2, start, stop)
+    with open_hdf5(path) as file:
+        k, u = dataset(file, "k", 3), dataset(file, "tensor", 4)
+        if u.shape != (len(k), 1, *k.shape[1:]):
+            expected = (len(k), 1, *k.shape[1:])
+            raise ValueError(f"{path}: expected tensor of shape {expected}, got {u.shape}")
+        check_range(path, len(k), start, stop)
+        fields = k[start:stop].astype("f4"), u[start:stop, 0].astype("f4")
+    return torch.from_numpy(fields[0]), torch.from_numpy(fields[1])
 
 
 def _solve_part(

@@ -105,7 +105,7 @@ def draw_vorticity(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Of the data set.
+        Stream of random numbers of the data set.
     n_samples, n : int
         Samples and points along an axis, even.
     field : str

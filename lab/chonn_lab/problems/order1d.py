@@ -33,7 +33,6 @@ Official   none: introduced by the CHONN paper, without data
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,6 +40,7 @@ import numpy as np
 
 from chonn_lab.problems.generation import ProgressBar, Recipe
 from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_ops.checks import check_least
 
 DEFAULT_NAME = "order1d.hdf5"
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
@@ -124,7 +124,9 @@ def draw_signals(n_signals: int, seed: int, resolution: int = RESOLUTION) -> np.
 
 def generate(
     output: "str | os.PathLike[str]" = DEFAULT_NAME,
-    sizes: Mapping[str, int] = SIZES,
+    n_train: int = SIZES["train"],
+    n_validation: int = SIZES["validation"],
+    n_test: int = SIZES["test"],
     seed: int = SEED,
     resolution: int = RESOLUTION,
     force: bool = False,
@@ -136,8 +138,8 @@ def generate(
     ----------
     output : path
         HDF5 file to write; it appears when it is complete.
-    sizes : mapping
-        Signals in each split, by default the paper's.
+    n_train, n_validation, n_test : int
+        Signals in each split.
     seed : int
         Seed of the first split; the next ones have `seed` + 1 and `seed` + 2.
     resolution : int
@@ -154,12 +156,11 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     """
-    if list(sizes) != list(SIZES) or min(sizes.values()) < 1:
-        raise ValueError(f"sizes: expected positive for {list(SIZES)}, got {dict(sizes)}")
-    if seed < 0:
-        raise ValueError(f"seed: expected at least 0, got {seed}")
+    check_least(1, n_train=n_train, n_validation=n_validation, n_test=n_test)
+    check_least(0, seed=seed)
     path = Path(output)
-    settings = {"sizes": dict(sizes), "resolution": resolution, "tau": TAU}
+    sizes = dict(zip(SIZES, (n_train, n_validation, n_test), strict=True))
+    settings = {"sizes": sizes, "resolution": resolution, "tau": TAU}
     recipe = Recipe("order1d", GENERATOR_VERSION, seed, settings, "order1d generator")
     with (
         create_hdf5(path, force) as file,

@@ -40,18 +40,18 @@ class Origin:
     Parameters
     ----------
     name : str
-        Of the file.
+        File name.
     official : bool or None
         Whether it is a published file: False for every generated one, True if its checksum is a
         published one.
     generator : str or None
-        Of a generated file.
+        Generator, of a generated file.
     generator_version, chonn_ops_version, seed, settings, source
         As in the file.
     size : int or None
         Bytes.
     sha256 : str or None
-        Of the whole file, in hexadecimal; size and this are from `identify` only.
+        Digest of the whole file, in hexadecimal; `identify` alone sets it and the size.
     """
 
     name: str

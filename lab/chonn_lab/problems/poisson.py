@@ -208,8 +208,7 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
     Parameters
     ----------
     folder : path
-        Existing folder for the files and, until they are taken out of it, for the archive. An
-        interrupted download is taken up again.
+        Existing folder for the files and, until they are taken out of it, for the archive.
     force : bool
         Download again and replace existing files.
 
@@ -220,9 +219,8 @@ def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:
 
     Raises
     ------
-    ConnectionError, ValueError
-        If the download fails, and what has arrived is kept for the next call; if the archive is
-        damaged or does not hold the files.
+    OSError, ValueError
+        If the download fails; if the archive is damaged or does not hold the files.
     """
     paths = [Path(folder) / file_name(kind) for kind in ("IN", "OUT")]
     if not force and all(path.is_file() for path in paths):

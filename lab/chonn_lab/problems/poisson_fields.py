@@ -227,7 +227,7 @@ def read(
     n_samples : int, optional
         Only the first ones.
     resolution, domain
-        Of the files.
+        Those of the files.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def read_samples(
     samples : range
         Numbers of the samples.
     normalization : Normalization
-        Of another file, if these are samples of a training on another grid.
+        Ranges, of another file if the training was on another grid.
     domain : str
         That of the file.
 

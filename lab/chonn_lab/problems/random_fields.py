@@ -60,7 +60,8 @@ def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: fl
         1 where the field is at least 0 and 1 / contrast elsewhere; or the exponential of a multiple
         of the field.
     contrast : float
-        Of the two phases, or of the values two standard deviations above and below the median.
+        Ratio of the two phases, or of the values two standard deviations above and below the
+        median.
 
     Returns
     -------

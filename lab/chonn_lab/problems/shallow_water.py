@@ -76,7 +76,7 @@ def simulate(
     Parameters
     ----------
     radius : float
-        Of the dam.
+        Radius of the dam.
     resolution : int
         Cells R along an axis.
     n_steps : int
@@ -132,7 +132,7 @@ def generate(
     n_samples, resolution, workers, progress
         As for `chonn_lab.problems.helmholtz.generate`.
     seed : int
-        Of the first sample; sample i has `seed` + i.
+        Seed of the first sample; sample i has `seed` + i.
     force : bool
         Replace an existing file.
 
@@ -178,13 +178,19 @@ def generate(
 
 
 def fetch(
-    output: "str | os.PathLike[str]" = OFFICIAL_NAME, force: bool = False, progress: bool = True
+    folder: "str | os.PathLike[str]" = ".", force: bool = False, progress: bool = True
 ) -> bool:
-    """Download PDEBench's official file (6.6 GB), or resume an interrupted download.
+    """Download PDEBench's official file (6.6 GB).
 
-    Parameters, results and errors are those of `chonn_lab.problems.darcy.fetch`.
+    Parameters
+    ----------
+    folder : path
+        Existing folder for the file, which has its official name.
+
+    The other parameters, the result and the errors are those of
+    `chonn_lab.problems.download.download`.
     """
-    return download(OFFICIAL_URL, OFFICIAL_HASH, Path(output), force, progress)
+    return download(OFFICIAL_URL, OFFICIAL_HASH, Path(folder) / OFFICIAL_NAME, force, progress)
 
 
 def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:

@@ -31,7 +31,7 @@ class Statistic:
     Parameters
     ----------
     values : tuple of float
-        Of the runs that have a finite one.
+        Those of the runs that have a finite one.
     diverged : int
         Runs that have none.
     """

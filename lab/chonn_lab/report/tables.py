@@ -18,7 +18,8 @@ METRICS = {
     "rmse": "RMSE",
     "nrmse": "nRMSE",
     "range_nrmse": "nRMSE (range)",
-    "csv": "CSV",
+    # PDEBench's key in its code and in result files; its paper's name.
+    "csv": "cRMSE",
     "max_error": "maximum error",
     "max_mse": "MaxMSE",
     "boundary_rmse": "boundary RMSE",

@@ -1,6 +1,6 @@
 """What networks learn to be conductivity, over test sets: a table, a figure and a JSON file.
 
-    chonn-lab data generate darcy --n 128 --resolution 64 --seed 7 --output darcy_test.hdf5
+    chonn-lab data generate darcy --n-samples 128 --resolution 64 --seed 7 --output darcy_test.hdf5
     chonn inspect chonn_ops/models/weights/darcy-small.safetensors --data darcy_test.hdf5 \\
         --output inspected/darcy
     chonn-lab run poisson --scale small --variants network --seeds 1 --output runs --data data

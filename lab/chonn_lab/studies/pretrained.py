@@ -3,8 +3,8 @@
     chonn-lab run darcy --scale small --variants network --seeds 3
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small
 
-Of the seeds, the one with the lowest validation error. The units in which it was trained go into
-its first and last map, so that the model takes and gives fields in the data's own.
+The seed with the lowest validation error is taken. The units in which it was trained go into its
+first and last map, so that the model takes and gives fields in the data's own units.
 """
 
 from __future__ import annotations

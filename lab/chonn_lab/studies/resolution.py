@@ -193,7 +193,7 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
             axis.set_xticks(ticks, [str(n) for n in ticks])
             style.logarithmic(axis.yaxis)
         titles = [NAMES[problem] for problem in problems]
-        style.finish(figure, axes, titles, "points a side, evaluated", ["relative L1 error"])
+        style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
         path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 

@@ -115,13 +115,13 @@ class Search:
     Parameters
     ----------
     experiment : str
-        "darcy", "poisson", or a further one of two dimensions.
+        "darcy", "poisson" or a further one.
     scale : str
-        Of data and of the settings by hand.
+        Scale of the data and of the settings by hand.
     seconds : float
-        Of training, of every trial.
+        Training time of every trial.
     trials, finalists : int
-        Of every family, at the first and also at the second of `SEEDS`.
+        Trials of every family, at the first and also at the second of `SEEDS`.
     families : sequence of str
         Out of `SPACE`; all by default.
     output, data : Path
@@ -344,7 +344,7 @@ def _score(run: Run, seed: int) -> dict[str, Any]:
 
 
 OPTIONS = {field.name: field.default for field in dataclasses.fields(Search)}
-STEADY = ("darcy", "poisson", *(name for name in FURTHER if not name.endswith("3d")))
+STEADY = ("darcy", "poisson", *FURTHER)
 
 
 def main() -> None:

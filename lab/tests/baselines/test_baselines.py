@@ -43,12 +43,6 @@ def test_any_grid(kind, grid):
 
 
 @MODELS
-@pytest.mark.parametrize(("axes", "grid"), [(1, (13,)), (3, (8, 9, 10))])
-def test_other_numbers_of_axes(kind, axes, grid):
-    assert seeded(kind, 1, 2, axes=axes)(field(1, 1, *grid)).shape == (1, 2, *grid)
-
-
-@MODELS
 def test_samples_do_not_see_each_other(kind):
     model, x = seeded(kind, 1, 1), field(3, 1, 12, 10)
     torch.testing.assert_close(model(x)[1:2], model(x[1:2]))
@@ -93,12 +87,6 @@ def test_wrong_shapes(kind):
 def test_sizes_below_one(kind, name):
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
         kind(**{**SMALL[kind], name: 0})
-
-
-@MODELS
-def test_bad_axes(kind):
-    with pytest.raises(ValueError, match="axes: expected 1, 2 or 3, got 4"):
-        kind(**SMALL[kind], axes=4)
 
 
 @pytest.mark.parametrize(

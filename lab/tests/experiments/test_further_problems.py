@@ -18,8 +18,7 @@ from steady import One, check_smoke, check_sources, check_units
 from chonn_lab.experiments import FURTHER, get, schedule, steady_models
 from chonn_lab.experiments.darcy import NIGHT
 from chonn_lab.experiments.modules import Padded
-from chonn_lab.experiments.solvers import DirectSolve
-from chonn_lab.problems import darcy3d, fno_darcy, helmholtz, origin
+from chonn_lab.problems import fno_darcy, helmholtz, origin
 
 # Trained in a second or two: one of each kind that the paper's problems do not have.
 TRAINED = {
@@ -27,7 +26,6 @@ TRAINED = {
     "darcy_contrast": ("network", "direct-fitted"),
     "darcy_lognormal": ("network", "direct-fitted"),
     "helmholtz": ("network", "ffno"),
-    "darcy3d": (),
 }
 CONTROLS = {"direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant"}
 
@@ -70,7 +68,7 @@ def test_units_fit_the_fields(tmp_path, name):
     check_units(experiment, experiment.load(config, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["darcy_contrast", "darcy_lognormal", "helmholtz", "darcy3d"])
+@pytest.mark.parametrize("name", ["darcy_contrast", "darcy_lognormal", "helmholtz"])
 def test_splits_follow_each_other_in_the_file(folders, name):
     experiment = get(name)
     config = experiment.scales["smoke"]
@@ -223,14 +221,6 @@ def test_models(name):
         assert CONTROLS | {"ffno", "transolver", "galerkin", "mgno", "uno", "cno"} <= set(names)
 
 
-def test_the_direct_solve_in_three_dimensions():
-    even = np.full((8, 8, 8), 0.3)
-    found = DirectSolve(get("darcy3d").physics, get("darcy3d").units)(
-        torch.from_numpy(even)[None, None].float()
-    )
-    np.testing.assert_allclose(found[0, 0].detach(), darcy3d.solve(even), rtol=1e-4)
-
-
 def test_padding_repeats_the_last_points_and_takes_them_off():
     seen = []
 
@@ -277,13 +267,6 @@ def test_the_search_on_darcy_flow_serves_where_there_is_none(tmp_path, monkeypat
     assert epochs("darcy_contrast") == {"fno": 3}
     with pytest.raises(ValueError, match=r"expected a search for poisson with"):
         epochs("poisson")
-
-
-def test_no_search_in_three_dimensions(tmp_path):
-    with pytest.raises(ValueError, match=r"sizes: expected one of .* got 'seconds'"):
-        schedule.plan(
-            "darcy3d", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
-        )
 
 
 def test_missing_files(tmp_path):

@@ -50,8 +50,8 @@ def test_two_runs_in_one_folder(tmp_path):
 def test_two_generators_of_one_file(tmp_path, problem):
     """The first that is ready wins; the other's work does not replace it."""
     size = {
-        "darcy": ("--n", "8", "--resolution", "16", "--workers", "1"),
-        "order1d": ("--train", "40", "--validation", "2", "--test", "2"),
+        "darcy": ("--n-samples", "8", "--resolution", "16", "--workers", "1"),
+        "order1d": ("--n-train", "40", "--n-validation", "2", "--n-test", "2"),
     }[problem]
     command = ("data", "generate", problem, *size, "--output", "out.h5")
     both = [start(tmp_path, *command) for _ in range(3)]

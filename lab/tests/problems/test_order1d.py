@@ -15,7 +15,7 @@ SIZES = {"train": 5, "validation": 3, "test": 2}
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "order1d.hdf5"
-    order1d.generate(path, SIZES, progress=False)
+    order1d.generate(path, *SIZES.values(), progress=False)
     return path
 
 
@@ -106,7 +106,7 @@ def test_splits_differ_and_are_reproducible(path, tmp_path):
     other, _ = order1d.read(path, "test", 2)
     assert not np.array_equal(x[:2], other)
     more = tmp_path / "more.hdf5"
-    order1d.generate(more, {"train": 9, "validation": 1, "test": 1}, progress=False)
+    order1d.generate(more, 9, 1, 1, progress=False)
     x_more, y_more = order1d.read(more, "train", 2)
     # One more row may change the last bit of a matrix product.
     np.testing.assert_allclose(x_more[:5], x, atol=1e-6)
@@ -146,12 +146,11 @@ def test_damaged_file(path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": {"train": 1}}, "sizes: expected positive for"),
-        ({"sizes": SIZES | {"test": 0}}, "sizes: expected positive for"),
+        ({"n_test": 0}, "n_test: expected at least 1, got 0"),
         ({"seed": -1}, "seed: expected at least 0, got -1"),
         ({"resolution": 128}, "resolution: expected at least 256, got 128"),
     ],
-    ids=["missing-split", "empty-split", "seed", "resolution"],
+    ids=["empty-split", "seed", "resolution"],
 )
 def test_bad_arguments(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -162,7 +161,7 @@ def test_bad_arguments(tmp_path, arguments, message):
 def test_existing_file_is_kept_without_force(path):
     before = path.read_bytes()
     with pytest.raises(FileExistsError, match="--force"):
-        order1d.generate(path, SIZES, progress=False)
+        order1d.generate(path, *SIZES.values(), progress=False)
     assert path.read_bytes() == before
-    order1d.generate(path, SIZES, seed=1, force=True, progress=False)
+    order1d.generate(path, *SIZES.values(), seed=1, force=True, progress=False)
     assert path.read_bytes() != before

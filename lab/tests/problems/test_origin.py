@@ -18,7 +18,6 @@ from chonn_lab.problems import (
     advection,
     burgers,
     darcy,
-    darcy3d,
     fno_darcy,
     helmholtz,
     navier_stokes,
@@ -41,7 +40,7 @@ def make_poisson(folder):
 
 def make_order1d(folder):
     path = folder / order1d.DEFAULT_NAME
-    order1d.generate(path, {"train": 3, "validation": 2, "test": 1}, seed=4, progress=False)
+    order1d.generate(path, 3, 2, 1, seed=4, progress=False)
     return path
 
 
@@ -75,15 +74,10 @@ def make_helmholtz(folder):
     return helmholtz.generate(folder / "h.hdf5", 2, 32, 12.0, seed=8, progress=False)
 
 
-def make_darcy3d(folder):
-    return darcy3d.generate(folder / "d.hdf5", 2, 6, seed=9, progress=False)
-
-
 GENERATORS = {
     "darcy": (make_darcy, 5, {"domain": "l-shape", "beta": 1.0, "margin": None, "first": 0}),
     "fno_darcy": (make_fno_darcy, 6, {"n_samples": 2, "resolution": 11}),
     "helmholtz": (make_helmholtz, 8, {"n_samples": 2, "wavenumber": 12.0}),
-    "darcy3d": (make_darcy3d, 9, {"coefficient": "two-phase", "resolution": 6}),
     "poisson": (make_poisson, 7, {"kind": "IN", "n_samples": 3, "domain": "square"}),
     "order1d": (make_order1d, 4, {"sizes": {"train": 3, "validation": 2, "test": 1}}),
     "navier_stokes": (make_navier_stokes, 2, {"field": "fno-code", "step": 0.1}),

@@ -13,11 +13,11 @@ from filelock import FileLock
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("tqdm")
 
-from chonn_lab.problems import darcy3d, generation
+from chonn_lab.problems import advection, generation
 
 
-def generate(path, n_samples=9, **options):
-    return darcy3d.generate(path, n_samples, 3, progress=False, **options)
+def generate(path, n_samples=33, **options):
+    return advection.generate(path, n_samples, 16, n_frames=2, progress=False, **options)
 
 
 @pytest.fixture
@@ -26,24 +26,24 @@ def interrupt(monkeypatch):
     solved = []
 
     def after(count):
-        def solve(nu, beta):
+        def solve(wave, *settings):
             if len(solved) == count:
                 raise KeyboardInterrupt
-            solved.append(nu)
-            return earlier(nu, beta)
+            solved.append(wave)
+            return earlier(wave, *settings)
 
         solved.clear()
-        monkeypatch.setattr(darcy3d, "solve", solve)
+        monkeypatch.setattr(advection, "solve", solve)
         return solved
 
-    earlier = darcy3d.solve
+    earlier = advection.solve
     return after
 
 
 @pytest.fixture
 def stopped(tmp_path, interrupt):
-    """Path of a file whose generation was interrupted after two parts of four samples."""
-    interrupt(8)
+    """Path of a file whose generation was interrupted after two parts of 16 samples."""
+    interrupt(32)
     with pytest.raises(KeyboardInterrupt):
         generate(tmp_path / "out")
     return tmp_path / "out"
@@ -55,8 +55,8 @@ def parts(path):
 
 def test_next_call_solves_the_rest(stopped, interrupt):
     assert sorted(p.name for p in parts(stopped).glob("[0-9s]*")) == [
-        "0-4.npz",
-        "4-8.npz",
+        "0-16.npz",
+        "16-32.npz",
         "settings.json",
     ]
     solved = interrupt(None)
@@ -68,10 +68,10 @@ def test_next_call_solves_the_rest(stopped, interrupt):
 
 def test_another_number_of_samples_uses_them_too(stopped, interrupt):
     solved = interrupt(None)
-    generate(stopped, 6)
-    assert len(solved) == 2
+    generate(stopped, 20)
+    assert len(solved) == 4
     assert list(stopped.parent.iterdir()) == [stopped]
-    assert stopped.read_bytes() == generate(stopped.with_name("whole"), 6).read_bytes()
+    assert stopped.read_bytes() == generate(stopped.with_name("whole"), 20).read_bytes()
 
 
 def test_other_settings_are_refused_without_force(stopped, interrupt):
@@ -91,14 +91,14 @@ def test_two_processes_do_not_share_a_folder(stopped):
         pytest.raises(FileExistsError, match=r"another process computes the samples in .*out"),
     ):
         generate(stopped)
-    assert sorted(p.name for p in parts(stopped).glob("*.npz")) == ["0-4.npz", "4-8.npz"]
+    assert sorted(p.name for p in parts(stopped).glob("*.npz")) == ["0-16.npz", "16-32.npz"]
 
 
 def test_damaged_part_is_named(stopped, interrupt):
     interrupt(None)
-    part = parts(stopped) / "4-8.npz"
+    part = parts(stopped) / "16-32.npz"
     part.write_bytes(part.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"4-8\.npz: damaged .*; remove it and go on"):
+    with pytest.raises(ValueError, match=r"16-32\.npz: damaged .*; remove it and go on"):
         generate(stopped)
     part.unlink()
     generate(stopped)
@@ -138,22 +138,23 @@ def test_full_disk_keeps_the_samples(tmp_path, interrupt, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_killed_call_goes_on(tmp_path, interrupt):
-    command = ["data", "generate", "darcy3d", "--resolution", "3", "--n", "1000000"]
+    command = ["data", "generate", "advection", "--resolution", "16", "--n-frames", "2"]
+    command += ["--n-samples", "1000000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "chonn_lab.cli", *command, "--workers", "1", "--output", "out"],
         cwd=tmp_path,
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 300
-    while not (parts(tmp_path / "out") / "8-12.npz").exists():
+    while not (parts(tmp_path / "out") / "32-48.npz").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.kill()
     process.wait()
     solved = interrupt(None)
-    generate(tmp_path / "out", 12)
+    generate(tmp_path / "out", 48)
     assert not solved
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-    whole = generate(tmp_path / "whole", 12)
+    whole = generate(tmp_path / "whole", 48)
     assert (tmp_path / "out").read_bytes() == whole.read_bytes()

@@ -38,7 +38,7 @@ def whole(tmp_path):
 def test_missing_file_is_made_the_same(tmp_path, whole, kind, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path / "whole")
     (tmp_path / "whole" / poisson.file_name(kind, 8)).unlink()
-    command = ["data", "generate", "poisson", "--n", "5", "--n-out", "3", "--resolution", "8"]
+    command = ["data", "generate", "poisson", "--n-in", "5", "--n-out", "3", "--resolution", "8"]
     assert cli.main(command) == 0
     assert contents(tmp_path / "whole") == whole
     assert capsys.readouterr().out.count("is there already") == 1
@@ -97,7 +97,7 @@ def test_killed_command_leaves_no_worker_and_its_file_is_cleared(
     monkeypatch.chdir(tmp_path)
     command = ["data", "generate", "darcy", "--resolution", "4", "--output", "out", "--workers"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "chonn_lab.cli", *command, "2", "--n", "1000000"],
+        [sys.executable, "-m", "chonn_lab.cli", *command, "2", "--n-samples", "1000000"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -114,5 +114,5 @@ def test_killed_command_leaves_no_worker_and_its_file_is_cleared(
     process.stderr.close()
     wait_for_end(process.pid, 60)
     assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
-    assert cli.main([*command, "1", "--n", "1"]) == 0
+    assert cli.main([*command, "1", "--n-samples", "1"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
