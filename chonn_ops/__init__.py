@@ -6,7 +6,7 @@ resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `Networ
 residual block, and the CHONN models are made of such blocks.
 """
 
-from chonn_ops import metrics
+from chonn_ops import metrics, uncertainty
 from chonn_ops.circuit import read_circuits, to_netlist
 from chonn_ops.models import (
     CHONNFNO1d,
@@ -26,9 +26,12 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Factorization,
+    absorbing_layer,
+    edge_admittance,
     edge_conductance,
     edge_inductance,
     factorize,
+    helmholtz_network,
     kirchhoff_network,
     lc_step,
     rc_step,
@@ -62,10 +65,13 @@ __all__ = [
     "Network",
     "NetworkCell",
     "Scan",
+    "absorbing_layer",
     "available_backends",
+    "edge_admittance",
     "edge_conductance",
     "edge_inductance",
     "factorize",
+    "helmholtz_network",
     "kirchhoff_network",
     "kirchhoff_scan",
     "lc_step",
@@ -74,6 +80,7 @@ __all__ = [
     "read_circuits",
     "scan_field",
     "to_netlist",
+    "uncertainty",
     "wall_leak",
     "zero_current",
 ]

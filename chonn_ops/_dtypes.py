@@ -8,6 +8,7 @@ from torch import Tensor
 from chonn_ops._library import CONSTANTS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+COMPLEX_DTYPES = (torch.complex64, torch.complex128)
 CODES = {
     torch.float32: CONSTANTS["DTYPE_FLOAT32"],
     torch.float64: CONSTANTS["DTYPE_FLOAT64"],
@@ -17,6 +18,29 @@ CODES = {
 
 
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """float64 if any input is float64, else float32."""
-    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
+    """float64 if any input is float64 or complex128, else float32; their complex counterparts if any
+    input is complex."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    wide = bool(dtypes & {torch.float64, torch.complex128})
+    if dtypes & set(COMPLEX_DTYPES):
+        return torch.complex128 if wide else torch.complex64
     return torch.float64 if wide else torch.float32
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a number's parts."""
+    return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
+
+
+def potential_dtype(source: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """Of potentials that were computed in `dtype`: of the precision of their source."""
+    if source.is_complex() or not dtype.is_complex:
+        return source.dtype
+    return torch.complex128 if source.dtype == torch.float64 else torch.complex64
+
+
+def to_dtype_of(gradient: Tensor, tensor: Tensor) -> Tensor:
+    """A gradient for a tensor: its real part where the tensor is real."""
+    if gradient.is_complex() and not tensor.is_complex():
+        gradient = gradient.real
+    return gradient.to(tensor.dtype)

@@ -88,9 +88,15 @@ def check_precision(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> 
         raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)
 
 
-def check_kind(name: str, tensor: Tensor, device: torch.device, owner: str) -> None:
+def check_kind(
+    name: str,
+    tensor: Tensor,
+    device: torch.device,
+    owner: str,
+    dtypes: Collection[torch.dtype] = DTYPES,
+) -> None:
     """Require a dtype that the operators read, and the device of the argument `owner`."""
     if tensor.device != device:
         raise error(name, f"device {device}, where {owner} is", tensor.device)
-    if tensor.dtype not in DTYPES:
-        raise error(name, f"a dtype of {DTYPES}", tensor.dtype)
+    if tensor.dtype not in dtypes:
+        raise error(name, f"a dtype of {dtypes}", tensor.dtype)

@@ -8,11 +8,17 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, potential_dtype, real_dtype
 from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import error
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
-from chonn_ops.network.checks import check_arguments, node_index, ungrounded
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    any_complex,
+    check_arguments,
+    node_index,
+    ungrounded,
+)
 from chonn_ops.network.direct.factor import check_sources, factorize
 from chonn_ops.network.leaks import leak_with_boundary
 from chonn_ops.network.methods import relative_residual
@@ -55,7 +61,7 @@ def solve_checked(
     `chonn_ops.boundary.per_face` returns.
     """
     axes = len(conductance)
-    dtype = compute_dtype(leak, wall, *conductance)
+    dtype = compute_dtype(source, leak, wall, *conductance)
     total = leak_with_boundary(conductance, leak, faces, wall, dtype)
     return torch.ops.chonn_ops.kirchhoff_network(
         source,
@@ -232,11 +238,13 @@ def kirchhoff_network(
             source, conductance, leak, boundary, wall, tol, max_iterations, method, backend
         )
         return (v, info) if return_info else v
-    faces = check_arguments(source, conductance, leak, boundary, wall, tol, max_iterations, method)
+    faces = check_arguments(
+        source, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
+    )
     v, iterations, residual = solve_checked(
         source, conductance, leak, faces, wall, tol, max_iterations, backend, method
     )
-    v = v.to(source.dtype)
+    v = v.to(potential_dtype(source, v.dtype))
     return (v, NetworkInfo(iterations, residual)) if return_info else v
 
 
@@ -252,8 +260,12 @@ def _solve_many(
     backend: str | None,
 ) -> tuple[Tensor, NetworkInfo]:
     """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
-    faces = check_arguments(leak, conductance, leak, boundary, wall, tol, max_iterations, method)
-    check_sources("source", source, leak)
+    faces = check_arguments(
+        leak, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
+    )
+    check_sources("source", source, leak, NETWORK_DTYPES)
+    if source.is_complex() and not any_complex(leak, wall, *conductance):
+        leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
     networks = factorize(conductance, leak, boundary=boundary, wall=wall, backend=backend)
@@ -283,6 +295,6 @@ def _solve_many(
                 1,
             )
             if S
-            else v.new_zeros(B, S, C, dtype=dtype)
+            else v.new_zeros(B, S, C, dtype=real_dtype(dtype))
         )
     return v, NetworkInfo(iterations, residual)

@@ -7,7 +7,9 @@ one level computes in float64, keep the digits of float32 only.
 
 With A v = s the nodal equations, A symmetric:
 
-- backward: A w = grad_v, then grad_s = w, grad_l = -w v, grad_g_pq = -(w_p - w_q) (v_p - v_q);
+- backward: A w* = grad_v*, then grad_s = w, grad_l = -w v*, and for edges
+  grad_g_pq = -(w_p - w_q) (v_p - v_q)*, where the star conjugates complex numbers: PyTorch's
+  gradient of a real loss points where the loss rises. What is real has the real part as gradient;
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
 The solves are calls of the operator, so they have derivatives, too: of any order and mix of modes.
@@ -29,6 +31,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from chonn_ops._dtypes import to_dtype_of
 from chonn_ops.network.direct.factor import FLAT
 from chonn_ops.network.edges import drops, outflow, pad, used_edges
 from chonn_ops.network.operator import KEPT
@@ -50,7 +53,7 @@ def _faces(v: Tensor, axis: int, periodic: Sequence[bool]) -> tuple[str, str]:
 
 def _edge_gradient(w: Tensor, v: Tensor, axis: int, periodic: Sequence[bool]) -> Tensor:
     faces = _faces(v, axis, periodic)
-    product = (drops(w, axis, faces) * drops(v, axis, faces)).neg_()
+    product = (drops(w, axis, faces) * drops(v.conj(), axis, faces)).neg_()
     return product if faces[0] == "periodic" else pad(product, axis, 0, 1)
 
 
@@ -116,9 +119,13 @@ def _with_digits(
     if torch.is_grad_enabled():
         three = (*edges, None, None)[:3]
         again = (*three, leak, *ctx.options, *_AGAIN)
-        return tuple(_OPERATOR(x.double(), *again)[0] for x in (source, grad_v))  # pyright: ignore[reportReturnType]
-    wide = ctx.factor.wide(edges, leak, ctx.options[0])
-    return wide.solve(source), wide.solve(grad_v)
+        wide = torch.complex128 if v.is_complex() else torch.float64
+        ends = (_OPERATOR(x.to(wide), *again)[0] for x in (source, grad_v.conj()))
+    else:
+        factor = ctx.factor.wide(edges, leak, ctx.options[0])
+        ends = (factor.solve(x) for x in (source, grad_v.conj()))
+    v, w = ends
+    return v, w.conj()
 
 
 class _Network(_SingleLevelFunction):
@@ -152,17 +159,19 @@ class _Network(_SingleLevelFunction):
         edges = [g for g in conductance if g is not None]
         factor = None if torch.is_grad_enabled() or _transformed(grad_v) else ctx.factor
         if factor is None or forward_ad.unpack_dual(grad_v, level=0).tangent is not None:
-            w = _OPERATOR(grad_v, *conductance, leak, *ctx.options, *_AGAIN)[0]
+            w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0].conj()
         else:
-            w = factor.solve(grad_v)
-        grad_leak = (w * v).neg_().to(leak.dtype) if needed[4] else None
-        if ctx.factor is not None and any(needed[1:4]) and v.dtype == torch.float32:
+            w = factor.solve(grad_v.conj()).conj()
+        grad_leak = to_dtype_of((w * v.conj()).neg_(), leak) if needed[4] else None
+        narrow = v.dtype in (torch.float32, torch.complex64)
+        if ctx.factor is not None and any(needed[1:4]) and narrow:
             v, w = _with_digits(ctx, source, edges, leak, grad_v, v, w)
         grads = [
-            _edge_gradient(w, v, axis, periodic).to(g.dtype) if needed[axis + 1] else None
+            to_dtype_of(_edge_gradient(w, v, axis, periodic), g) if needed[axis + 1] else None
             for axis, g in enumerate(conductance)
         ]
-        return (None, w.to(source.dtype) if needed[0] else None, *grads, grad_leak, *[None] * 8)
+        grad_source = to_dtype_of(w, source) if needed[0] else None
+        return (None, grad_source, *grads, grad_leak, *[None] * 8)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:

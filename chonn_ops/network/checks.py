@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import DTYPES
+from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
 from chonn_ops.boundary import BOUNDARIES, Boundary, per_face
 from chonn_ops.checks import check_choice, check_kind, check_tensor, error
 from chonn_ops.network.edges import used_edges
@@ -17,29 +17,39 @@ from chonn_ops.network.edges import used_edges
 BOUNDED = BOUNDARIES[:3]
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
+# Of networks at one frequency, too.
+NETWORK_DTYPES = (*DTYPES, *COMPLEX_DTYPES)
+Dtypes = Sequence[torch.dtype]
 
 
-def check_field(name: str, field: Any) -> None:
-    """Require a (B, \\*grid, C) tensor of real numbers with at least one node and one channel."""
+def check_field(name: str, field: Any, dtypes: Dtypes = DTYPES) -> None:
+    """Require a (B, \\*grid, C) tensor with at least one node and one channel."""
     check_tensor(name, field)
     if not 3 <= field.dim() <= AXES + 2:
         raise error(name, f"shape (B, *grid, C) with 1 to {AXES} grid axes", tuple(field.shape))
     if 0 in field.shape[1:]:
         raise error(name, "at least one node and one channel", f"shape {tuple(field.shape)}")
-    if field.dtype not in DTYPES:
-        raise error(name, f"a dtype of {DTYPES}", field.dtype)
+    if field.dtype not in dtypes:
+        raise error(name, f"a dtype of {dtypes}", field.dtype)
 
 
-def check_like(name: str, tensor: Any, field: Tensor, owner: str = "the source") -> None:
+def check_like(
+    name: str, tensor: Any, field: Tensor, owner: str = "the source", dtypes: Dtypes = DTYPES
+) -> None:
     """Require a tensor with the shape and the device of `field`, which messages call `owner`."""
     check_tensor(name, tensor)
     if tensor.shape != field.shape:
         raise error(name, f"shape (B, *grid, C) = {tuple(field.shape)}", tuple(tensor.shape))
-    check_kind(name, tensor, field.device, owner)
+    check_kind(name, tensor, field.device, owner, dtypes)
 
 
 def check_network(
-    field: Tensor, conductance: Any, boundary: Boundary, wall: Any, owner: str = "the source"
+    field: Tensor,
+    conductance: Any,
+    boundary: Boundary,
+    wall: Any,
+    owner: str = "the source",
+    dtypes: Dtypes = DTYPES,
 ) -> tuple[tuple[str, str], ...]:
     """Check conductances, boundary and wall of networks with one value a node in `field`.
 
@@ -52,14 +62,14 @@ def check_network(
     if len(conductance) != axes:
         raise error("conductance", f"{axes} tensors, one an axis", len(conductance))
     for axis, g in enumerate(conductance):
-        check_like(f"conductance[{axis}]", g, field, owner)
+        check_like(f"conductance[{axis}]", g, field, owner, dtypes)
     faces = per_face(boundary, axes)
     robin = any("robin" in pair for pair in faces)
     if robin and wall is None:
         raise error("wall", "a tensor where a boundary is 'robin'", None)
     if wall is not None:
         check_tensor("wall", wall)
-        check_kind("wall", wall, field.device, owner)
+        check_kind("wall", wall, field.device, owner, dtypes)
         if not robin:
             raise error("wall", "None where no boundary is 'robin'", "a tensor")
         C = field.shape[-1]
@@ -78,20 +88,28 @@ def check_arguments(
     tol: float,
     max_iterations: int,
     method: str = "auto",
+    dtypes: Dtypes = DTYPES,
 ) -> tuple[tuple[str, str], ...]:
     """Check shapes, dtypes, devices and options, without reading a tensor's values.
 
     Returns the boundary at the low and the high face of each axis.
     """
-    check_field("source", source)
-    faces = check_network(source, conductance, boundary, wall)
-    check_like("leak", leak, source)
+    check_field("source", source, dtypes)
+    faces = check_network(source, conductance, boundary, wall, dtypes=dtypes)
+    check_like("leak", leak, source, dtypes=dtypes)
     check_choice("method", method, METHODS)
     if not 0 < tol < 1:
         raise error("tol", "above 0 and below 1", tol)
     if max_iterations != int(max_iterations) or max_iterations < 1:
         raise error("max_iterations", "a whole number of at least 1", max_iterations)
+    if method == "multigrid" and any_complex(source, leak, wall, *conductance):
+        raise error("method", "'auto' or 'direct' for complex numbers", repr(method))
     return faces
+
+
+def any_complex(*tensors: Tensor | None) -> bool:
+    """Whether a network is one of complex numbers."""
+    return any(tensor is not None and tensor.is_complex() for tensor in tensors)
 
 
 def _smallest(tensor: Tensor) -> float:
@@ -166,8 +184,10 @@ def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequen
     """Refuse networks with a part whose potentials no leak determines. Reads values.
 
     A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part: that
-    is all that most calls look at.
+    is all that most calls look at. Of complex numbers only those that are 0 are told apart.
     """
+    if any_complex(leak, *conductance):
+        leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
     if _smallest(leak) > 0:
         return
     edges = [
@@ -233,6 +253,16 @@ def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
         "> 0 at some node of every connected part of a network",
         f"none in the part of network {network} (batch, channel) that contains node {node}: its "
         "potentials are not determined",
+    )
+
+
+def resonance(residual: float, tol: float, network: str) -> RuntimeError:
+    """The error of a complex network that elimination in complex128 does not solve."""
+    return RuntimeError(
+        f"kirchhoff_network: expected a residual of at most tol={tol:g}, got {residual:.2e} in "
+        f"{network}: it is at a resonance, or so near that complex128 has no digits left. To solve "
+        "it: loss (of a wave, a negative imaginary part of the leak; of admittances, a positive "
+        "real part), or another frequency"
     )
 
 

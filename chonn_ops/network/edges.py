@@ -40,3 +40,18 @@ def outflow(current: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
         current = pad(current, axis, faces[0] != "dirichlet", faces[1] != "dirichlet")
     n = current.shape[dim] - 1
     return current.narrow(dim, 1, n) - current.narrow(dim, 0, n)
+
+
+def sum_of_ends(size: Tensor, axis: int, closed: bool) -> Tensor:
+    """What both nodes of each edge of an axis have."""
+    dim, n = axis + 1, size.shape[axis + 1]
+    if closed:
+        return size + size.roll(-1, dim)
+    return size.narrow(dim, 0, n - 1) + size.narrow(dim, 1, n - 1)
+
+
+def at_both_ends(value: Tensor, axis: int, closed: bool) -> Tensor:
+    """The transpose of `sum_of_ends`."""
+    if closed:
+        return value + value.roll(1, axis + 1)
+    return pad(value, axis, 0, 1) + pad(value, axis, 1, 0)

@@ -21,16 +21,29 @@ def series(a: Tensor, b: Tensor) -> Tensor:
     The order of operations forms no product that could overflow, and the gradient is finite where
     both are 0.
     """
-    total = a + b
-    return a * (b / torch.where(total > 0, total, 1))
+    some = (a != 0) | (b != 0)
+    return a * (b / torch.where(some, a + b, 1))
 
 
 def _endless_line(g: Tensor, leak: Tensor) -> Tensor:
     """The input conductance of an endless line with edges g and leaks l.
 
     It is the positive root of G = g (l + G) / (g + l + G): an edge in series with a leak beside
-    the rest of the line.
+    the rest of the line. The complex roots belong to waves in both directions. From node to node of
+    the line potentials are multiplied by (r - 1) / (r + 1) with r = sqrt(l + 4 g) / sqrt(l); the
+    root with Re r > 0 decays. Without loss Re r = 0: which wave goes out depends on the sign of
+    time, see `kirchhoff_network`.
     """
+    if leak.is_complex():
+        some = leak != 0
+        l = torch.where(some, leak, 1)  # noqa: E741
+        r = (l + 4 * g).sqrt() / l.sqrt()
+        with torch.no_grad():
+            square = (l + 4 * g) * l.conj()
+            lossless = (square.imag == 0) & (square.real < 0)
+            outgoing = (r.imag >= 0) == (g.imag >= 0)
+            keep = torch.where(lossless, outgoing, r.real >= 0)
+        return torch.where(some, 2 * g / (1 + torch.where(keep, r, -r)), 0)
     some = leak > 0
     l = torch.where(some, leak, 1)  # noqa: E741
     return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)

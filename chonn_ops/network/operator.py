@@ -23,11 +23,18 @@ import torch
 from torch import Tensor
 
 from chonn_ops._backends import Backends
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
-from chonn_ops.network.checks import check_grounded, node_index, refuse_negative, ungrounded
-from chonn_ops.network.direct import Factor
+from chonn_ops.network.checks import (
+    any_complex,
+    check_grounded,
+    node_index,
+    refuse_negative,
+    resonance,
+    ungrounded,
+)
+from chonn_ops.network.direct import ComplexFactor, Factor
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -98,12 +105,13 @@ def _network(
             "periodic", f"{len(grid)} axes, as source has", f"{len(conductance)}, {len(periodic)}"
         )
     if check and leak.device.type == "cpu":  # reading values stalls a GPU
-        refuse_negative(conductance, leak if own_leak is None else own_leak, periodic, wall)
+        if not any_complex(source, leak, *conductance):
+            refuse_negative(conductance, leak if own_leak is None else own_leak, periodic, wall)
         check_grounded(conductance, leak, periodic)
     dtype = compute_dtype(source, leak, *conductance)
     B, C = source.shape[0], source.shape[-1]
     if B == 0:
-        nothing = source.new_empty(0, C, dtype=dtype)
+        nothing = source.new_empty(0, C, dtype=real_dtype(dtype))
         return source.new_empty(source.shape, dtype=dtype), nothing.to(torch.int32), nothing
     with torch.autocast(source.device.type, enabled=False):
         solver = BACKENDS.choose(backend, source.device)
@@ -117,7 +125,7 @@ def _network(
             max_iterations,
             method,
         )
-    outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(dtype))
+    outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(real_dtype(dtype)))
     return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
 
 
@@ -152,10 +160,16 @@ def _solve(
     """Potentials, iterations and residuals; raises where a network is not solved."""
     B, *grid, C = source.shape
     dtype = compute_dtype(source, leak, *conductance)
-    if solver.__name__.endswith(".reference"):  # direct itself
-        return solver.solve(source, conductance, leak, periodic, tol, max_iterations)
     compiled = solver.__name__.endswith(".cpu")
     network = (source, conductance, leak, periodic)
+    if solver.__name__.endswith(".reference"):  # direct itself
+        v, iterations, residual = solver.solve(*network, tol, max_iterations)
+        if dtype.is_complex and bool((residual > tol).any()):
+            network = tuple((residual > tol).nonzero()[0].tolist())
+            raise resonance(float(residual.nan_to_num().amax()), tol, f"network {network}")
+        return v, iterations, residual
+    if dtype.is_complex:
+        return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
     shape = (tuple(grid), periodic)
     if method == "direct" or (
         method == "auto" and methods.eliminates(*shape, B * C, dtype, tol, compiled)
@@ -258,6 +272,45 @@ def _eliminate(
     return v, iterations, residual
 
 
+def _eliminate_complex(
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    dtype: torch.dtype,
+    tol: float,
+    compiled: bool,
+    *,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The direct method for complex networks: eliminated and refined, see `ComplexFactor`."""
+    B, *grid, C = source.shape
+    options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch", "tol": tol}
+    keep = keep and _fits(tuple(grid), periodic, B * C, dtype)
+    most = B * C if keep else methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
+    most = most or 1
+    fields = (x.detach() for x in (source, leak, *conductance))
+    if most < B * C:
+        fields = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in fields)
+    v, residual = [], []
+    with torch.no_grad():
+        for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
+            factor = ComplexFactor(g, l, periodic, **options)
+            if factor.undetermined:
+                network, node = factor.undetermined[0]
+                raise ungrounded(divmod(network, C), node_index(node, grid))
+            v.append(factor.solve(s))
+            residual.append(factor.residual)
+            if keep:
+                KEPT.factor = factor
+                _waiting.add(factor)
+    potential, left = torch.cat(v), torch.cat(residual)
+    if most < B * C:
+        potential = potential.reshape(B, C, *grid).movedim(1, -1)
+    iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
+    return potential, iterations, left.reshape(B, C)
+
+
 def _in_groups(
     source: Tensor,
     conductance: Sequence[Tensor],
@@ -288,7 +341,7 @@ def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return (
         source.new_empty(source.shape, dtype=dtype),
         source.new_empty(networks, dtype=torch.int32),
-        source.new_empty(networks, dtype=dtype),
+        source.new_empty(networks, dtype=real_dtype(dtype)),
     )
 
 

@@ -1,4 +1,5 @@
-"""Kirchhoff networks by SciPy's direct solver in float64: the reference for every backend.
+"""Kirchhoff networks by SciPy's direct solver in float64 or complex128: the reference for every
+backend.
 
 =================  ================  ==============================================================
 here               nodal analysis    meaning
@@ -20,6 +21,9 @@ definite where every connected part has a leak. The same equation is the finite-
 -div(k grad v) + c v = f: g_pq = k_pq * face area / distance, l_p = c_p * volume, s_p = f_p * volume
 (`chonn_ops.network.edge_conductance`).
 
+Complex numbers are admittances at one frequency: A is symmetric, neither Hermitian nor definite,
+so its factors take pivots where they find them. At resonance A is singular, an error.
+
 The factors of A (SuperLU) compute corrections of the potentials. The excess that they reduce is
 computed in extended precision from differences of potentials, so that small leaks beside large
 conductances are not lost in the sum A_pp.
@@ -40,6 +44,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network.checks import resonance
 
 _CORRECTIONS = 20
 _Array = np.ndarray[Any, Any]
@@ -69,9 +76,9 @@ def _check_ground(a: Any, leak: _Array, name: str) -> None:
     """Require a leak in every connected part of at least two nodes."""
     from scipy.sparse.csgraph import connected_components
 
-    count, part = connected_components(a, directed=False)
+    count, part = connected_components(abs(a), directed=False)
     sizes = np.bincount(part, minlength=count)
-    floating = (np.bincount(part, leak.ravel(), minlength=count) == 0) & (sizes > 1)
+    floating = (np.bincount(part, leak.ravel() != 0, minlength=count) == 0) & (sizes > 1)
     if floating.any():
         raise ValueError(
             f"{name}: expected a leak or a wall in every connected part, got a part of "
@@ -88,18 +95,21 @@ def _factors(g: Sequence[_Array], leak: _Array, name: str) -> Callable[[_Array],
     p = np.concatenate([nodes.ravel()] * len(g))
     q = np.concatenate([np.roll(nodes, -1, axis).ravel() for axis in range(len(g))])
     values = np.concatenate([conductance.ravel() for conductance in g])
-    p, q, values = (entry[values > 0] for entry in (p, q, values))
+    p, q, values = (entry[values != 0] for entry in (p, q, values))
     adjacency = coo_array((values, (p, q)), shape=(leak.size, leak.size)).tocsc()
     _check_ground(adjacency, leak, name)
     adjacency = adjacency + adjacency.T
     diagonal = leak.ravel() + adjacency.sum(1)
     diagonal[diagonal == 0] = 1  # not part of the network
-    factors = splu(
-        (diags_array(diagonal) - adjacency).tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
+    in_place = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    try:
+        factors = splu(
+            (diags_array(diagonal) - adjacency).tocsc(),
+            permc_spec="MMD_AT_PLUS_A",
+            **({} if np.iscomplexobj(leak) else in_place),
+        )
+    except RuntimeError as singular:
+        raise resonance(1.0, 0.0, name) from singular
     return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
 
 
@@ -109,21 +119,22 @@ def _solve_one(
     """Potentials (\\*grid) and relative residual of one network."""
     if not all(np.isfinite(x).all() for x in (s, leak, *g)):
         return float("nan"), float("nan")
-    joined = leak + sum(conductance + np.roll(conductance, 1, i) for i, conductance in enumerate(g))
-    s = np.where(joined > 0, s, 0)
+    edge = [conductance != 0 for conductance in g]
+    joined = np.any([leak != 0, *edge, *(np.roll(x, 1, i) for i, x in enumerate(edge))], 0)
+    s = np.where(joined, s, 0)
     if not s.any():
         return 0.0, 0.0
     correct = _factors(g, leak, name)
-    wide = [x.astype(np.longdouble) for x in (s, leak, *g)]
+    wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, leak, *g)]
     v, excess = np.zeros_like(wide[0]), wide[0]
     for _ in range(_CORRECTIONS):
-        step = correct(excess.astype(np.float64))
+        step = correct(excess.astype(s.dtype))
         v = v + step
         excess = _excess(wide[0], wide[2:], wide[1], v)
         if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
             break
-    rounded = v.astype(np.float64)
-    left = _excess(wide[0], wide[2:], wide[1], rounded.astype(np.longdouble))
+    rounded = v.astype(s.dtype)
+    left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))
 
 
@@ -135,7 +146,8 @@ def solve(
     tol: float = 0.0,  # noqa: ARG001 - direct
     max_iterations: int = 0,  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C) (float64), iterations (B, C) (0), relative residuals (B, C).
+    """Potentials (B, \\*grid, C) (float64 or complex128), iterations (B, C) (0), relative residuals
+    (B, C).
 
     Parameters
     ----------
@@ -151,11 +163,13 @@ def solve(
     ValueError
         Where a connected part of a network has no leak.
     """
+    fields = (source, leak, *conductance)
+    wide = torch.complex128 if compute_dtype(*fields).is_complex else torch.float64
     s, l, *g = (  # noqa: E741
-        np.moveaxis(x.detach().cpu().double().numpy(), -1, 1) for x in (source, leak, *conductance)
+        np.moveaxis(x.detach().resolve_conj().cpu().to(wide).numpy(), -1, 1) for x in fields
     )
     masks = _edges(s.shape[2:], periodic)
-    v, residual = np.empty(s.shape), np.empty(s.shape[:2])
+    v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
         edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
         v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], f"network ({b}, {c})")

@@ -35,7 +35,6 @@ def _like(value, **options):
         ({"conductance": (_like(1.0), _like(1, dtype=torch.bool))}, "float32", "torch.bool"),
         ({"leak": torch.ones(1, 4, 5, 3)}, "(2, 4, 5, 3)", "(1, 4, 5, 3)"),
         ({"leak": _like(1.0, device="meta")}, "device cpu", "meta"),
-        ({"leak": _like(1.0).cfloat()}, "float32", "complex64"),
         ({"leak": _like(-1.0)}, ">= 0 everywhere", "minimum -1"),
         ({"source": _like(1.0).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
         ({"leak": _like(1.0).to_sparse()}, "a dense tensor", "torch.sparse_coo"),

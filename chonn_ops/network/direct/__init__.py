@@ -1,6 +1,7 @@
 """The direct method: networks eliminated by nested dissection without any subtraction."""
 
 from chonn_ops.network.direct.factor import (
+    ComplexFactor,
     Factor,
     Factorization,
     factorize,
@@ -9,4 +10,12 @@ from chonn_ops.network.direct.factor import (
     solve,
 )
 
-__all__ = ["Factor", "Factorization", "factorize", "flops", "predicted_bytes", "solve"]
+__all__ = [
+    "ComplexFactor",
+    "Factor",
+    "Factorization",
+    "factorize",
+    "flops",
+    "predicted_bytes",
+    "solve",
+]

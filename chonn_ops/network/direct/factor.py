@@ -12,21 +12,37 @@ minus the shares above its diagonal and D the pivots:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import DTYPES, compute_dtype, potential_dtype, to_dtype_of
 from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import check_kind, check_tensor, error
-from chonn_ops.network.checks import check_field, check_network, refuse_negative
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    any_complex,
+    check_field,
+    check_network,
+    refuse_negative,
+    resonance,
+)
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.plan import Plan, make_plan
+from chonn_ops.network.edges import at_both_ends, outflow, sum_of_ends, used_edges
+from chonn_ops.network.edges import drops as drops_along
 from chonn_ops.network.leaks import leak_with_boundary
 
+# Relative residual of solutions by complex factors of `factorize`.
+TOL = 1e-6
+# Most steps of refinement, after the first solve.
+REFINEMENTS = 4
+# A residual above this is not put down to rounding: there it costs the solution six digits or more.
+RESONANT = 1e-6
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
 # Boxes of as many nodes are not cut further.
@@ -37,14 +53,16 @@ LEAF = 8
 FLAT = 2e-2
 
 
-def check_sources(name: str, source: Any, leak: Tensor) -> None:
+def check_sources(
+    name: str, source: Any, leak: Tensor, dtypes: Sequence[torch.dtype] = DTYPES
+) -> None:
     """Require (B, \\*grid, C) or (B, S, \\*grid, C), where the leak is."""
     check_tensor(name, source)
     shape = tuple(leak.shape)
     several = source.dim() == leak.dim() + 1
     if tuple(source.shape[:1] + source.shape[2:] if several else source.shape) != shape:
         raise error(name, f"shape (B, *grid, C) = {shape} or (B, S, *grid, C)", tuple(source.shape))
-    check_kind(name, source, leak.device, "the network")
+    check_kind(name, source, leak.device, "the network", dtypes)
 
 
 def plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
@@ -181,6 +199,220 @@ class Factor:
         return self.factors.undetermined
 
 
+class ComplexFactor(Factor):
+    """The elimination of complex networks, whose solutions are refined in complex128.
+
+    A network of complex numbers is not definite: a pivot may be small or zero without the network
+    being singular. No rows are exchanged. The factors keep a pivot that has lost half its digits
+    from being divided by, and iterative refinement makes good what that and rounding cost: with the
+    residual r = s - A v in complex128, v += A^-1 r until |r| <= tol |s|. Networks that complex64
+    factors leave above `tol` are eliminated in complex128. What is above `tol` then is at a
+    resonance, an error.
+
+    Parameters
+    ----------
+    conductance, leak, periodic, dtype, backend
+        As in `Factor`; complex64 and complex128.
+    tol : float
+        Relative residual at which refinement stops.
+
+    Attributes
+    ----------
+    dtype : torch.dtype
+        complex128: of potentials.
+    residual : Tensor, shape (B, C) or (B, S, C)
+        Relative residuals of the last solve, float64.
+
+    References
+    ----------
+    X. S. Li, J. W. Demmel, "Making sparse Gaussian elimination scalable by static pivoting", SC
+    1998.
+    """
+
+    def __init__(
+        self,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        periodic: Sequence[bool],
+        *,
+        dtype: torch.dtype | None = None,
+        backend: str | None = None,
+        tol: float = TOL,
+    ) -> None:
+        super().__init__(conductance, leak, periodic, dtype=dtype, backend="torch")
+        self._narrow, self.dtype = self.dtype, torch.complex128
+        self._tol, self._periodic = tol, tuple(map(bool, periodic))
+        self._leak, *self._g = (x.detach().to(self.dtype) for x in (leak, *conductance))
+        self._again: tuple[Tensor, Any] | None = None  # which networks in complex128, and these
+        tied = self._leak != 0
+        for axis, g in enumerate(self._g):
+            if leak.shape[axis + 1] > 1:
+                edge = g != 0
+                if not self._periodic[axis]:
+                    edge.narrow(axis + 1, -1, 1).zero_()
+                tied = tied | edge | edge.roll(1, axis + 1)
+        self._tied = tied[:, None]
+        used = (used_edges(g, axis, self._periodic[axis]) for axis, g in enumerate(self._g))
+        finite = [x.isfinite().flatten(1, -2).all(1) for x in (self._leak, *used)]
+        self._sound = torch.stack(finite).all(0)
+
+    def _faces(self, axis: int) -> tuple[str, str]:
+        word = "periodic" if self._periodic[axis] and self.shape[axis + 1] > 1 else "neumann"
+        return (word, word)
+
+    def _left(self, s: Tensor, v: Tensor, leak: Tensor, g: Sequence[Tensor]) -> Tensor:
+        r"""s - A v of fields (B, S, \*grid, C)."""
+        left = s - leak[:, None] * v
+        for axis, conductance in enumerate(g):
+            faces = self._faces(axis)
+            edges = used_edges(conductance, axis, self._periodic[axis])[:, None]
+            left = left - outflow(edges * drops_along(v, axis + 1, faces), axis + 1, faces)
+        return left
+
+    def _refine(
+        self, factors: Any, narrow: torch.dtype, s: Tensor, leak: Tensor, g: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Potentials and relative residuals (B, S, C); NaN where an input is not finite."""
+        each = (..., *[None] * (leak.dim() - 2), slice(None))  # a number a network beside fields
+        norm = _norm(s)
+        v, left, residual = torch.zeros_like(s), s, torch.where(norm > 0, norm / norm, 0)
+        norm = torch.where(norm > 0, norm, 1)
+        for step in range(REFINEMENTS + 1):
+            size = torch.where(residual > 0, residual * norm, 1)[each]
+            ahead = v + factors.solve((left / size).to(narrow)).to(v.dtype) * size
+            now = self._left(s, ahead, leak, g)
+            next_residual = _norm(now) / norm
+            better = next_residual < residual
+            slow = ~(next_residual < residual / 4)
+            v, left = (torch.where(better[each], a, b) for a, b in ((ahead, v), (now, left)))
+            residual = torch.where(better, next_residual, residual)
+            if step and bool((slow | (residual <= self._tol)).all()):
+                break
+        return v, residual
+
+    def _wide_rows(self, late: Tensor) -> tuple[Tensor, Any]:
+        """Factors in complex128 of at least the networks `late` (B, C), and which these are."""
+        if self._again is None or bool((late & ~self._again[0]).any()):
+            if self._again is not None:
+                late = late | self._again[0]
+            leak, *g = (x.movedim(-1, 1)[late][..., None] for x in (self._leak, *self._g))
+            kind = _BACKENDS[self.backend]
+            self._again = late, kind(plan_of(self.shape[1:-1], self._periodic), g, leak)
+        return self._again
+
+    def solve(self, source: Tensor) -> Tensor:
+        r"""Potentials for sources (B, \*grid, C) or (B, S, \*grid, C), complex128.
+
+        Raises
+        ------
+        RuntimeError
+            A network at a resonance.
+        """
+        several = source.dim() == len(self.shape) + 1
+        s = (source if several else source[:, None]).detach().to(self.dtype)
+        s = torch.where(self._tied, s, 0 * s)
+        v, residual = self._refine(self.factors, self._narrow, s, self._leak, self._g)
+        sound = self._sound[:, None] & _norm(s).isfinite()
+        late = sound & ~(residual <= self._tol)
+        if self._narrow == torch.complex64 and bool(late.any()):
+            v, residual = self._solve_wide(s, v, residual, late.any(1))
+            late = sound & ~(residual <= self._tol)
+        if bool(late.any()):
+            floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
+            late = late & (residual > floor.clamp_max(RESONANT))
+            if bool(late.any()):
+                b, _, c = late.nonzero()[0].tolist()
+                worst = float(residual[late].amax())
+                raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
+        each = (slice(None), slice(None), *[None] * (len(self.shape) - 2), slice(None))
+        v = torch.where(sound[each], v, math.nan)
+        residual = torch.where(sound, residual, math.nan)
+        self.residual = residual if several else residual[:, 0]
+        return v if several else v[:, 0]
+
+    def _solve_wide(
+        self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Potentials and residuals, those of the networks `late` (B, C) by factors in complex128."""
+        rows, factors = self._wide_rows(late)
+        fields = (x.movedim(-1, 1)[rows][..., None] for x in (s, self._leak, *self._g))
+        part, leak, *g = fields
+        ahead, left = self._refine(factors, self.dtype, part, leak, g)
+        v, residual = v.movedim(-1, 1).clone(), residual.movedim(-1, 1).clone()
+        v[rows], residual[rows] = ahead[..., 0], left[..., 0]
+        return v.movedim(1, -1), residual.movedim(1, -1)
+
+    def _size(self, v: Tensor) -> Tensor:
+        """| |A| |v| |, (B, S, C)."""
+        size = v.abs()
+        total = self._leak.abs()[:, None] * size
+        for axis, conductance in enumerate(self._g):
+            if v.shape[axis + 2] > 1:
+                g = used_edges(conductance, axis, self._periodic[axis]).abs()[:, None]
+                total = total + at_both_ends(
+                    g * sum_of_ends(size, axis + 1, self._periodic[axis]),
+                    axis + 1,
+                    self._periodic[axis],
+                )
+        return _norm(total)
+
+    def _all_wide(self) -> Any:
+        """Factors of all networks in complex128, whose pivots all have digits."""
+        if self._narrow == torch.complex128:
+            factors = self.factors
+        else:
+            factors = self._wide_rows(torch.ones(self.shape[0], self.shape[-1], dtype=torch.bool))[
+                1
+            ]
+        if bool(factors.changed.any()):
+            raise RuntimeError(
+                "factorize: expected pivots above rounding, got a network at a resonance, or of "
+                "which a part is. To eliminate it: loss, or another frequency"
+            )
+        return factors
+
+    def logdet(self) -> Tensor:
+        """(B, C), complex128; the imaginary part up to multiples of 2 pi."""
+        return self._all_wide().logdet().reshape(self.shape[0], self.shape[-1])
+
+    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
+        """As of `Factor`, in complex128."""
+        B, *grid, C = self.shape
+        diagonal, entries = self._all_wide().inverse_entries()
+        if self._narrow == torch.complex128:
+            return diagonal, entries
+        fields = (x.reshape(B, C, *grid).movedim(1, -1) for x in (diagonal, *entries))
+        diagonal, *entries = fields
+        return diagonal, entries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors and the networks hold."""
+        again = 0 if self._again is None else self._again[1].nbytes
+        return self.factors.nbytes + again + sum(x.nbytes for x in (self._leak, *self._g))
+
+
+def factor_of(
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    *,
+    dtype: torch.dtype | None = None,
+    backend: str | None = None,
+    tol: float = TOL,
+) -> Factor:
+    """A `ComplexFactor` of complex networks, else a `Factor`."""
+    options = {"dtype": dtype, "backend": backend}
+    if (dtype or compute_dtype(leak, *conductance)).is_complex:
+        return ComplexFactor(conductance, leak, periodic, **options, tol=tol)
+    return Factor(conductance, leak, periodic, **options)
+
+
+def _norm(field: Tensor) -> Tensor:
+    """2-norms (B, S, C) of fields (B, S, \\*grid, C)."""
+    return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
+
+
 def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
     """Potential of each node of (..., \\*grid, C) less the next one's along an axis counted from
     the last; 0 behind the last node where the axis is not periodic."""
@@ -218,8 +450,10 @@ class _Solve(torch.autograd.Function):
         def along(x: Tensor) -> list[Tensor]:
             return [drops(x, i - axes - 1, closed) for i, closed in enumerate(periodic)]
 
-        w: Any = _Solve.apply(factor, periodic, grad_outputs[0], leak, *g)
-        grads: list[Tensor | None] = [(w * v).sum(1).neg().to(leak.dtype) if needed[0] else None]
+        w: Any = _Solve.apply(factor, periodic, grad_outputs[0].conj(), leak, *g)
+        w = w.conj()
+        own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
+        grads: list[Tensor | None] = [own]
         if not any(needed[1:]):
             return None, None, w, *grads, *[None] * axes
         over_v, over_w = along(v), along(w)
@@ -231,8 +465,8 @@ class _Solve(torch.autograd.Function):
             ]
             over_v, over_w = (along(x) for x in ends)  # pyright: ignore[reportArgumentType]
         grads += [
-            (a * b).sum(1).neg().to(x.dtype) if wanted else None
-            for a, b, x, wanted in zip(over_v, over_w, g, needed[1:], strict=True)
+            to_dtype_of((a * b.conj()).sum(1).neg(), x) if wanted else None
+            for a, b, x, wanted in zip(over_w, over_v, g, needed[1:], strict=True)
         ]
         return None, None, w, *grads
 
@@ -255,14 +489,14 @@ class _LogDet(torch.autograd.Function):
         factor = factor.wide(g, leak, ctx.periodic)
         diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
-        grads = [(grad * diagonal).to(leak.dtype)]
+        grads = [to_dtype_of(grad * diagonal.conj(), leak)]
         for i, (x, entry, closed) in enumerate(zip(g, entries, ctx.periodic, strict=True)):
             axis, n = i - axes - 1, x.shape[i + 1]
             joined = torch.ones(n, dtype=torch.bool, device=x.device)
             joined[-1] = closed and n > 1
             joined = joined.reshape(n, *[1] * (axes - i))
             resistance = diagonal + diagonal.roll(-1, axis) - 2 * entry
-            grads.append(torch.where(joined, grad * resistance, 0).to(x.dtype))
+            grads.append(to_dtype_of(torch.where(joined, grad * resistance.conj(), 0), x))
         return None, None, *grads
 
 
@@ -291,8 +525,9 @@ class Factorization:
         self._given = (leak, *conductance)
         self._periodic = periodic
         with torch.no_grad():
-            self._factor = Factor(conductance, leak, periodic, backend=backend)
-        self.shape, self.dtype = self._factor.shape, self._factor.dtype
+            self._factor = factor_of(conductance, leak, periodic, backend=backend)
+        self.shape = self._factor.shape
+        self.dtype = compute_dtype(leak, *conductance)
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:
@@ -316,12 +551,13 @@ class Factorization:
         ValueError
             Another shape, dtype or device.
         """
-        check_sources("source", source, self._given[0])
+        dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
+        check_sources("source", source, self._given[0], dtypes)
         several = source.dim() == len(self.shape) + 1
-        s = (source if several else source[:, None]).to(self.dtype)
+        s = (source if several else source[:, None]).to(self._factor.dtype)
         v = _Solve.apply(self._factor, self._periodic, s, *self._given)
         assert isinstance(v, Tensor)
-        return (v if several else v[:, 0]).to(source.dtype)
+        return (v if several else v[:, 0]).to(potential_dtype(source, self.dtype))
 
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.
@@ -331,12 +567,13 @@ class Factorization:
         """
         out = _LogDet.apply(self._factor, self._periodic, *self._given)
         assert isinstance(out, Tensor)
-        return out
+        return out.to(self.dtype)
 
     def _differentiable(self) -> Factor:
         """Factors that PyTorch differentiates through."""
         leak, *g = self._given
-        return Factor(g, leak, self._periodic, backend="torch")
+        dtype = torch.complex128 if self.dtype.is_complex else None
+        return Factor(g, leak, self._periodic, dtype=dtype, backend="torch")
 
     def _wanted(self) -> bool:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
@@ -348,7 +585,7 @@ class Factorization:
         asked for, the networks are eliminated again by PyTorch, which keeps every front.
         """
         factor = self._differentiable() if self._wanted() else self._factor
-        return factor.inverse_entries()[0]
+        return factor.inverse_entries()[0].to(self.dtype)
 
     def sample(self, noise: Tensor) -> Tensor:
         """A Gaussian Markov field with the networks' matrices as precision.
@@ -370,6 +607,8 @@ class Factorization:
         ValueError
             Another shape, dtype or device.
         """
+        if self.dtype.is_complex:
+            raise error("conductance", "real networks to sample from", self.dtype)
         check_sources("noise", noise, self._given[0])
         wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
         factor = self._differentiable() if wanted else self._factor
@@ -434,10 +673,11 @@ def factorize(
     >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
     [2.0, 1.0]
     """
-    check_field("leak", leak)
-    faces = check_network(leak, conductance, boundary, wall, "the leak")
+    check_field("leak", leak, NETWORK_DTYPES)
+    faces = check_network(leak, conductance, boundary, wall, "the leak", NETWORK_DTYPES)
     periodic = is_periodic(faces)
-    refuse_negative(conductance, leak, periodic, wall)
+    if not any_complex(leak, wall, *conductance):
+        refuse_negative(conductance, leak, periodic, wall)
     dtype = compute_dtype(leak, wall, *conductance)
     total = leak_with_boundary(conductance, leak, faces, wall, dtype)
     return Factorization(conductance, total, tuple(periodic), backend)

@@ -84,16 +84,33 @@ def _batches(plan: Plan, device: torch.device) -> tuple[Tensor, list[_Batch]]:
     return tensor(plan.node), batches
 
 
-def _eliminate(g: Tensor, leak: Tensor, pivots: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of fronts (..., f, f) with leaks (..., f): shares (..., pivots, f), inverse pivots, and what
-    is left of both."""
+def _magnitude(x: Tensor) -> Tensor:
+    """At least 1 / sqrt(2) of each number's magnitude."""
+    return torch.view_as_real(x).abs().amax(-1) if x.is_complex() else x
+
+
+def _eliminate(
+    g: Tensor, leak: Tensor, pivots: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Of fronts (M, regions, f, f) with leaks (M, regions, f): shares (..., pivots, f), inverse
+    pivots, what is left of both, and (M,) whether a complex pivot was raised to
+    sqrt(eps) times the sum of its row's magnitudes, below which it has too few digits."""
     f = g.shape[-1]
-    tiny = torch.finfo(g.dtype).tiny
+    info = torch.finfo(g.dtype)
     shares, inverses = [], []
+    changed = torch.zeros(leak.shape[:1], dtype=torch.bool, device=leak.device)
     for k in range(pivots):
         edges = g[..., 0, 1:]
         total = leak[..., 0] + edges.sum(-1)
-        some = total >= tiny
+        size = total
+        if g.is_complex():
+            with torch.no_grad():
+                size = leak[..., 0].abs() + edges.abs().sum(-1)
+                least = info.eps**0.5 * size
+                small = (total.abs() < least) & (size >= info.tiny)
+                changed = changed | small.flatten(1).any(1)
+            total = torch.where(small, least, total)
+        some = size >= info.tiny
         inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
         share = edges * inverse[..., None]
         leak = leak[..., 1:] + share * leak[..., :1]
@@ -106,6 +123,7 @@ def _eliminate(g: Tensor, leak: Tensor, pivots: int) -> tuple[Tensor, Tensor, Te
         torch.stack(inverses, -1) if inverses else empty[..., 0],
         g,
         leak,
+        changed,
     )
 
 
@@ -130,7 +148,7 @@ class Factors:
         # Entries that are no edges may be anything; networks with NaN or infinity are left out.
         g = torch.where(used, g, 0)
         with torch.no_grad():
-            largest = torch.maximum(g.amax(1), l.amax(1))
+            largest = torch.maximum(_magnitude(g).amax(1), _magnitude(l).amax(1))
             self._sound = largest.isfinite() & g.isfinite().all(1) & l.isfinite().all(1)
             exponent = torch.frexp(torch.where(self._sound, largest, 0)).exponent
             self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
@@ -138,6 +156,7 @@ class Factors:
         self._g = g
         l = l[:, self._node]  # noqa: E741
         M = len(l)
+        self.changed = torch.zeros_like(self._sound)
         updates: list[tuple[Tensor, Tensor]] = []
         self._shares: list[Tensor] = []
         self._inverses: list[Tensor] = []
@@ -154,9 +173,10 @@ class Factors:
                 to = place[:, :, None] * f + (place % f)[:, None, :]
                 front = front.index_add(1, to.flatten(), edges[:, regions].flatten(1))
             front = front.reshape(M, batch.count, f, f)
-            shares, inverse, edges, grounds = _eliminate(
+            shares, inverse, edges, grounds, changed = _eliminate(
                 front, leaks.reshape(M, batch.count, f), batch.pivots
             )
+            self.changed |= changed
             updates.append((edges, grounds))
             self._shares.append(shares)
             self._inverses.append(inverse)
@@ -231,9 +251,10 @@ class Factors:
         return self._potentials(noise, sample=True)
 
     def logdet(self) -> Tensor:
-        """(B, C), float64; nodes that are not part of a network left out."""
-        inverse = torch.cat([x.flatten(1) for x in self._inverses], 1).double()
-        some = inverse > 0
+        """(B, C), float64 or complex128; nodes that are not part of a network left out."""
+        inverse = torch.cat([x.flatten(1) for x in self._inverses], 1)
+        inverse = inverse.to(torch.complex128 if inverse.is_complex() else torch.float64)
+        some = inverse != 0
         value = torch.where(some, inverse, 1).log().sum(1).neg()
         value = value - some.sum(1) * self._scale.double().log()
         value = torch.where(self._without_ground().any(1), -math.inf, value)
@@ -295,8 +316,8 @@ class Factors:
         high = plan.first[owner] + plan.column
         outer = beyond >= 0
         high[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
-        g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)]
-        degree = torch.zeros_like(inverse)
+        g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
+        degree = torch.zeros_like(inverse, dtype=g.dtype)
         for end in (low, high):
             degree = degree.index_add(1, torch.from_numpy(end).to(device), g)
         return (inverse == 0) & (degree > 0) & self._sound[:, None]

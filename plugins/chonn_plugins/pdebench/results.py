@@ -18,6 +18,7 @@ import torch
 
 import chonn_ops
 from chonn_ops.files import finite, write_whole
+from chonn_plugins.pdebench import bands
 from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import TAG, Job
 from chonn_plugins.pdebench.patches import Patches
@@ -66,7 +67,9 @@ class Host:
 
 
 def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: list[str]) -> None:
-    """Write a table whenever PDEBench evaluates the job, from the predictions that it scores."""
+    """Write a table whenever PDEBench evaluates the job, from the predictions that it scores, and
+    bands if the job asks for them."""
+    level = bands.level_of(job, layout)
     evaluate = host.train.metrics
     signature = inspect.signature(evaluate)
 
@@ -74,15 +77,23 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
         call = signature.bind(*args, **kwargs).arguments
         start = call["initial_step"]
         accumulator = chonn_ops.metrics.MetricAccumulator(start, layout.spacing)
+        collector = None if level is None else bands.Collector(level, start)
         inner = Patches()
-        inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, accumulator))
+        seen = [accumulator] if collector is None else [accumulator, collector]
+        inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, *seen))
         try:
             reported = evaluate(*args, **kwargs)
         finally:
             inner.undo()
         values = accumulator.compute()
         name = call["model_name"]
-        write_report(name, report(host, job, layout, call["model"], values, reported, overrides))
+        content = report(host, job, layout, call["model"], values, reported, overrides)
+        if collector is not None:
+            try:
+                content["bands"] = collector.write(Path(f"{name}_bands.hdf5"))
+            except ValueError as error:
+                print(f"chonn-ops: note: no bands: {error}", file=sys.stderr, flush=True)
+        write_report(name, content)
         shown = ", ".join(f"{key} {values[key]:.4g}" for key in ("rmse", "nrmse", "max_error"))
         print(f"chonn-ops: {layout.validation} samples, {shown}: {name}_metrics.txt and .json")
         return reported
@@ -90,15 +101,16 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
     patches.set(host.train, "metrics", metrics)
 
 
-def scored(metric_func: Any, accumulator: Any) -> Any:
-    """PDEBench's ``metric_func``, which also updates our accumulator and supports 3-D fields.
+def scored(metric_func: Any, *accumulators: Any) -> Any:
+    """PDEBench's ``metric_func``, which also updates our accumulators and supports 3-D fields.
 
     0.1.0 takes views of 3-D fields that need channels to vary slowest in memory, and averages its
     boundary error, which has one axis, over two axes.
     """
 
     def score(pred: torch.Tensor, target: torch.Tensor, if_mean: bool = True, **kwargs: Any) -> Any:
-        accumulator.update(pred, target)
+        for accumulator in accumulators:
+            accumulator.update(pred, target)
         if target.ndim != 6:
             return metric_func(pred, target, if_mean=if_mean, **kwargs)
         pred, target = (f.movedim(-1, 1).contiguous().movedim(1, -1) for f in (pred, target))
@@ -175,4 +187,9 @@ def as_text(content: dict[str, Any]) -> str:
     for key, value in content["metrics"].items():
         missing = content["not_finite"].get(key, "missing")
         lines.append(f"{key:<20}{missing if value is None else format(value, '.6g'):>14}")
+    if found := content.get("bands"):
+        lines.append(
+            f"\nbands of level {found['level']:g} in {found['file']}: they hold "
+            f"{found['coverage']:.4f} of the points"
+        )
     return "\n".join([*lines, "", content["pdebench_note"], ""])

@@ -1,0 +1,508 @@
+"""Bands around the predictions of any model of fields, with the coverage of split conformal
+prediction.
+
+A band is ``prediction +- scale * spread``. The spread says where errors are large: it is constant,
+the standard deviation of an `Ensemble`, or a model that `fit_spread` has trained. Calibration
+samples, which the model was not trained on, set the scale. Whatever model and spread are, the bands
+of a new sample then have the stated coverage on average over draws of the calibration samples and
+the new one, provided that these are exchangeable (drawn from one distribution). For inputs of
+another distribution nothing is guaranteed.
+
+The points of a field are not exchangeable with each other, so no guarantee counts them as samples.
+With ratios ``r = |target - prediction| / spread`` at the P points of n calibration samples there
+are two guarantees:
+
+- On average over points and samples (default), by conformal risk control [1]_: the scale is the
+  least number that ``r`` exceeds at no more than a share ``(1 - level)(n + 1) / n - 1 / n`` of all
+  points, the mean over the samples. The expected share of points in the band of a new sample is
+  then at least `level`, and at most ``2 / (n + 1)`` above it where no ratios are equal.
+- Sample by sample, by split conformal prediction [2]_: the scale is the
+  ``ceil((n + 1) level)``-th smallest of the samples' ``share``-quantiles of ``r``. With probability
+  at least `level` the band of a new sample then holds at least that `share` of its points. This
+  is the coverage of neuraloperator's UQNO [3]_ with ``alpha = 1 - share`` and
+  ``delta = 1 - level``; ``share=1`` gives bands that hold whole fields.
+
+For P = 1 both are the split conformal intervals of a number.
+
+References
+----------
+.. [1] A. Angelopoulos, S. Bates, A. Fisch, L. Lei and T. Schuster, "Conformal Risk Control", ICLR
+   2024, Theorems 1 and 2.
+.. [2] J. Lei, M. G'Sell, A. Rinaldo, R. Tibshirani and L. Wasserman, "Distribution-Free Predictive
+   Inference for Regression", JASA 113, 2018, sections 2.2 and 5.2.
+.. [3] Z. Ma, D. Pitt, K. Azizzadenesheli and A. Anandkumar, "Calibrated Uncertainty Quantification
+   for Operator Learning via Conformal Prediction", TMLR, 2024.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops.checks import check_integer, check_least, check_number, error
+
+__all__ = [
+    "Band",
+    "Bands",
+    "Coverage",
+    "Ensemble",
+    "conformal",
+    "conformal_scale",
+    "fit_spread",
+    "samples_needed",
+]
+
+# A learned spread stays within these powers of e around its mean error.
+_EXPONENTS = 10.0
+
+
+class Band(NamedTuple):
+    """The prediction of a model and the ends of its band, three fields of one shape."""
+
+    prediction: Tensor
+    lower: Tensor
+    upper: Tensor
+
+
+class Coverage(NamedTuple):
+    """What bands cover of samples with known targets.
+
+    Attributes
+    ----------
+    shares : Tensor
+        Share of the points of each sample that lie in its band, (N,).
+    widths : Tensor
+        Mean width of each sample's band, in the unit of the field, (N,).
+    """
+
+    shares: Tensor
+    widths: Tensor
+
+
+class Ensemble(nn.Module):
+    """Models of the same fields; predicts their mean.
+
+    Parameters
+    ----------
+    models : sequence of nn.Module
+        At least 2, called alike: one architecture trained from several seeds, for example.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 models.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if len(models) < 2:
+            raise error("models", "at least 2", len(models))
+        self.models = nn.ModuleList(models)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The mean of the models' predictions, whose arguments these are."""
+        return self.mean_and_spread(*args, **kwargs)[0]
+
+    def mean_and_spread(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Mean and spread of the predictions.
+
+        The standard deviation of two or three numbers is often near zero by chance. The spread is
+        therefore the root of the mean of two variances, the one at the point and its average over
+        the sample.
+        """
+        predictions = torch.stack([model(*args, **kwargs) for model in self.models])
+        variance = predictions.var(dim=0)
+        average = variance.flatten(1).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
+        return predictions.mean(dim=0), ((variance + average) / 2).sqrt()
+
+
+class Bands(nn.Module):
+    """A model with bands around its predictions; `conformal` makes them.
+
+    Parameters
+    ----------
+    model : nn.Module
+        From fields (B, ...) to a field (B, ...).
+    spread : nn.Module, optional
+        Called as the model is; returns the spread, of the prediction's shape and at least 0. By
+        default that of an `Ensemble`, otherwise 1.
+    scale : float
+        Half the width of a band where the spread is 1. A buffer, saved with the weights.
+    """
+
+    scale: Tensor
+
+    def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
+        super().__init__()
+        self.model, self.spread = model, spread
+        self.register_buffer("scale", torch.tensor(float(scale), dtype=torch.float64))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Band:
+        """Prediction and band; arguments are the model's.
+
+        Model and spread are evaluated in evaluation mode and then have the modes that they had.
+        """
+        with _evaluating(self):
+            prediction, spread = self._predict(*args, **kwargs)
+        half = self.scale.to(spread.dtype) * spread
+        return Band(prediction, prediction - half, prediction + half)
+
+    @torch.no_grad()
+    def evaluate(self, loader: Iterable[Any]) -> Coverage:
+        """Coverage and width of the bands of samples with known targets.
+
+        Parameters
+        ----------
+        loader : iterable
+            As the one of `conformal`.
+        """
+        shares, widths = [], []
+        for (args, kwargs), target in _batches(loader, self):
+            band = self(*args, **kwargs)
+            _check_fields(band.prediction, target)
+            inside = (band.lower <= target) & (target <= band.upper)
+            shares.append(inside.double().flatten(1).mean(dim=1).cpu())
+            widths.append((band.upper - band.lower).double().flatten(1).mean(dim=1).cpu())
+        if not shares:
+            raise error("loader", "at least one sample", 0)
+        return Coverage(torch.cat(shares), torch.cat(widths))
+
+    def _predict(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if self.spread is None and isinstance(self.model, Ensemble):
+            prediction, spread = self.model.mean_and_spread(*args, **kwargs)
+        else:
+            prediction = self.model(*args, **kwargs)
+            _check_prediction(prediction)
+            if self.spread is None:
+                return prediction, torch.ones_like(prediction)
+            spread = self.spread(*args, **kwargs)
+        if spread.shape != prediction.shape:
+            wanted = f"shape {tuple(prediction.shape)}, as the prediction has"
+            raise error("spread", wanted, tuple(spread.shape))
+        if not bool((spread >= 0).all()):
+            raise error("spread", "at least 0 everywhere", spread.min().item())
+        # Models agree on a boundary value to rounding, and so does the target: no band is narrower.
+        size = prediction.detach().abs().flatten(1).amax(dim=1)
+        rounding = size.view(-1, *(1,) * (prediction.ndim - 1)) * torch.finfo(spread.dtype).eps
+        return prediction, spread.maximum(rounding)
+
+
+@torch.no_grad()
+def conformal(
+    model: nn.Module,
+    calibration_loader: Iterable[Any],
+    level: float = 0.9,
+    *,
+    spread: nn.Module | None = None,
+    share: float | None = None,
+) -> Bands:
+    """Give a model bands that cover what they say, by split conformal prediction.
+
+    Parameters
+    ----------
+    model : nn.Module
+        From fields (B, ...) to a field (B, ...); channels may be anywhere. An `Ensemble` brings its
+        spread.
+    calibration_loader : iterable
+        Batches of samples that neither model nor spread was trained on, or chosen by: (x, target);
+        (x, target, further arguments), as PDEBench has them; or mappings with the target "y" and
+        the model's keywords, as neuraloperator has them. They are moved to the model's device.
+    level : float
+        Coverage, between 0 and 1.
+    spread : nn.Module, optional
+        Called as the model is; says where errors are large, see `Bands` and `fit_spread`. By
+        default the bands of a model are equally wide everywhere, which suits fields of one unit.
+    share : float, optional
+        Above 0, at most 1. By default `level` is the expected share of the points in the band.
+        Otherwise it is the probability that the band holds at least this share of the points of a
+        sample.
+
+    Returns
+    -------
+    Bands
+        A module called as the model is. The model itself stays as it is.
+
+    Raises
+    ------
+    ValueError
+        For a level or share out of range; fewer samples than the level needs, which are
+        ``ceil(1 / (1 - level)) - 1``; predictions or targets that are not finite or differ in
+        shape; and a spread of 0 where there are errors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from chonn_ops.uncertainty import conformal
+    >>> x = torch.rand(200, 1, 8, 8)
+    >>> samples = list(zip(x.split(50), (x + 0.1 * torch.randn_like(x)).split(50)))
+    >>> bands = conformal(torch.nn.Identity(), samples[:2], level=0.9)
+    >>> prediction, lower, upper = bands(x[:1])
+    >>> 0.85 < bands.evaluate(samples[2:]).shares.mean() < 0.95
+    tensor(True)
+    """
+    _check_level(level, share)
+    bands = Bands(model, spread)
+    ratios = []
+    for (args, kwargs), target in _batches(calibration_loader, bands):
+        with _evaluating(bands):
+            prediction, width = bands._predict(*args, **kwargs)
+        _check_fields(prediction, target)
+        missed = (target - prediction).double().abs()
+        # Where both are 0 the target is in the band of any scale.
+        ratio = torch.where(missed == 0, 0, missed / width.double())
+        ratios += ratio.cpu()
+    bands.scale.fill_(conformal_scale(ratios, level, share=share))
+    return bands
+
+
+def conformal_scale(
+    ratios: Tensor | Sequence[Tensor], level: float = 0.9, *, share: float | None = None
+) -> float:
+    """The scale of the bands of `conformal`, for predictions that were made elsewhere.
+
+    Parameters
+    ----------
+    ratios : Tensor or sequence of Tensor
+        ``|target - prediction| / spread`` at the points of each calibration sample, (N, ...) or N
+        tensors; 0 where there is no error, also where the spread is 0.
+    level, share : float
+        As of `conformal`.
+
+    Returns
+    -------
+    float
+        Half the width of a band over the spread.
+
+    Raises
+    ------
+    ValueError
+        For a level or share out of range, for fewer samples than the level needs, which are
+        ``ceil(1 / (1 - level)) - 1``, and for ratios that are NaN, or infinite at too many points.
+    """
+    _check_level(level, share)
+    needed = samples_needed(level)
+    if len(ratios) < needed:
+        raise error("samples", f"at least {needed} to calibrate the level {level}", len(ratios))
+    flat = [ratio.flatten().double() for ratio in ratios]
+    if any(bool(ratio.isnan().any()) for ratio in flat):
+        raise error("ratios", "numbers", "NaN")
+    scale = _mean_scale(flat, level) if share is None else _share_scale(flat, level, share)
+    if not math.isfinite(scale):
+        raise error("spread", "above 0 where there are errors", "0 at too many points")
+    return scale
+
+
+def samples_needed(level: float) -> int:
+    """The least number of calibration samples for a level, ``ceil(1 / (1 - level)) - 1``."""
+    # 1 / (1 - 0.9) is 10 and a rounding error.
+    return math.ceil(1 / (1 - level) - 1 - 1e-9)
+
+
+def fit_spread(
+    model: nn.Module,
+    loader: Iterable[Any],
+    network: nn.Module | None = None,
+    *,
+    level: float = 0.9,
+    epochs: int = 30,
+    learning_rate: float = 1e-3,
+) -> nn.Module:
+    """Train a network to say where a model's errors are large.
+
+    It minimises the mean of ``s + max(|target - prediction| - s, 0) / (1 - level)``: the mean width
+    of the bands, with a price for what they miss. At the minimum `s` is the quantile of this level
+    of the absolute error, for this input at this point [3]_. Adam with a cosine schedule.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Stays as it is. Its errors are computed once and kept, with the samples, in memory.
+    loader : iterable
+        As the one of `conformal`, but of other samples. A model's errors on the samples that it was
+        trained on are smaller, but their pattern serves as long as it has not fitted them exactly.
+    network : nn.Module, optional
+        From the model's arguments to a field of the prediction's shape, of about unit size for
+        inputs as in the loader; trained in place. By default a copy of the model, which starts from
+        its weights, with outputs divided by their root mean square.
+    level : float
+        Between 0 and 1; that of the bands.
+    epochs : int
+    learning_rate : float
+
+    Returns
+    -------
+    nn.Module
+        For `conformal`; in evaluation mode.
+
+    Raises
+    ------
+    ValueError
+        For samples or sizes that do not fit, and if the loss is not finite.
+    """
+    _check_level(level, None)
+    check_integer(1, epochs=epochs)
+    check_least(0, learning_rate=learning_rate)
+    batches, unit = _errors(model, loader)
+    mean_error = _mean(missed for _, missed in batches)
+    if not mean_error:
+        raise error("model", "errors, which a spread can describe", "none")
+    if network is None:
+        network = copy.deepcopy(model)
+    else:
+        unit = 1.0
+    device = batches[0][1].device
+    sizes = (torch.tensor(size, device=device) for size in (mean_error, unit))
+    spread = _LearnedSpread(network.to(device).requires_grad_(), *sizes).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    for epoch in range(epochs):
+        for index in torch.randperm(len(batches)).tolist():
+            (args, kwargs), missed = batches[index]
+            size = spread.exponent(*args, **kwargs).exp()
+            if size.shape != missed.shape:
+                raise error("network", f"shape {tuple(missed.shape)}", tuple(size.shape))
+            loss = (size + (missed / mean_error - size).relu() / (1 - level)).mean()
+            if not bool(loss.isfinite()):
+                raise error("loss", "a finite value", f"{loss.item()} in epoch {epoch}")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+    return spread.eval()
+
+
+class _LearnedSpread(nn.Module):
+    """The mean error times e to the power of a network's output."""
+
+    mean_error: Tensor
+    unit: Tensor
+
+    def __init__(self, network: nn.Module, mean_error: Tensor, unit: Tensor) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean_error", mean_error)
+        self.register_buffer("unit", unit)
+
+    def exponent(self, *args: Any, **kwargs: Any) -> Tensor:
+        return (self.network(*args, **kwargs) / self.unit).clamp(-_EXPONENTS, _EXPONENTS)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.mean_error * self.exponent(*args, **kwargs).exp()
+
+
+@torch.no_grad()
+def _errors(
+    model: nn.Module, loader: Iterable[Any]
+) -> tuple[list[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]], float]:
+    """Arguments and absolute errors of each batch; the root mean square of the predictions."""
+    found, squares = [], []
+    for (args, kwargs), target in _batches(loader, model):
+        with _evaluating(model):
+            prediction = model(*args, **kwargs)
+        _check_fields(prediction, target)
+        found.append(((args, kwargs), (target - prediction).abs()))
+        squares.append(prediction.square())
+    if not found:
+        raise error("loader", "at least one sample", 0)
+    return found, math.sqrt(_mean(squares)) or 1.0
+
+
+def _mean(fields: Iterable[Tensor]) -> float:
+    """The mean over all values of fields of any shapes."""
+    sums = [(field.double().sum().item(), field.numel()) for field in fields]
+    return sum(total for total, _ in sums) / sum(number for _, number in sums)
+
+
+def _check_level(level: float, share: float | None) -> None:
+    check_number(level=level)
+    if not 0 < level < 1:
+        raise error("level", "above 0 and below 1", level)
+    if share is not None:
+        check_number(share=share)
+        if not 0 < share <= 1:
+            raise error("share", "above 0 and at most 1", share)
+
+
+def _mean_scale(ratios: Sequence[Tensor], level: float) -> float:
+    """The least scale at which the mean share of points outside is small enough."""
+    samples = len(ratios)
+    allowed = (1 - level) * (samples + 1) - 1
+    values, order = torch.cat(list(ratios)).sort(descending=True)
+    # A point counts by its share of its sample; samples may have different numbers of points.
+    weights = torch.cat([torch.full_like(ratio, 1 / len(ratio)) for ratio in ratios])[order]
+    # With the scale values[k], at most those before k are outside.
+    outside = weights.cumsum(0) - weights
+    fits = outside <= allowed + 1e-9
+    return values[int(fits.sum()) - 1].item()
+
+
+def _share_scale(ratios: Sequence[Tensor], level: float, share: float) -> float:
+    """The split conformal quantile of what each sample needs."""
+    needs = [r.kthvalue(max(1, math.ceil(share * len(r) - 1e-9))).values for r in ratios]
+    place = math.ceil((len(needs) + 1) * level - 1e-9)
+    return torch.stack(needs).kthvalue(place).values.item()
+
+
+def _batches(
+    loader: Iterable[Any], module: nn.Module
+) -> Iterator[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]]:
+    """Arguments and target of each batch, on the module's device."""
+    device = _device(module)
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, Tensor) and device is not None else value
+
+    for batch in loader:
+        if isinstance(batch, Mapping):
+            if "y" not in batch or len(batch) < 2:
+                raise error("loader", 'keys "y" and the model\'s keywords', sorted(map(str, batch)))
+            kwargs = {str(name): moved(value) for name, value in batch.items() if name != "y"}
+            yield ((), kwargs), moved(batch["y"])
+        elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+            x, target, *further = map(moved, batch)
+            yield ((x, *further), {}), target
+        else:
+            raise error("loader", "batches (x, target, ...) or mappings", type(batch).__name__)
+
+
+def _device(module: nn.Module) -> torch.device | None:
+    """Where the module's weights are; None for a module without any."""
+    for tensor in module.parameters():
+        return tensor.device
+    return None
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Context in which a module and its parts are in evaluation mode."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _check_prediction(prediction: Any) -> None:
+    if not isinstance(prediction, Tensor):
+        raise error("model", "a tensor as its output", type(prediction).__name__)
+
+
+def _check_fields(prediction: Tensor, target: Tensor) -> None:
+    _check_prediction(prediction)
+    # Shapes that differ would be broadcast.
+    if prediction.shape != target.shape:
+        raise error(
+            "prediction", f"the target's shape {tuple(target.shape)}", tuple(prediction.shape)
+        )
+    for name, field in (("prediction", prediction), ("target", target)):
+        if not bool(field.isfinite().all()):
+            bad = int((~field.isfinite()).sum())
+            raise error(name, "finite values", f"{bad} of {field.numel()} that are not")

@@ -1,0 +1,343 @@
+"""Bands of `chonn_ops.uncertainty`: their guarantees, the inputs that hosts bring, bad input."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from chonn_ops import CHONNNetwork2d
+from chonn_ops.uncertainty import (
+    Bands,
+    Ensemble,
+    conformal,
+    conformal_scale,
+    fit_spread,
+    samples_needed,
+)
+
+IDENTITY = nn.Identity()
+
+
+def noisy(samples: int, points: int = 16, seed: int = 0):
+    """Inputs and targets whose errors depend on the sample, the point and their neighbours."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(samples, 1, points, points, generator=generator)
+    size = 0.1 + torch.rand(samples, 1, 1, 1, generator=generator)
+    common = torch.randn(samples, 1, 1, points, generator=generator)
+    return x, x + 0.1 * size * (common + torch.randn(x.shape, generator=generator))
+
+
+class LeftSide(nn.Module):
+    """A spread that is larger on one side."""
+
+    def forward(self, x):
+        return torch.linspace(0.5, 2, x.shape[-1]).expand_as(x)
+
+
+@pytest.mark.parametrize("spread", [None, LeftSide()])
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_coverage_on_average_over_calibrations(spread, level):
+    """Neither below the level nor above it by more than the 2 / (n + 1) of the theorem."""
+    n, repeats = 19, 200
+    x, y = noisy(repeats * (n + 5), points=6)
+    found = []
+    for a, b in zip(x.split(n + 5), y.split(n + 5), strict=True):
+        bands = conformal(IDENTITY, [(a[:n], b[:n])], level, spread=spread)
+        found.append(bands.evaluate([(a[n:], b[n:])]).shares)
+    shares = torch.stack(found).mean(dim=1)
+    deviation = (shares.std() / math.sqrt(repeats)).item()
+    assert level - 3 * deviation < shares.mean() < level + 2 / (n + 1) + 3 * deviation
+
+
+@pytest.mark.parametrize("share", [0.8, 1.0])
+def test_samples_with_enough_points_inside(share):
+    n, repeats = 19, 400
+    x, y = noisy(repeats * (n + 1), points=6)
+    enough = []
+    for a, b in zip(x.split(n + 1), y.split(n + 1), strict=True):
+        bands = conformal(IDENTITY, [(a[:n], b[:n])], 0.9, share=share)
+        enough.append(bands.evaluate([(a[n:], b[n:])]).shares.item() >= share - 1e-9)
+    # ceil(20 * 0.9) / 20 is 0.9 exactly.
+    assert abs(sum(enough) / repeats - 0.9) < 3 * math.sqrt(0.09 / repeats)
+
+
+@pytest.mark.parametrize(("n", "level"), [(9, 0.9), (57, 0.9), (19, 0.95), (4, 0.5)])
+def test_one_point_is_the_split_conformal_interval_of_a_number(n, level):
+    ratios = torch.rand(n, 1, generator=torch.Generator().manual_seed(n))
+    expected = ratios.flatten().sort().values[math.ceil((n + 1) * level - 1e-9) - 1]
+    for share in (None, 1.0):
+        assert conformal_scale(ratios, level, share=share) == pytest.approx(expected.item())
+
+
+def test_scale_is_the_least_that_is_safe():
+    """By the definition: at this scale the bound holds, just below it does not."""
+    ratios = torch.rand(30, 7, generator=torch.Generator().manual_seed(0)).double()
+    scale = conformal_scale(ratios, 0.8)
+
+    def bound(at):
+        return (ratios > at).double().mean(dim=1).sum() + 1
+
+    assert bound(scale) <= 0.2 * 31
+    assert bound(scale * (1 - 1e-9)) > 0.2 * 31
+
+
+def test_fields_of_several_grids_count_by_sample():
+    coarse, fine = torch.full((20, 4), 1.0), torch.full((10, 400), 2.0)
+    # Ten of thirty samples lie above 1: too many at 0.9, few enough at 0.5.
+    assert conformal_scale([*coarse, *fine], 0.9) == 2
+    assert conformal_scale([*coarse, *fine], 0.5) == 1
+
+
+def test_batches_of_all_hosts():
+    x, y = noisy(40)
+    grid = torch.zeros(40, 16, 16, 2)
+
+    class Host(nn.Module):
+        def forward(self, x, grid=None, *, mask=None):
+            return x if grid is None and mask is None else 2 * x
+
+    loaders = {
+        "pairs": [(x, y)],
+        "lists": [[x, y]],
+        "mapping": [{"x": x, "y": y}],
+        "dataset": torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 16),
+        "iterator": iter([(x, y)]),
+    }
+    scales = {name: conformal(Host(), loader).scale.item() for name, loader in loaders.items()}
+    assert len(set(scales.values())) == 1
+    # PDEBench's coordinates, neuraloperator's further fields: passed on to the model.
+    passed = [[(x, y, grid)], [{"x": x, "y": y, "mask": grid}]]
+    assert all(conformal(Host(), loader).scale > 2 * scales["pairs"] for loader in passed)
+
+
+def test_channels_last_and_real_models():
+    model = CHONNNetwork2d(width=4, depth=1)
+    x, y = noisy(12)
+    first = conformal(model, [(x, y)])
+    band = first(x[:2])
+    assert band.lower.shape == band.prediction.shape == (2, 1, 16, 16)
+    assert torch.equal(band.prediction, model.eval()(x[:2]))
+
+    class Last(nn.Module):
+        def forward(self, x):
+            return model(x.movedim(-1, 1)).movedim(1, -1)
+
+    last = conformal(Last(), [(x.movedim(1, -1), y.movedim(1, -1))])
+    assert last.scale == first.scale
+
+
+def test_modes_are_restored_part_by_part():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Dropout(0.5), nn.BatchNorm2d(1)).train()
+    model[2].eval()
+    before = copy.deepcopy(model.state_dict())
+    x, y = noisy(12)
+    bands = conformal(model, [(x, y)])
+    assert [part.training for part in model.modules()] == [True, True, True, False]
+    # In evaluation mode dropout does nothing, and statistics stay.
+    assert torch.equal(bands(x).prediction, bands(x).prediction)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert [part.training for part in model.modules()] == [True, True, True, False]
+
+
+def test_saved_and_moved_like_any_module():
+    x, y = noisy(12)
+    bands = conformal(nn.Conv2d(1, 1, 1), [(x, y)], spread=LeftSide())
+    again = Bands(nn.Conv2d(1, 1, 1), LeftSide())
+    again.load_state_dict(bands.state_dict())
+    for field, same in zip(bands(x), again(x), strict=True):
+        assert torch.equal(field, same)
+    narrow = Bands(nn.Conv2d(1, 1, 1)).half()(x.half())
+    assert narrow.lower.dtype == torch.float16
+
+
+def test_gradients_flow_through_bands():
+    x, y = noisy(12)
+    bands = conformal(nn.Conv2d(1, 1, 1), [(x, y)])
+    x.requires_grad_()
+    bands(x).upper.sum().backward()
+    assert x.grad.any()
+
+
+class Constant(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, x):
+        return self.value * torch.ones_like(x)
+
+
+def test_ensemble():
+    ensemble = Ensemble([Constant(1.0), Constant(2.0), Constant(6.0)])
+    x = torch.zeros(2, 1, 4, 4)
+    mean, spread = ensemble.mean_and_spread(x)
+    assert torch.equal(mean, torch.full_like(x, 3.0))
+    torch.testing.assert_close(spread, torch.full_like(x, 7**0.5))
+    assert torch.equal(ensemble(x), mean)
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        Ensemble([IDENTITY])
+
+
+def test_points_without_error_or_spread():
+    """At walls models and targets agree to rounding, and so do the members of an ensemble."""
+    x, y = noisy(40)
+    for field in (x, y):
+        field[..., 0] = 1.0
+    x[..., 0] += 1e-7
+
+    class Walls(nn.Module):
+        def forward(self, x):
+            spread = torch.ones_like(x)
+            spread[..., 0] = 0
+            return spread
+
+    bands = conformal(IDENTITY, [(x[:30], y[:30])], spread=Walls())
+    shares = bands.evaluate([(x[30:], y[30:])]).shares
+    assert 0.8 < shares.mean() < 1
+    band = bands(x)
+    assert ((band.upper - band.lower)[..., 0] < 1e-5).all()
+
+
+def test_learned_spread():
+    """Errors are three times larger on one side: the spread learns that, and bands get narrower."""
+    x, _ = noisy(300)
+    generator = torch.Generator().manual_seed(1)
+    size = torch.ones(16)
+    size[8:] = 3.0
+    y = x + 0.01 * size * torch.randn(x.shape, generator=generator)
+    samples = [list(zip(f.split(25), g.split(25), strict=True)) for f, g in _thirds(x, y)]
+
+    class PerColumn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.values = nn.Parameter(torch.zeros(16))
+
+        def forward(self, x):
+            return self.values.expand_as(x)
+
+    spread = fit_spread(IDENTITY, iter(samples[0]), PerColumn(), epochs=60, learning_rate=0.1)
+    learned = spread(x[:1])[0, 0, 0].detach()
+    # Nine tenths of normal numbers are smaller than 1.645 standard deviations.
+    torch.testing.assert_close(learned, 0.01 * size * 1.645, rtol=0.1, atol=0)
+    assert not spread.training
+    found = {
+        name: conformal(IDENTITY, samples[1], spread=module).evaluate(samples[2])
+        for name, module in (("constant", None), ("learned", spread))
+    }
+    assert all(abs(coverage.shares.mean() - 0.9) < 0.02 for coverage in found.values())
+    assert found["learned"].widths.mean() < 0.95 * found["constant"].widths.mean()
+
+
+def _thirds(x, y):
+    return zip(x.split(100), y.split(100), strict=True)
+
+
+def test_the_copy_of_a_model_learns_its_errors():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GELU(), nn.Conv2d(4, 1, 1)).train()
+    before = copy.deepcopy(model.state_dict())
+    x, y = noisy(32)
+    spread = fit_spread(model, [(1e5 * x, 1e5 * y)], epochs=2)
+    assert model.training
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    found = spread(1e5 * x)
+    assert (found > 0).all()
+    assert found.requires_grad  # trained weights of its own
+    assert not any(p is q for p in spread.parameters() for q in model.parameters())
+
+
+@pytest.mark.parametrize(("level", "needed"), [(0.9, 9), (0.5, 1), (0.95, 19), (0.99, 99)])
+def test_too_few_samples(level, needed):
+    x, y = noisy(needed)
+    assert samples_needed(level) == needed
+    assert conformal(IDENTITY, [(x, y)], level).scale > 0
+    with pytest.raises(ValueError, match=f"at least {needed} to calibrate .*got {needed - 1}"):
+        conformal(IDENTITY, [(x[1:], y[1:])], level)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"level": 1.0}, "level: expected above 0 and below 1, got 1.0"),
+        ({"level": 90}, "level: expected above 0 and below 1, got 90"),
+        ({"level": float("nan")}, "level: expected above 0"),
+        ({"level": "0.9"}, "level: expected a number"),
+        ({"share": 0.0}, "share: expected above 0"),
+        ({"share": 1.5}, "share: expected above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ValueError, match=message):
+        conformal(IDENTITY, [noisy(20)], **settings)
+
+
+class Slope(nn.Module):
+    """A spread that is negative somewhere."""
+
+    def forward(self, x):
+        return x - 0.5
+
+
+def spoiled(value):
+    x, y = noisy(20)
+    x[3, 0, 0, 0] = value
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("batch", "spread", "message"),
+    [
+        (spoiled(math.nan), None, "prediction: expected finite values, got 1 of 5120"),
+        (spoiled(math.inf)[::-1], None, "target: expected finite values, got 1 of 5120"),
+        ((noisy(20)[0], noisy(20)[1][:, 0]), None, r"target's shape \(20, 16, 16\), got \(20, 1,"),
+        (noisy(20), Slope(), "spread: expected at least 0 everywhere, got -0"),
+        (noisy(20), nn.Flatten(), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
+        (noisy(20)[:1], None, "loader: expected batches"),
+        ({"x": noisy(20)[0]}, None, 'loader: expected keys "y"'),
+    ],
+)
+def test_fields_that_do_not_fit(batch, spread, message):
+    with pytest.raises(ValueError, match=message):
+        conformal(IDENTITY, [batch], spread=spread)
+
+
+def test_a_spread_of_zero():
+    """Bands of the size of rounding errors are scaled up, but nothing scales zero."""
+    x, y = noisy(40)
+    zero = Constant(0.0)
+    bands = conformal(IDENTITY, [(x[:20], y[:20])], spread=zero)
+    assert bands.evaluate([(x[20:], y[20:])]).shares.mean() > 0.8
+    with pytest.raises(ValueError, match="spread: expected above 0 where there are errors"):
+        conformal(zero, [(x, y)], spread=zero)
+
+
+def test_models_that_return_more_than_a_field():
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(ValueError, match="model: expected a tensor as its output, got tuple"):
+        conformal(Pair(), [noisy(20)])
+
+
+def test_nothing_to_learn_or_evaluate():
+    x, _ = noisy(20)
+    with pytest.raises(ValueError, match="model: expected errors"):
+        fit_spread(IDENTITY, [(x, x)])
+    with pytest.raises(ValueError, match="at least one sample, got 0"):
+        fit_spread(IDENTITY, [])
+    with pytest.raises(ValueError, match="at least one sample, got 0"):
+        Bands(IDENTITY).evaluate([])
+    with pytest.raises(ValueError, match="loss: expected a finite value, got nan in epoch 0"):
+        fit_spread(IDENTITY, [noisy(20)], Constant(nn.Parameter(torch.tensor(math.nan))))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_batches_go_to_the_device_of_the_model():
+    x, y = noisy(12)
+    bands = conformal(nn.Conv2d(1, 1, 1).cuda(), [(x, y)])
+    assert bands(x.cuda()).lower.is_cuda
