@@ -9,6 +9,7 @@
   ``chonn inspect``.
 """
 
+from chonn_ops.circuit.alternating import RLCNetwork, draw_bode
 from chonn_ops.circuit.cells import (
     BranchCurrents,
     Cascade,
@@ -39,11 +40,13 @@ __all__ = [
     "DiscreteCascade",
     "DiscreteCell",
     "RCCell",
+    "RLCNetwork",
     "ResistorNetwork",
     "Samples",
     "TrainedModel",
     "TransferFunction",
     "attenuation",
+    "draw_bode",
     "draw_schematic",
     "endless_conductance",
     "grid",

@@ -8,14 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops.circuit._checks import check_positive
 from chonn_ops.circuit.reading import SolvedNetworks, record_networks
 from chonn_ops.circuit.spice import (
     SHORTEST,
+    at_frequency,
     deck,
     held,
     network_lines,
     number,
     resistor,
+    rlc_lines,
     transient,
 )
 from chonn_ops.nn import KirchhoffCell, NetworkCell
@@ -30,6 +33,7 @@ def to_netlist(
     reverse: bool = False,
     spacing: Sequence[float] | None = None,
     mask: Tensor | None = None,
+    omega: float | None = None,
 ) -> str:
     """SPICE text of a cell at an input, where it is a linear circuit.
 
@@ -44,6 +48,11 @@ def to_netlist(
     ``Vn<c>_ground`` carries the sum of the leak currents. The potentials of the operating point are
     the output of the cell, to the tolerance `Network.tol`. Nodes outside the mask are left out.
 
+    A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils, capacitors
+    and resistors that has its potentials at `omega`: conductivities are coils, leaks are coils or
+    capacitors, and losses resistors. The analysis is ``.ac``. SPICE counts phases the other way
+    round: its potentials are the complex conjugates of the cell's.
+
     Parameters
     ----------
     cell : KirchhoffCell or NetworkCell
@@ -56,6 +65,8 @@ def to_netlist(
         in both directions is the mean of the two, with the second in reverse order.
     spacing, mask : optional
         Network cells only, see `NetworkCell`.
+    omega : float, optional
+        Network cells at a frequency only: angular frequency > 0, by default 1 / s.
 
     Returns
     -------
@@ -77,16 +88,24 @@ def to_netlist(
     if isinstance(cell, NetworkCell):
         if channel is not None or reverse:
             raise ValueError("channel, reverse: expected None and False for a NetworkCell")
-        return _networks(cell, u, spacing, mask)
+        if cell.options.ac:
+            check_positive(omega=1.0 if omega is None else omega)
+        elif omega is not None:
+            raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
+        return _networks(cell, u, spacing, mask, 1.0 if omega is None else omega)
     if not isinstance(cell, KirchhoffCell):
         raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
-    if spacing is not None or mask is not None:
-        raise ValueError("spacing, mask: expected None for a KirchhoffCell")
+    if spacing is not None or mask is not None or omega is not None:
+        raise ValueError("spacing, mask, omega: expected None for a KirchhoffCell")
     return _line(cell, u, 0 if channel is None else channel, reverse)
 
 
 def _networks(
-    cell: NetworkCell, u: Tensor, spacing: Sequence[float] | None, mask: Tensor | None
+    cell: NetworkCell,
+    u: Tensor,
+    spacing: Sequence[float] | None,
+    mask: Tensor | None,
+    omega: float,
 ) -> str:
     _check_one_sample(u, cell.spatial_dims, cell.dim)
     found: list[SolvedNetworks] = []
@@ -94,13 +113,16 @@ def _networks(
     solved = found[0]
     lines: list[str] = []
     for c in range(cell.options.num_networks):
-        network, source = solved.network(0, c)
-        lines += [f"* network {c}", *network_lines(network, source, f"n{c}_")]
+        lines.append(f"* network {c}")
+        if cell.options.ac:
+            lines += rlc_lines(*solved.rlc_network(0, c, omega), f"n{c}_")
+        else:
+            lines += network_lines(*solved.network(0, c), f"n{c}_")
     nodes = " x ".join(str(n) for n in u.shape[1:-1])
     count = cell.options.num_networks
     plural = "" if count == 1 else "s"
     title = f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes"
-    return deck(title, [*lines, ".op"])
+    return deck(title, at_frequency(omega, lines) if cell.options.ac else [*lines, ".op"])
 
 
 def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:

@@ -329,17 +329,26 @@ def grid(
             f"conductance, periodic: expected one per axis ({leak.ndim}), got {len(conductance)} "
             f"and {len(closed)}"
         )
-    nodes = np.arange(leak.size).reshape(leak.shape)
-    edges, values = [], []
-    for axis, g in enumerate(conductance):
-        g = finite_array(f"conductance[{axis}]", g)
+    fields = [finite_array(f"conductance[{axis}]", g) for axis, g in enumerate(conductance)]
+    for axis, g in enumerate(fields):
         if g.shape != leak.shape:
             raise ValueError(f"conductance[{axis}]: expected shape {leak.shape}, got {g.shape}")
+    edges, values = edges_of_grid(fields, closed)
+    return ResistorNetwork(edges, values, leak.ravel(), leak.shape)
+
+
+def edges_of_grid(fields: Sequence[Array], closed: Sequence[bool]) -> tuple[Array, Array]:
+    """Pairs of nodes (E, 2) and values (E,) of the edges of a grid, from fields (\\*grid), one an
+    axis, in the layout of `grid`."""
+    shape = fields[0].shape
+    nodes = np.arange(fields[0].size).reshape(shape)
+    edges, values = [], []
+    for axis, field in enumerate(fields):
         pairs = np.stack((nodes, np.roll(nodes, -1, axis)), -1)
-        count = leak.shape[axis] if closed[axis] and leak.shape[axis] > 1 else leak.shape[axis] - 1
+        count = shape[axis] if closed[axis] and shape[axis] > 1 else shape[axis] - 1
         edges.append(np.take(pairs, range(count), axis).reshape(-1, 2))
-        values.append(np.take(g, range(count), axis).ravel())
-    return ResistorNetwork(np.concatenate(edges), np.concatenate(values), leak.ravel(), leak.shape)
+        values.append(np.take(field, range(count), axis).ravel())
+    return np.concatenate(edges), np.concatenate(values)
 
 
 def ladder(

@@ -156,13 +156,14 @@ def _field(panel: Axes, values: Array, colours: str, logarithmic: bool) -> None:
         values = values[..., values.shape[-1] // 2]
     norm: dict[str, Any] = {}
     low, high = values.min(), values.max()
-    if logarithmic and high > 0:
+    if logarithmic and low >= 0 and high > 0:
         floor = max(low, 1e-6 * high)
         if high > 1.01 * floor:
             values, norm = np.maximum(values, floor), {"norm": LogNorm(floor, high)}
         else:  # One colour for a constant.
             norm = {"vmin": 0.5 * high, "vmax": 1.5 * high}
-    elif colours == "RdBu_r":
+    elif colours == "RdBu_r" or (logarithmic and low < 0):
+        colours = "RdBu_r"
         most = max(abs(low), abs(high)) or 1.0
         norm = {"vmin": -most, "vmax": most}
     # The first axis points right and the second up, as on the unit square.

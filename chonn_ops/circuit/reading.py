@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from chonn_ops.circuit._checks import Array
-from chonn_ops.circuit.networks import ResistorNetwork, grid
+from chonn_ops.circuit.alternating import RLCNetwork
+from chonn_ops.circuit.networks import ResistorNetwork, edges_of_grid, grid
 from chonn_ops.circuit.transfer import TransferFunction
 from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
 from chonn_ops.nn.network_cell import UNIT
@@ -62,6 +63,29 @@ class SolvedNetworks:
         source = self.source[sample, ..., index].detach().cpu().double().numpy()
         return grid(conductance, leak, periodic=self.periodic), source.ravel()
 
+    def rlc_network(self, sample: int, index: int, omega: float) -> tuple[RLCNetwork, Any]:
+        """A network of complex numbers A v = s as a circuit with these potentials at a frequency,
+        and its sources (n,): that of -div(k grad v) - omega^2 c v - i omega d v = s.
+
+        Its admittances are i / omega times those of A: conductances k are coils of 1 / k, leaks
+        are coils, or capacitors where they are negative, and losses are resistors.
+        """
+        leak, source, *conductance = (
+            values[sample, ..., index].detach().cpu().numpy()
+            for values in (self.leak, self.source, *self.conductance)
+        )
+        edges, k = edges_of_grid([g.real.astype(np.float64) for g in conductance], self.periodic)
+        real, loss = leak.real.astype(np.float64).ravel(), -leak.imag.astype(np.float64).ravel()
+        network = RLCNetwork(
+            edges[k > 0],
+            inductance=1 / k[k > 0],
+            leak=loss / omega,
+            leak_capacitance=np.maximum(-real, 0) / omega**2,
+            leak_inductance=np.divide(1, real, out=np.full_like(real, np.inf), where=real > 0),
+            shape=leak.shape,
+        )
+        return network, 1j / omega * source.ravel().astype(np.complex128)
+
 
 class _Recorder(TorchFunctionMode):
     def __init__(self, record: Callable[[SolvedNetworks], None]) -> None:
@@ -107,7 +131,10 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
           3/4, 1) of the densities ``conductivity``, ``leak`` and ``source``, of ``potential``, and
           of ``length_scale`` sqrt(k / l) in the unit of the domain; ``dissipated_power``, averaged
           over the batch, and ``leak_share``, the part of it that flows to ground through leaks and
-          boundary; ``effective_rank`` of the m potential fields, from 1 (all alike) to m.
+          boundary; ``effective_rank`` of the m potential fields, from 1 (all alike) to m. At a
+          frequency (``Network(ac=True)``) ``leak`` is the real part and ``loss`` minus the
+          imaginary part; ``source`` and ``potential`` are moduli; ``length_scale`` is a wavelength
+          over 2 pi where the leak is negative; powers are those at a frequency of 1.
         - Scan cell: name, positions; quantiles over channels, states and 32 positions of
           ``time_constant`` (in positions) and ``pole``, the retention exp(-Delta decay);
           ``effective_order``: quantiles over the channels of the number of states whose Hankel
@@ -237,6 +264,8 @@ def _network_numbers(
     name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
 ) -> dict[str, Any]:
     conductivity, leak, source = cell.coefficients(inputs[0])
+    if cell.options.ac:
+        return _ac_numbers(name, cell, (conductivity, leak, source), solved)
     v = solved.potentials.double()
     axes = tuple(range(1, v.dim() - 1))
     to_ground = (solved.leak.double() * v.square()).sum(axes).mean(0)
@@ -267,6 +296,38 @@ def _network_numbers(
         "boundary": list(cell.boundary),
         "networks": each,
         "effective_rank": _effective_rank(v.flatten(0, -2)),
+    }
+
+
+def _ac_numbers(
+    name: str, cell: NetworkCell, coefficients: tuple[Tensor, ...], solved: SolvedNetworks
+) -> dict[str, Any]:
+    """`_network_numbers` at a frequency."""
+    conductivity, leak, source = coefficients
+    v = solved.potentials.to(torch.complex128)
+    # Half of omega d |v|^2; the coils and capacitors of edges and leaks dissipate nothing.
+    lost = -0.5 * solved.leak.imag.double() * v.abs().square()
+    power = lost.sum(tuple(range(1, v.dim() - 1))).mean(0)
+    length = _length_scale(conductivity, leak.real.abs())
+    each = [
+        {
+            "conductivity": _quantiles(conductivity[..., c]),
+            "leak": _quantiles(leak.real[..., c]),
+            "loss": _quantiles(-leak.imag[..., c]),
+            "source": _quantiles(source.abs()[..., c]),
+            "potential": _quantiles(v.abs()[..., c]),
+            "length_scale": _quantiles(length[..., c]),
+            "dissipated_power": _finite(power[c].item()),
+            "leak_share": 1.0 if power[c] > 0 else None,
+        }
+        for c in range(v.shape[-1])
+    ]
+    return {
+        "name": name,
+        "grid": list(v.shape[1:-1]),
+        "boundary": list(cell.boundary),
+        "networks": each,
+        "effective_rank": _effective_rank(torch.view_as_real(v).transpose(-1, -2).flatten(0, -2)),
     }
 
 
@@ -327,6 +388,9 @@ class NetworkFields:
         Current density along each axis at the nodes.
     power : ndarray
         Power dissipated in the leak of a node and in half of each of its edges.
+
+    At a frequency leaks, sources and potentials are real parts, and the currents are the mean flow
+    of power.
     """
 
     name: str
@@ -385,10 +449,45 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> CircuitF
     return found
 
 
+def _ac_fields(
+    name: str, k: Tensor, leak: Tensor, source: Tensor, inputs: tuple[Any, ...], solved: Any
+) -> NetworkFields:
+    """`_network_fields` at a frequency: real parts at one moment, and mean powers and flows."""
+    v = solved.potentials[:1].to(torch.complex128)
+    shape = v.shape[1:-1]
+    given = inputs[1] if len(inputs) > 1 else None
+    steps = [1 / n for n in shape] if given is None else [float(step) for step in given]
+    flows = []
+    for axis, (g, periodic) in enumerate(zip(solved.conductance, solved.periodic, strict=True)):
+        g = g[:1].real.double().clone()
+        if not periodic:  # The last entry joins nothing.
+            g.narrow(axis + 1, shape[axis] - 1, 1).zero_()
+        # Mean power through an edge: half the real part of conj(v) i g (v - w).
+        flow = 0.5 * g * (v.conj() * v.roll(-1, axis + 1)).imag
+        flows.append((flow + flow.roll(1, axis + 1)) / 2 * steps[axis])
+
+    def array(value: Tensor) -> Array:
+        return value[0].double().cpu().numpy()
+
+    return NetworkFields(
+        name,
+        conductivity=array(k),
+        leak=array(leak.real),
+        source=array(source.real),
+        potential=array(v.real),
+        length_scale=array(_length_scale(k, leak.real.abs())),
+        currents=tuple(map(array, flows)),
+        power=array(-0.5 * solved.leak[:1].imag.double() * v.abs().square()),
+    )
+
+
 def _network_fields(
     name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
 ) -> NetworkFields:
-    k, leak, source = (c[:1].double() for c in cell.coefficients(inputs[0]))
+    k, leak, source = cell.coefficients(inputs[0])
+    if cell.options.ac:
+        return _ac_fields(name, k, leak, source, inputs, solved)
+    k, leak, source = (c[:1].double() for c in (k, leak, source))
     v, to_ground = solved.potentials[:1].double(), solved.leak[:1].double()
     shape = v.shape[1:-1]
     given = inputs[1] if len(inputs) > 1 else None

@@ -10,6 +10,7 @@ import numpy as np
 from chonn_ops.circuit._checks import Array, check_positive, finite_array
 
 if TYPE_CHECKING:
+    from chonn_ops.circuit.alternating import RLCNetwork
     from chonn_ops.circuit.cells import Cascade
     from chonn_ops.circuit.networks import ResistorNetwork
 
@@ -139,3 +140,59 @@ def network_lines(network: ResistorNetwork, source: Array, prefix: str = "n") ->
 def network_netlist(network: ResistorNetwork, source: Array, title: str) -> str:
     """See `ResistorNetwork.to_netlist`."""
     return deck(title, [*network_lines(network, source), ".op"])
+
+
+def rlc_lines(network: RLCNetwork, source: Array, prefix: str = "n") -> list[str]:
+    """Elements of a network of coils, capacitors and resistors, and the sources of its analysis
+    ``.ac``. Nodes without an element are left out."""
+    names = node_names(network.shape, prefix)
+    if source.shape != network.leak.shape:
+        raise ValueError(f"source: expected shape {network.leak.shape}, got {source.shape}")
+    lines: list[str] = []
+    joined = np.zeros(network.nodes, dtype=bool)
+    joined[network.edges] = True
+    values = (network.resistance, network.inductance, network.capacitance)
+    for (p, q), *edge in zip(network.edges, *values, strict=True):
+        name = f"{names[p]}_{names[q]}"
+        parts = [
+            (letter, value)
+            for letter, value in zip("RLC", edge, strict=True)
+            if 0 < value < np.inf
+        ]
+        between = [f"{name}_{letter}" for letter, _ in parts[:-1]]
+        for (letter, value), a, b in zip(
+            parts, [names[p], *between], [*between, names[q]], strict=True
+        ):
+            lines.append(f"{letter}{name} {a} {b} {number(value)}")
+    for p, name in enumerate(names):
+        leaks = (
+            ("R", 1 / network.leak[p] if network.leak[p] else np.inf),
+            ("C", network.leak_capacitance[p]),
+            ("L", network.leak_inductance[p]),
+        )
+        found = [f"{letter}{name} {name} 0 {number(value)}"
+                 for letter, value in leaks if 0 < value < np.inf]  # fmt: skip
+        lines += found
+        if found or joined[p]:
+            amplitude = source[p].conjugate()
+            degrees = np.degrees(np.angle(amplitude))
+            lines.append(f"I{name} 0 {name} AC {number(abs(amplitude))} {number(degrees)}")
+    return lines
+
+
+def at_frequency(omega: float, lines: Sequence[str]) -> list[str]:
+    """The lines, the analysis ``.ac`` at one angular frequency, and the output of every node that
+    has a source.
+
+    There is no operating point to look for, and with coils in a ring there is none: at frequency 0
+    any current may circulate there.
+    """
+    frequency = number(omega / (2 * np.pi))
+    driven = [line.split()[2] for line in lines if line.startswith("I")]
+    printed = [f".print ac vr({name}) vi({name})" for name in driven]
+    return [*lines, ".options noopac", f".ac lin 1 {frequency} {frequency}", *printed]
+
+
+def rlc_netlist(network: RLCNetwork, source: Array, omega: float, title: str) -> str:
+    """See `RLCNetwork.to_netlist`."""
+    return deck(title, at_frequency(omega, rlc_lines(network, source)))

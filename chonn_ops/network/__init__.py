@@ -2,6 +2,7 @@
 `available_backends`."""
 
 from chonn_ops.boundary import BOUNDARIES
+from chonn_ops.network.alternating import absorbing_layer, edge_admittance, helmholtz_network
 from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.conductance import edge_conductance, wall_leak
 from chonn_ops.network.direct import Factorization, factorize
@@ -14,10 +15,13 @@ __all__ = [
     "Factorization",
     "LCState",
     "NetworkInfo",
+    "absorbing_layer",
     "available_backends",
+    "edge_admittance",
     "edge_conductance",
     "edge_inductance",
     "factorize",
+    "helmholtz_network",
     "kirchhoff_network",
     "lc_energy",
     "lc_step",

@@ -43,6 +43,13 @@ LEAK = -3.0
 COEFFICIENT_SCALE = 0.3
 # Smaller conductivities and leaks would only make the solve harder.
 FLOOR = 1e-3
+# Alternating current: the initial real part of the leaks runs from 0 to that of waves 5 to the
+# domain, and the loss starts where waves reach about a wavelength. Training has to lower the loss by
+# orders of magnitude, while other weights move by about 1: its logarithm has this gain.
+REACTANCE = -1.5
+LOSS = -2.0
+LOSS_GAIN = 4.0
+LEAST_LOSS = 1e-4
 # Initial logarithm of the distance of a "robin" wall: 0.3 % of the unit box.
 WALL = -3.0
 # The weight of the arithmetic mean is one number for the whole field, which has to move further
@@ -69,6 +76,9 @@ class Network:
         each (ablation).
     tol : float
         Relative residual at which the solve stops.
+    ac : bool
+        Networks at a frequency, whose coils and capacitors pass waves: see `NetworkCell`. The cell
+        returns 2 m channels, and solves directly.
 
     Raises
     ------
@@ -80,6 +90,7 @@ class Network:
     nodes: str = "centres"
     selective: bool = True
     tol: float = 1e-3
+    ac: bool = False
 
     name: ClassVar[str] = "network"
     # What a block with these cells has by default. Without a convolution, which belongs to a grid,
@@ -94,7 +105,7 @@ class Network:
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
         check_choice("nodes", self.nodes, NODES)
-        check_bool(selective=self.selective)
+        check_bool(selective=self.selective, ac=self.ac)
         check_number(tol=self.tol)
         if not 0 < self.tol < 1:
             raise ValueError(f"tol: expected above 0 and below 1, got {self.tol}")
@@ -105,8 +116,8 @@ class Network:
         return words[0] if isinstance(boundary, str) else words
 
     def num_outputs(self, inputs: int) -> int:  # noqa: ARG002 - a scan's depend on them
-        """Channels that a cell returns."""
-        return self.num_networks
+        """Channels that a cell returns: potentials, or their real and imaginary parts."""
+        return self.num_networks * (2 if self.ac else 1)
 
     def build(
         self, dim: int, axes: int, boundary: str | tuple[str, ...], order: int, factory: dict
@@ -183,12 +194,15 @@ class NetworkCell(nn.Module):
         self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
-        self.source_proj = PositionLinear(dim, m, **factory)
-        # Conductivities, then leaks; the bias alone where they do not depend on the features.
+        # Real parts, then imaginary parts with alternating current.
+        self.source_proj = PositionLinear(dim, options.num_outputs(dim), **factory)
+        # Conductivities, then leaks, then losses with alternating current; the bias alone where
+        # they do not depend on the features.
+        numbers = (3 if options.ac else 2) * m
         self.coefficient_proj = (
-            PositionLinear(dim, 2 * m, bias=False, **factory) if options.selective else None
+            PositionLinear(dim, numbers, bias=False, **factory) if options.selective else None
         )
-        self.coefficient_bias = nn.Parameter(torch.empty(2 * m, **factory))
+        self.coefficient_bias = nn.Parameter(torch.empty(numbers, **factory))
         # Logit of the weight of the arithmetic mean, over its gain. All means of a constant
         # conductivity are the same.
         self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
@@ -207,7 +221,10 @@ class NetworkCell(nn.Module):
         if self.coefficient_proj is not None:
             nn.init.normal_(self.coefficient_proj.weight, std=COEFFICIENT_SCALE * self.dim**-0.5)
         self.coefficient_bias[:m] = torch.linspace(*CONDUCTIVITY_SPAN, m)
-        self.coefficient_bias[m:] = LEAK
+        self.coefficient_bias[m : 2 * m] = LEAK
+        if self.options.ac:
+            self.coefficient_bias[m : 2 * m] = torch.linspace(0, REACTANCE, m)
+            nn.init.constant_(self.coefficient_bias[2 * m :], LOSS / LOSS_GAIN)
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
@@ -232,6 +249,8 @@ class NetworkCell(nn.Module):
         raw = self.coefficient_bias.to(wide)
         if self.coefficient_proj is not None:
             raw = raw + self.coefficient_proj(F.silu(u))
+        if self.options.ac:
+            return _at_a_frequency(raw.expand(*u.shape[:-1], -1), source.to(wide))
         rates = F.softplus(raw) + FLOOR
         conductivity, leak = rates.expand(u.shape[:-1] + raw.shape[-1:]).chunk(2, dim=-1)
         return conductivity, leak, source.to(wide)
@@ -266,9 +285,10 @@ class NetworkCell(nn.Module):
             If the shape, the spacing, the mask or the nodes do not fit.
         """
         source, edges, leak = self.assemble(u, spacing, mask, nodes)
-        return solve_checked(
+        v = solve_checked(
             source, edges, leak, self.faces(), None, self.options.tol, MAX_ITERATIONS, None
         )[0]
+        return torch.cat((v.real, v.imag), -1) if self.options.ac else v
 
     def assemble(
         self,
@@ -370,3 +390,12 @@ class NetworkCell(nn.Module):
             f"dim={self.dim}, spatial_dims={self.spatial_dims}, {self.options}, "
             f"boundary={self.boundary}"
         )
+
+
+def _at_a_frequency(raw: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`NetworkCell.coefficients` with alternating current, from (B, \\*grid, 3 m) numbers and the
+    real and imaginary parts (B, \\*grid, 2 m) of the sources."""
+    conductivity, reactance, loss = raw.chunk(3, -1)
+    loss = F.softplus(LOSS_GAIN * loss) + LEAST_LOSS
+    leak = torch.complex(reactance, -loss)
+    return F.softplus(conductivity) + FLOOR, leak, torch.complex(*source.chunk(2, -1))

@@ -33,3 +33,13 @@ def operating_point(printed):
     """Potential of every node, and current of every voltage source as name#branch."""
     rows = re.findall(r"^\s*([a-z][\w#]*)\s+(-?\d\S*)\s*$", printed, re.MULTILINE)
     return {name: float(value) for name, value in rows}
+
+
+def alternating(printed):
+    """Complex potential of every node that a netlist's lines ``.print ac`` name, at one
+    frequency."""
+    number = r"(-?[\d.]+e[+-]\d+),?"
+    rows = re.findall(
+        rf"vr\((\w+)\)\s+vi\(\w+\)\s*\n-+\n0\s+{number}\s+{number}\s+{number}", printed
+    )
+    return {name: complex(float(real), float(imaginary)) for name, _, real, imaginary in rows}

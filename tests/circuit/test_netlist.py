@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from ngspice import measured, needs_ngspice, operating_point, run
+from ngspice import alternating, measured, needs_ngspice, operating_point, run
 
 from chonn_ops import CHONNNetwork2d, KirchhoffCell, Network, NetworkCell, Scan, to_netlist
 
@@ -184,3 +184,39 @@ def test_bad_arguments():
     ):
         with pytest.raises(kind, match=message):
             call()
+
+
+def ac_cell(boundary="robin", seed=0):
+    """A cell at a frequency whose leaks have both signs."""
+    torch.manual_seed(seed)
+    cell = NetworkCell(3, 2, Network(num_networks=2, ac=True), boundary=boundary).double()
+    with torch.no_grad():
+        cell.coefficient_proj.weight.mul_(5)
+    return cell
+
+
+@needs_ngspice
+@pytest.mark.parametrize("boundary", ["robin", "matched", "periodic"])
+def test_a_cell_at_a_frequency(boundary, tmp_path):
+    cell, u = ac_cell(boundary), torch.randn(1, 6, 5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        real, imaginary = cell(u)[0].chunk(2, -1)
+        leak = cell.coefficients(u)[1]
+    assert leak.real.min() < 0 < leak.real.max()
+    for omega in (None, 3.0):
+        found = alternating(run(to_netlist(cell, u, omega=omega), tmp_path))
+        assert len(found) == 60
+        for (i, j, c), value in np.ndenumerate(torch.complex(real, -imaginary).numpy()):
+            # Conductances are unitless: a circuit at another frequency has other elements, and the
+            # same potentials.
+            assert abs(found[f"n{c}_{i}_{j}"] - value) < 1e-4 * real.abs().max()
+
+
+def test_frequencies_are_of_cells_at_a_frequency():
+    u = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"omega: expected None without Network\(ac=True\)"):
+        to_netlist(NetworkCell(3).double(), u, omega=1.0)
+    with pytest.raises(ValueError, match="omega: expected a finite number > 0, got 0"):
+        to_netlist(ac_cell(), u, omega=0.0)
+    with pytest.raises(ValueError, match="spacing, mask, omega: expected None for a Kirch"):
+        to_netlist(scan_cell(), torch.randn(1, 4, 3, dtype=torch.float64), omega=1.0)

@@ -17,6 +17,7 @@ PROBLEMS = {
     "navier_stokes": "vorticity, in FNO's layout",
     "fno_darcy": "the FNO paper's Darcy flow on 421 x 421; resumes",
     "helmholtz": "Helmholtz' equation with two wave numbers; resumes",
+    "helmholtz_open": "waves of a point source in an open medium; resumes",
     "advection": "1-D advection in PDEBench's layout, exact; resumes",
     "burgers": "1-D Burgers' equation in PDEBench's layout; resumes",
 }

@@ -23,6 +23,7 @@ _PLACES = {
     "darcy_contrast": "darcy:CONTRAST",
     "darcy_lognormal": "darcy:LOGNORMAL",
     "helmholtz": "helmholtz:EXPERIMENT",
+    "helmholtz_open": "helmholtz:OPEN",
 }
 EXPERIMENTS = tuple(_PLACES)
 PAPERS, FURTHER = EXPERIMENTS[:5], EXPERIMENTS[5:]

@@ -23,6 +23,7 @@ OPTIMIZER_FIELDS = (
     "schedule",
     "step_size",
     "gamma",
+    "gradient_clip",
 )
 
 # PDEBench's metrics that the paper shows for Darcy flow and for shallow water.
@@ -50,6 +51,8 @@ class Config:
         Schedule of the learning rate: times `gamma` every `step_size` epochs, or a cosine to 0.
     step_size : int
     gamma : float
+    gradient_clip : float
+        Largest norm of the gradient of all parameters; 0 for no limit.
     seed : int
         Seed of the first run; further runs take the next ones.
 
@@ -70,13 +73,14 @@ class Config:
     schedule: str = "step"
     step_size: int = 100
     gamma: float = 0.5
+    gradient_clip: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._check_least(
             1, "n_train", "n_validation", "n_test", "batch_size", "epochs", "step_size"
         )
-        self._check_least(0, "learning_rate", "weight_decay", "gamma", "seed")
+        self._check_least(0, "learning_rate", "weight_decay", "gamma", "gradient_clip", "seed")
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
 

@@ -1,21 +1,39 @@
-"""Helmholtz' equation, an indefinite problem: here a model of networks must fail."""
+"""Helmholtz' equation: in a closed square, where networks of resistors must fail, and in open space.
+
+Networks at a frequency have coils and capacitors, whose admittances have both signs.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
 
-from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from chonn_lab.experiments.base import Data, Makers, Variant
+from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import Physics
-from chonn_lab.problems import helmholtz
+from chonn_lab.experiments.solvers import Physics, WaveSolve
+from chonn_lab.experiments.steady import SteadyConfig, SteadyExperiment, workers
+from chonn_lab.experiments.steady_models import BY_HAND, Variants
+from chonn_lab.problems import helmholtz, helmholtz_open
+from chonn_lab.problems.domains import cell_centres
+
+
+def _told(made: Variants, build: Callable[[Any], nn.Module]) -> Variant[Any]:
+    """The control that is told the equation."""
+    return dataclasses.replace(made.solver("direct", "Direct solve", 0.5), build=build)
 
 
 class Helmholtz(Box):
     """Wave number to wave.
 
-    The inverse of a network's matrix has no negative entry, so a positive source gives a solution
-    without negative values. About two thirds of the absolute value of these solutions is negative,
-    and no field without negative values has a relative L1 error below that.
+    The inverse of a resistor network's matrix has no negative entry, so a positive source gives a
+    solution without negative values. About two thirds of the absolute value of these solutions is
+    negative, and no field without negative values has a relative L1 error below that.
     """
 
     name = "helmholtz"
@@ -27,5 +45,104 @@ class Helmholtz(Box):
     searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     scales = scales_of(BoxConfig, smoke={}, small={}, paper={"resolution": 64})
 
+    def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
+        made = Variants(self, config)
+        told = _told(made, lambda _: WaveSolve())
+        return (*super().variants(config), made.alternating(), told)
 
-EXPERIMENT = Helmholtz()
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenConfig(BoxConfig):
+    """Settings of waves in open space.
+
+    Parameters
+    ----------
+    test_wavenumbers : tuple of float
+        Other wave numbers, at which the trained model is evaluated on the test samples. The scores
+        at 24 are named "at_wavenumber_24".
+    """
+
+    fields_in: ClassVar[int] = 2
+    fields_out: ClassVar[int] = 2
+    test_wavenumbers: tuple[float, ...] = ()
+
+    def _check_finer(self) -> None:
+        """A sample is the same on every grid."""
+
+
+class HelmholtzOpen(SteadyExperiment[OpenConfig]):
+    """Wave number and source to outgoing waves, real and imaginary part."""
+
+    name = "helmholtz_open"
+    title = "Helmholtz equation in open space"
+    coordinates = staticmethod(cell_centres)
+    ladders: ClassVar[bool] = False
+    physics: ClassVar[Physics] = Physics("wave number", "centres")
+    units: ClassVar[Units] = Units((20.0, 0.0), (5.0, 50.0), 0.0, 0.06)
+    metrics: ClassVar[tuple[str, ...]] = Darcy.metrics
+    scales = scales_of(OpenConfig, smoke={"resolution": 48}, small={}, paper={"resolution": 64})
+    sources = sources_of(
+        OpenConfig,
+        resolution="Ours: the generator's own.",
+        test_wavenumbers="Ours, as WaveBench's other frequencies.",
+    )
+
+    def variants(self, config: OpenConfig) -> tuple[Variant[OpenConfig], ...]:
+        """U-Net, both FNOs, UNO, F-FNO, networks with direct and alternating current, and the
+        control that is told the equation.
+
+        Raises
+        ------
+        ValueError
+            For the sizes of a search, which there is not.
+        """
+        if config.sizes not in BY_HAND:
+            raise ValueError(f"sizes: expected one of {BY_HAND}, got {config.sizes!r}")
+        made = Variants(self, config)
+        every = super().variants(config)
+        kept = ("unet", "fno", "fno-neuralop", "uno", "ffno", "network", "network-constant")
+
+        def told(_: Any) -> nn.Module:
+            return WaveSolve(helmholtz_open.LAYER, helmholtz_open.ATTENUATION)
+
+        return (
+            *(variant for variant in every if variant.name in kept),
+            made.alternating(boundary="matched"),
+            _told(made, told),
+        )
+
+    def makers(self, config: OpenConfig, folder: Path, progress: bool = True) -> Makers:
+        """All samples; then the test samples on finer grids, and at other wave numbers."""
+        first, size = config.n_train + config.n_validation, config.resolution
+        known = helmholtz_open.WAVENUMBER
+        wanted = [(config.n_samples, 0, size, known)]
+        wanted += [(config.n_test, first, n, known) for n in config.test_resolutions]
+        wanted += [(config.n_test, first, size, k) for k in config.test_wavenumbers]
+
+        def maker(n_samples: int, first: int, n: int, k: float) -> Callable[[Path], object]:
+            options = {"first": first, "workers": workers(config), "progress": progress}
+            return lambda path: helmholtz_open.generate(path, n_samples, n, k, **options)
+
+        made: dict[Path, Callable[[Path], object]] = {}
+        for n_samples, start, n, k in wanted:
+            stem = Path(helmholtz_open.default_name(n, k)).stem
+            made[folder / f"{stem}_{start}-{start + n_samples - 1}.hdf5"] = maker(
+                n_samples, start, n, k
+            )
+        return made
+
+    def load(self, config: OpenConfig, folder: Path) -> Data:
+        path, *further = self.files(config, folder)
+        sizes = [config.n_train, config.n_validation, config.n_test]
+        both = (field.split(sizes) for field in helmholtz_open.read(path, 0, config.n_samples))
+        train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
+        names = [f"at_{n}" for n in config.test_resolutions]
+        names += [f"at_wavenumber_{k:g}" for k in config.test_wavenumbers]
+        tests = {
+            name: TensorDataset(*helmholtz_open.read(file, 0, config.n_test))
+            for name, file in zip(names, further, strict=True)
+        }
+        return Data(train, validation, {"test": test, **tests})
+
+
+EXPERIMENT, OPEN = Helmholtz(), HelmholtzOpen()

@@ -15,10 +15,11 @@ PLAIN = CKBOptions(order=0)
 
 
 class Units(NamedTuple):
-    """Typical mean and standard deviation of the fields, constants for every split."""
+    """Typical mean and standard deviation of the fields, constants for every split; those of an
+    input with several channels one a channel."""
 
-    input_centre: float
-    input_spread: float
+    input_centre: float | tuple[float, ...]
+    input_spread: float | tuple[float, ...]
     output_centre: float
     output_spread: float
 
@@ -32,7 +33,11 @@ class Standardized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         units = self.units
-        y = self.model((x - units.input_centre) / units.input_spread)
+        centre, spread = (
+            x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
+            for numbers in (units.input_centre, units.input_spread)
+        )
+        y = self.model((x - centre) / spread)
         return units.output_centre + units.output_spread * y
 
 

@@ -166,6 +166,7 @@ class Order1d(Experiment[OrderConfig]):
             'fixed to 42."',
         ),
         **dict.fromkeys(("step_size", "gamma"), "Not used by the cosine schedule."),
+        "gradient_clip": "Not given; none.",
         "target": '"The target orders are denoted as T1-T4"; each variant has its own.',
         "sweep_from": '"For each target order, [...] errors are reported across model orders '
         'or baseline depths 1-4" (Fig. 3a).',

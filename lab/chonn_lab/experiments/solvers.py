@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.modules import Units
 from chonn_ops.checks import check_least
-from chonn_ops.network import edge_conductance, kirchhoff_network
+from chonn_ops.network import (
+    absorbing_layer,
+    edge_conductance,
+    helmholtz_network,
+    kirchhoff_network,
+)
 from chonn_ops.network.conductance import end_walls, face_area
 from chonn_ops.nn.geometry import NODES
 from chonn_ops.nn.layers import PositionLinear
@@ -111,6 +116,41 @@ def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
     faces = (k.narrow(dim, 0, n - 1) + k.narrow(dim, 1, n - 1)) / 2
     padding = [0, 0] * (k.dim() - dim - 1) + [0, 1]
     return nn.functional.pad(faces, padding) * (face_area(steps, axis) / steps[axis])
+
+
+class WaveSolve(nn.Module):
+    """Finite volumes of ``-laplace u - k^2 u = f``, on the input's own grid, in the data's units.
+
+    The equation is known, and the size of the source is trained.
+
+    Parameters
+    ----------
+    layer, attenuation : float
+        Thickness of the absorbing medium around the square, and the amplitude that crosses it
+        twice. With thickness 0, u is 0 at the walls of the square and f is 1.
+    """
+
+    def __init__(self, layer: float = 0.0, attenuation: float = 0.01) -> None:
+        super().__init__()
+        self.layer, self.attenuation = layer, attenuation
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[-1]
+        k, f = x[:, :1], x[:, 1:] if self.layer else torch.ones_like(x)
+        pad = math.ceil(self.layer * n)
+        k = nn.functional.pad(k, [pad] * 4, mode="replicate").movedim(1, -1)
+        f = nn.functional.pad(f, [pad] * 4).movedim(1, -1)
+        one, h = torch.ones_like(k), 1 / n
+        loss: Tensor | float = 0.0
+        if pad:
+            given = {"thickness": pad * h, "attenuation": self.attenuation}
+            loss = absorbing_layer(one, k.square(), spacing=h, **given)
+        u = helmholtz_network(
+            f, one, k.square(), loss, 1.0, h, boundary="dirichlet", tol=_TOLERANCE
+        )
+        u = self.scale * u.movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
+        return torch.cat((u.real, u.imag), 1) if pad else u.real
 
 
 class SolveThenConvolve(nn.Module):

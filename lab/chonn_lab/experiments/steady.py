@@ -117,6 +117,8 @@ class SteadyConfig(Config):
     gamma: float = 0.98
     resolution: int = 128
     multiple: ClassVar[int] = MULTIPLE
+    fields_in: ClassVar[int] = 1
+    fields_out: ClassVar[int] = 1
     domain: str = SQUARE
     test_resolutions: tuple[int, ...] = ()
     standardize: bool = False
@@ -255,7 +257,7 @@ class SteadyExperiment(Experiment[SteadyT]):
 
     def example(self, config: SteadyT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
-        return (torch.ones(1, 1, config.resolution, config.resolution),)
+        return (torch.ones(1, config.fields_in, config.resolution, config.resolution),)
 
     def _scores(self, config: SteadyT, model: nn.Module, test: TensorDataset) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []

@@ -273,6 +273,8 @@ class Training:
                 loss = job.experiment.loss(job.config, self.model, self._moved(batch))
             self.optimizer.zero_grad()
             loss.backward()
+            if clip := job.config.gradient_clip:
+                nn.utils.clip_grad_norm_(self.model.parameters(), clip)
             self.optimizer.step()
             sums[0] += loss.detach().to(sums.dtype) * len(batch[0])
             sums[1] += len(batch[0])

@@ -1,0 +1,327 @@
+r"""Networks at a frequency: admittances of coils, capacitors and resistors, and time-harmonic waves.
+
+Fields vary in time as :math:`\mathrm{Re}(v\, e^{-i \omega t})`, everywhere in this package. So a
+time derivative is a factor :math:`-i \omega`, a wave that travels along +x is
+:math:`e^{i \kappa x}`, and the potentials are the complex conjugates of an electrical engineer's,
+who writes :math:`e^{+j \omega t}`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Boundary, is_periodic, per_face
+from chonn_ops.checks import check_tensor, error
+from chonn_ops.network.api import Method, kirchhoff_network
+from chonn_ops.network.checks import check_field
+from chonn_ops.network.conductance import (
+    Spacing,
+    _existing,
+    edge_conductance,
+    edges_alone,
+    face_area,
+    spacings,
+    wall_leak,
+)
+
+Density = Tensor | float
+# The strength of an absorbing layer grows with this power of the depth: the smoother the start, the
+# less it reflects.
+GRADING = 2
+
+
+def check_omega(omega: float) -> None:
+    """Require a finite number > 0."""
+    if isinstance(omega, Tensor) or not 0 < omega < math.inf:
+        raise error("omega", "a finite number > 0", omega)
+
+
+def _density(name: str, value: Density, like: Tensor, positive: bool = False) -> Tensor:
+    """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
+    field = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if isinstance(value, Tensor):
+        if value.device != like.device:
+            raise error(name, f"device {like.device}, as the others", value.device)
+        try:
+            value.expand(like.shape)
+        except RuntimeError:
+            expected = f"a number, or a shape that expands to {tuple(like.shape)}"
+            raise error(name, expected, tuple(value.shape)) from None
+    if field.is_complex():
+        raise error(name, "real numbers", field.dtype)
+    if field.device.type == "cpu" and field.numel():
+        least = field.min().item()
+        if least < 0 or (positive and least == 0):
+            raise error(name, "numbers > 0" if positive else "numbers >= 0", least)
+    return field.to(like.device)
+
+
+def edge_admittance(
+    resistance: Density,
+    inductance: Density,
+    capacitance: Density | None,
+    omega: float,
+    spacing: Spacing = 1.0,
+    *,
+    mask: Tensor | None = None,
+    boundary: Boundary = "neumann",
+) -> tuple[Tensor, ...]:
+    r"""Admittances between the nodes of a grid of cells at a frequency, for `kirchhoff_network`.
+
+    .. math::
+
+        y_{pq} = \frac{2}{z_p + z_q} \, \frac{|F_{pq}|}{h}, \qquad
+        z = R - i \omega L + \frac{i}{\omega C}
+
+    Each edge is half of one cell in series with half of the other, as in `edge_conductance`; a
+    cell's material has a resistor, a coil and a capacitor in series. A leak of conductance G beside
+    a capacitor C to ground is :math:`G - i \omega C`. No real part is ever negative: such networks
+    are passive. Time goes as :math:`e^{-i \omega t}`.
+
+    Parameters
+    ----------
+    resistance, inductance : float or Tensor, shape (B, \*grid, C)
+        R >= 0 and L >= 0 of a cube of unit side, 1 to 3 grid axes. One of the three must be a
+        tensor of this shape, and the others expand to it.
+    capacitance : float or Tensor, shape (B, \*grid, C), or None
+        C > 0 in series. None: no capacitor.
+    omega : float
+        Angular frequency > 0.
+    spacing, mask, boundary
+        As in `edge_conductance`.
+
+    Returns
+    -------
+    tuple of Tensor, shape (B, \*grid, C)
+        One an axis, complex, laid out as by `edge_conductance`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `edge_conductance`; also for negative numbers, a frequency not above 0, and an edge
+        without impedance: neither resistance nor coil, or a coil in resonance with its capacitor.
+
+    Examples
+    --------
+    A coil of 1 H between two nodes, at 2 rad / s:
+
+    >>> import torch
+    >>> from chonn_ops import edge_admittance
+    >>> (y,) = edge_admittance(torch.zeros(1, 2, 1), 1.0, None, 2.0)
+    >>> y[0, 0, 0].item()
+    0.5j
+    """
+    check_omega(omega)
+    given = [resistance, inductance, capacitance]
+    fields = [value for value in given if isinstance(value, Tensor)]
+    if not fields:
+        raise error("resistance, inductance, capacitance", "one Tensor at least", given)
+    like = max(fields, key=lambda field: field.dim())
+    like = like.expand(torch.broadcast_shapes(*(field.shape for field in fields)))
+    check_field("resistance, inductance, capacitance", like)
+    wide = torch.promote_types(like.dtype, torch.float32)
+    R = _density("resistance", resistance, like).to(wide)
+    X = -omega * _density("inductance", inductance, like).to(wide)
+    if capacitance is not None:
+        elastance = _density("capacitance", capacitance, like, positive=True).to(wide).reciprocal()
+        X = X + elastance / omega
+    R, X = R.expand(like.shape), X.expand(like.shape)
+    conducting, mask = _existing(torch.ones_like(like, dtype=wide), mask)
+    axes = like.dim() - 2
+    steps, periodic = spacings(spacing, axes), is_periodic(per_face(boundary, axes))
+    found = []
+    for axis, step in enumerate(steps):
+        dim = axis + 1
+        both = conducting * conducting.roll(-1, dim) > 0
+        both = edges_alone(both.to(wide), axis, periodic[axis]) > 0
+        impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
+        if impedance.device.type == "cpu" and (both & (impedance == 0)).any():
+            raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
+        impedance = torch.where(both, impedance, 1)
+        found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
+    return tuple(found)
+
+
+def helmholtz_network(
+    source: Tensor,
+    conductivity: Tensor,
+    capacity: Density,
+    loss: Density,
+    omega: float,
+    spacing: Spacing = 1.0,
+    *,
+    mask: Tensor | None = None,
+    boundary: Boundary = "neumann",
+    tol: float = 1e-5,
+    method: Method = "auto",
+    backend: str | None = None,
+) -> Tensor:
+    r"""Time-harmonic waves in a medium: one call of `kirchhoff_network`.
+
+    .. math::
+
+        -\nabla \cdot (k \nabla u) - \omega^2 c \, u - i \omega d \, u = f
+
+    the equation of :math:`c \, \ddot w + d \, \dot w = \nabla \cdot (k \nabla w) + f` for
+    :math:`w = u \, e^{-i \omega t}`, by finite volumes of second order. Waves travel at
+    :math:`\sqrt{k / c}`; ten nodes a wavelength are few, twenty are enough for most purposes. With
+    ``boundary="dirichlet"`` u is 0 at the face, half a step outside the first node. "matched" lets
+    waves out that meet the face at a right angle; for oblique ones add an `absorbing_layer` to the
+    loss.
+
+    Parameters
+    ----------
+    source : Tensor, shape (B, \*grid, C)
+        f, real or complex.
+    conductivity : Tensor, shape (B, \*grid, C)
+        k >= 0; for sound 1 / density.
+    capacity, loss : float or Tensor, shape (B, \*grid, C)
+        c >= 0 and d >= 0; for sound 1 / bulk modulus and what dampens.
+    omega : float
+        Angular frequency > 0.
+    spacing, mask
+        As in `edge_conductance`: missing nodes are sound-hard obstacles, in which u is 0.
+    boundary : {"neumann", "dirichlet", "periodic", "matched"} or a sequence
+        As in `kirchhoff_network`.
+    tol, method, backend
+        Those of `kirchhoff_network`.
+
+    Returns
+    -------
+    u : Tensor, shape (B, \*grid, C)
+        Complex.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `edge_conductance` and `kirchhoff_network`; also for negative numbers and a frequency
+        not above 0.
+
+    Examples
+    --------
+    A wave of length 1 / 2 from the left end of a line, damped by nothing, out of the right end:
+
+    >>> import math, torch
+    >>> from chonn_ops import helmholtz_network
+    >>> f, k = torch.zeros(1, 80, 1), torch.ones(1, 80, 1)
+    >>> f[:, 0] = 80.0
+    >>> u = helmholtz_network(f, k, 1.0, 0.0, 4 * math.pi, 1 / 80, boundary="matched")
+    >>> bool((u.abs().max() / u.abs().min()) < 1.001)
+    True
+    """
+    check_omega(omega)
+    check_field("conductivity", conductivity)
+    check_tensor("source", source)
+    capacity = _density("capacity", capacity, conductivity)
+    loss = _density("loss", loss, conductivity)
+    axes = conductivity.dim() - 2
+    faces = per_face(boundary, axes, ("neumann", "dirichlet", "periodic", "matched"))
+    steps = spacings(spacing, axes)
+    edges = edge_conductance(conductivity, spacing, mask=mask, boundary=faces)
+    volume = math.prod(steps)
+    real = -(omega**2) * volume * capacity
+    if any("dirichlet" in pair for pair in faces):
+        # The operator takes the conductivity from the edge next to the face; this takes the node's.
+        real = real + wall_leak(
+            conductivity,
+            spacing,
+            boundary=[tuple(w if w in ("dirichlet", "periodic") else "neumann" for w in pair)
+                      for pair in faces],
+        )  # fmt: skip
+    wide = torch.promote_types(conductivity.dtype, torch.float32)
+    leak = torch.complex(
+        real.to(wide).expand(conductivity.shape),
+        (-omega * volume * loss).to(wide).expand(conductivity.shape),
+    )
+    source = source * volume
+    if mask is not None:
+        exists = _existing(torch.ones_like(conductivity), mask)[0] > 0
+        source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
+    left = [tuple("neumann" if w == "dirichlet" else w for w in pair) for pair in faces]
+    complex_dtype = torch.promote_types(torch.promote_types(source.dtype, wide), torch.complex64)
+    return kirchhoff_network(
+        source.to(complex_dtype),
+        [g.to(wide) for g in edges],
+        leak,
+        boundary=left,
+        tol=tol,
+        method=method,
+        backend=backend,
+    )
+
+
+def absorbing_layer(
+    conductivity: Tensor,
+    capacity: Density,
+    thickness: float,
+    spacing: Spacing = 1.0,
+    *,
+    boundary: Boundary = "matched",
+    attenuation: float = 0.1,
+) -> Tensor:
+    r"""The loss of a layer along faces that absorbs waves from every direction.
+
+    .. math::
+
+        d = \sqrt{k c} \, \frac{3 \ln (1 / a)}{D} \left(\frac{x}{D}\right)^2
+
+    at the depth x in a layer of thickness D. A wave at a right angle leaves the layer, reflected at
+    its end, with a of its amplitude; an oblique one, whose path is longer, with less. The end
+    itself absorbs with ``boundary="matched"``, so that a need not be small: what starts more gently
+    reflects less. A layer of two wavelengths in front of a matched end reflects 0.2 % of a wave at a
+    right angle and 2 % of one at 60 degrees to it; the end alone reflects 0 % and 34 %.
+
+    Parameters
+    ----------
+    conductivity : Tensor, shape (B, \*grid, C)
+        As in `helmholtz_network`.
+    capacity : float or Tensor, shape (B, \*grid, C)
+        As in `helmholtz_network`.
+    thickness : float
+        D > 0, in the unit of the spacing.
+    spacing : float or sequence of float, one an axis
+    boundary : str or a sequence
+        As in `helmholtz_network`: the layer is at the faces that are "matched".
+    attenuation : float
+        a, above 0 and below 1.
+
+    Returns
+    -------
+    d : Tensor, shape (B, \*grid, C)
+        To be added to the loss of `helmholtz_network`; 0 outside the layer. It does not depend on
+        the frequency.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another shape or dtype, and numbers outside these ranges.
+
+    References
+    ----------
+    M. Israeli, S. Orszag, "Approximation of radiation boundary conditions", Journal of
+    Computational Physics 41 (1981).
+    """
+    check_field("conductivity", conductivity)
+    capacity = _density("capacity", capacity, conductivity)
+    axes = conductivity.dim() - 2
+    steps, faces = spacings(spacing, axes), per_face(boundary, axes)
+    if not 0 < thickness < math.inf:
+        raise error("thickness", "a finite number > 0", thickness)
+    if not 0 < attenuation < 1:
+        raise error("attenuation", "above 0 and below 1", attenuation)
+    wide = torch.promote_types(conductivity.dtype, torch.float32)
+    depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
+    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
+        n = conductivity.shape[axis + 1]
+        place = (torch.arange(n, dtype=wide, device=conductivity.device) + 0.5) * step
+        inside = [place, n * step - place]
+        line = torch.zeros_like(place)
+        for word, distance in zip(pair, inside, strict=True):
+            if word == "matched":
+                line = torch.maximum(line, (1 - distance / thickness).clamp(min=0))
+        depth = torch.maximum(depth, line.reshape([n] + [1] * (conductivity.dim() - axis - 2)))
+    strength = (GRADING + 1) * math.log(1 / attenuation) / thickness
+    return (conductivity.to(wide) * capacity).sqrt() * (strength * depth**GRADING)

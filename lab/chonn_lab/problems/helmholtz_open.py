@@ -1,0 +1,249 @@
+"""Time-harmonic waves of a point source in an open medium: card, generator and reader.
+
+========== =====================================================================================
+Equation   ``-laplace u - k^2 u = f``, outgoing waves; learn ``(k, f) -> u``. Time goes as
+           ``exp(-i omega t)``: an outgoing wave is ``exp(+i k r)``
+Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``
+Boundary   open: the medium goes on for 3/4 on every side, with the wave number of the square's
+           edge, and absorbs more and more (`chonn_ops.absorbing_layer`, attenuation 0.01); u = 0
+           behind. Less than 1 % of a wave comes back at a right angle
+Input      ``k``: `wavenumber` times ``contrast^(g / 4)``, where g is a sample of
+           ``N(0, (-laplace + 9)^-2)`` over its standard deviation, cut off at -2 and 2; it is omega
+           over the speed of waves, whose highest and lowest value have the ratio `contrast`.
+           ``f``: a Gaussian of standard deviation 1/32 and integral 1 around a point of
+           ``[0.2, 0.8]^2``
+Output     ``tensor``: real and imaginary part of u
+Parameters wave number 20, contrast 2.25, R = 64: wave numbers of 13 to 30, 2 to 5 waves across
+Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
+Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
+           for every number of samples and of workers, on every grid and at every wave number
+Generator  five-point finite volumes, direct sparse solve in complex128, stored as float32. At least
+           10 cells a wavelength are asked for
+Cost       1 s a sample and core at R = 64
+Layout     HDF5: ``k``, ``f`` (N, R, R), ``tensor`` (N, 2, R, R), float32, and the coordinates.
+           Attributes of `chonn_lab.problems.origin`
+Official   none: ours. After the time-harmonic problem of WaveBench, whose data are made with the
+           software hawen by the parameters in github.com/JALB-epsilon/Fine-tuning-NOs
+========== =====================================================================================
+
+WaveBench's problem differs: the domain is 1.27 km wide on 128 x 128 points; it has a free surface
+(u = 0) on one side and absorbing conditions on the other three; the source is a Dirac pulse at one
+place near that surface, so that the wave speed is the only input; speeds are other Gaussian random
+fields; frequencies are 10, 15, 20 and 40 Hz, solved by discontinuous Galerkin finite elements of
+order 4 to 7 on triangles; 49,000 samples train.
+
+References: T. Liu, J. A. Lara Benitez, F. Faucher, A. Khorashadizadeh, M. de Hoop, I. Dokmanic,
+"WaveBench: Benchmarking data-driven solvers for linear wave propagation PDEs", TMLR (2024).
+"""
+
+import math
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+import torch
+
+from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
+from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.random_fields import LOG_NORMAL, medium
+
+RESOLUTION = 64
+N_MODES = 64
+WAVENUMBER, CONTRAST = 20.0, 2.25
+CELLS_PER_WAVELENGTH = 10
+SOURCE_WIDTH = 1 / 32
+SOURCE_PLACES = (0.2, 0.8)
+# The layer around the square: its thickness, and the amplitude that crosses it twice.
+LAYER, ATTENUATION = 0.75, 0.01
+SAMPLES_PER_PART = 8
+# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
+GENERATOR_VERSION = 1
+
+
+def default_name(
+    resolution: int = RESOLUTION, wavenumber: float = WAVENUMBER, contrast: float = CONTRAST
+) -> str:
+    """File name that says what is in it."""
+    return (
+        f"2D_HelmholtzOpen_k{float(wavenumber):g}_contrast{float(contrast):g}_r{resolution}.hdf5"
+    )
+
+
+def solve(k: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """Outgoing waves of a source in the unit square.
+
+    Parameters
+    ----------
+    k, f : ndarray
+        (R, R).
+
+    Returns
+    -------
+    ndarray
+        (R, R), complex128.
+    """
+    n = len(k)
+    pad = math.ceil(LAYER * n)
+    wide = np.pad(k, pad, mode="edge")
+    depth = np.maximum((pad - 0.5 - np.arange(len(wide))) / pad, 0)
+    depth = np.maximum(depth, depth[::-1])
+    strength = 3 * math.log(1 / ATTENUATION) / LAYER * np.maximum.outer(depth, depth) ** 2
+    laplace = conductance_matrix(cell_faces(np.ones(wide.shape))) * (n / len(wide)) ** 2
+    matrix = laplace - scipy.sparse.diags((wide**2 + 1j * wide * strength).ravel())
+    factors = scipy.sparse.linalg.splu(
+        matrix.tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.01,
+        options={"SymmetricMode": True},
+    )
+    u = factors.solve(np.pad(f, pad).astype(complex).ravel()).reshape(wide.shape)
+    return u[pad:-pad, pad:-pad]
+
+
+def generate(
+    output: "str | os.PathLike[str] | None" = None,
+    n_samples: int = 1000,
+    resolution: int = RESOLUTION,
+    wavenumber: float = WAVENUMBER,
+    contrast: float = CONTRAST,
+    first: int = 0,
+    seed: int = 0,
+    workers: int = 1,
+    force: bool = False,
+    progress: bool = True,
+) -> Path:
+    """Generate a data set; an interrupted call is resumed by the next one.
+
+    Parameters
+    ----------
+    output : path, optional
+        HDF5 file to write, by default `default_name`; it appears when it is complete.
+    n_samples, resolution : int
+        N and R.
+    wavenumber : float
+        Of the medium's median, above 0.
+    contrast : float
+        Ratio of the highest wave number to the lowest, at least 1.
+    first : int
+        Number of the first sample.
+    seed : int
+        The data depend on it and the parameters above, not on `workers`.
+    workers : int
+        Processes. With more than one, a script that calls this needs the usual
+        ``if __name__ == "__main__"`` guard.
+    force : bool
+        Replace an existing file, and samples of an interrupted call with other settings.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the grid is too coarse for the waves.
+    FileExistsError
+        If the file exists, or samples of an interrupted call with other settings, and `force` is
+        not set.
+    """
+    check_sizes(n_samples, resolution, 2, seed, workers)
+    if first < 0:
+        raise ValueError(f"first: expected at least 0, got {first}")
+    if not 0 < wavenumber < math.inf:
+        raise ValueError(f"wavenumber: expected above 0 and finite, got {wavenumber}")
+    if not 1 <= contrast < math.inf:
+        raise ValueError(f"contrast: expected at least 1 and finite, got {contrast}")
+    highest = wavenumber * math.sqrt(contrast)
+    needed = math.ceil(CELLS_PER_WAVELENGTH * highest / (2 * math.pi))
+    if resolution < needed:
+        raise ValueError(
+            f"resolution: expected at least {needed} for {CELLS_PER_WAVELENGTH} cells a wavelength "
+            f"at the wave number {highest:g}, got {resolution}"
+        )
+    path = Path(output or default_name(resolution, wavenumber, contrast))
+    settings = {
+        "n_samples": n_samples,
+        "resolution": resolution,
+        "wavenumber": float(wavenumber),
+        "contrast": float(contrast),
+        "first": first,
+    }
+
+    def create(file: h5py.File) -> None:
+        for name in ("k", "f"):
+            file.create_dataset(name, (n_samples, resolution, resolution), "f4")
+        file.create_dataset("tensor", (n_samples, 2, resolution, resolution), "f4")
+        for axis in "xy":
+            file[f"{axis}-coordinate"] = cell_centres(resolution).astype("f4")
+
+    recipe = Recipe("helmholtz_open", GENERATOR_VERSION, seed, settings)
+    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
+
+
+def read(
+    path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Media with sources, and waves, of some samples.
+
+    Parameters
+    ----------
+    path : path
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
+
+    Returns
+    -------
+    inputs : torch.Tensor
+        (N, 2, R, R), float32: k and f.
+    u : torch.Tensor
+        (N, 2, R, R), float32: real and imaginary part.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged or of another problem, or lacks the samples.
+    """
+    with open_hdf5(path) as file:
+        fields = [dataset(file, name, 3) for name in ("k", "f")]
+        waves = dataset(file, "tensor", 4)
+        check_range(path, len(waves), start, stop)
+        inputs = np.stack([field[start:stop] for field in fields], 1)
+        return torch.from_numpy(inputs), torch.from_numpy(waves[start:stop])
+
+
+def _solve_part(
+    samples: range, seed: int, resolution: int, wavenumber: float, contrast: float, first: int
+) -> dict[str, np.ndarray]:
+    media, sources, waves = [], [], []
+    for sample in samples:
+        k, f = _draw(seed, first + sample, resolution, wavenumber, contrast)
+        u = solve(k, f)
+        media.append(k)
+        sources.append(f)
+        waves.append((u.real, u.imag))
+    return {
+        "k": np.array(media, "f4"),
+        "f": np.array(sources, "f4"),
+        "tensor": np.array(waves, "f4"),
+    }
+
+
+def _draw(
+    seed: int, sample: int, resolution: int, wavenumber: float, contrast: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """k and f of one sample."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+    cells = cell_centres(resolution)
+    noise, place = rng.standard_normal((N_MODES, N_MODES)), rng.uniform(*SOURCE_PLACES, 2)
+    most = math.sqrt(contrast)
+    k = wavenumber * np.clip(medium(noise, cells, LOG_NORMAL, contrast), 1 / most, most)
+    x, y = (np.exp(-((cells - p) ** 2) / (2 * SOURCE_WIDTH**2)) for p in place)
+    return k, np.outer(x, y) / (2 * math.pi * SOURCE_WIDTH**2)

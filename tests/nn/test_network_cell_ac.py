@@ -1,0 +1,192 @@
+"""Network cells at a frequency: equations, passivity, gradients, hosts, reading."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from chonn_ops import (
+    CKB,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNUNet2d,
+    CKBOptions,
+    Network,
+    NetworkCell,
+    kirchhoff_network,
+    read_circuits,
+)
+from chonn_ops.circuit.reading import read_fields, record_networks
+
+UNIT, GAIN = 16.0, 0.1
+
+
+def _cell(dim=3, m=2, axes=2, *, boundary="robin", scale=1.0, **options):
+    torch.manual_seed(0)
+    cell = NetworkCell(dim, axes, Network(num_networks=m, ac=True, **options), boundary=boundary)
+    with torch.no_grad():
+        if cell.coefficient_proj is not None:
+            cell.coefficient_proj.weight.mul_(scale)
+    return cell.double()
+
+
+def _features(*shape, seed=1):
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+
+
+@pytest.mark.parametrize("grid", [(9,), (5, 7)])
+@pytest.mark.parametrize("boundary", ["neumann", "periodic", "matched"])
+def test_the_cell_is_its_equations(grid, boundary):
+    cell, u = _cell(axes=len(grid), boundary=boundary, scale=4), _features(2, *grid, 3)
+    k, leak, source = cell.coefficients(u)
+    spacing = [1 / n for n in grid]
+    volume = math.prod(UNIT * step for step in spacing)
+    edges = cell.edges(k, spacing)
+    v = kirchhoff_network(
+        GAIN * volume * source, edges, volume * leak, boundary=boundary, backend="reference"
+    )
+    torch.testing.assert_close(cell(u), torch.cat((v.real, v.imag), -1), rtol=1e-6, atol=1e-8)
+
+
+def test_coefficients():
+    cell, u = _cell(scale=4), _features(2, 6, 5, 3)
+    k, leak, source = cell.coefficients(u)
+    assert k.min() > 0
+    assert leak.real.min() < 0 < leak.real.max()
+    assert leak.imag.max() < 0
+    assert k.shape == leak.shape == source.shape == (2, 6, 5, 2)
+    assert cell(u).shape == (2, 6, 5, 4)
+    with torch.no_grad():
+        cell.source_proj.bias.zero_()
+    torch.testing.assert_close(cell.coefficients(-2 * u)[2], -2 * cell.coefficients(u)[2])
+
+
+@pytest.mark.parametrize("boundary", ["robin", "matched"])
+def test_no_weights_make_a_network_that_feeds_power(boundary):
+    """Sources, which the features set, put power in: it is dissipated, whatever the weights."""
+    for seed in range(4):
+        cell, u = _cell(boundary=boundary), _features(2, 6, 5, 3, seed=seed)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in cell.parameters():
+                parameter.copy_(3 * torch.randn_like(parameter))
+        found = []
+        record_networks(lambda: cell(u), found.append)  # noqa: B023 - called at once
+        (solved,) = found
+        assert solved.leak.imag.max() < 0
+        v, s = solved.potentials, solved.source
+        fed = 0.5 * (v.conj() * 1j * s).real.sum((1, 2))
+        lost = -0.5 * (solved.leak.imag * v.abs().square()).sum((1, 2))
+        assert (lost >= 0).all()
+        assert ((fed - lost).abs() < 1e-7 * (v.abs() * s.abs()).sum((1, 2))).all()
+    for sign in (-1, 1):
+        leak = cell.coefficients(sign * 1e6 * u)[1]
+        assert leak.isfinite().all()
+        assert leak.imag.max() < 0
+
+
+def test_gradients_are_those_of_finite_differences():
+    cell, u = _cell(), _features(1, 4, 3, 3).requires_grad_()
+    assert torch.autograd.gradcheck(cell, (u,))
+    y = cell(u).square().sum()
+    for parameter, gradient in zip(
+        cell.parameters(), torch.autograd.grad(y, list(cell.parameters())), strict=True
+    ):
+        assert gradient.isfinite().all()
+        assert gradient.shape == parameter.shape
+
+
+def test_potentials_converge_with_the_second_order_of_the_spacing():
+    cell, fields = _cell(4, 2), []
+    for n in (16, 32, 64):
+        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        x, y = torch.meshgrid(x, x, indexing="ij")
+        u = torch.stack((x, y, torch.sin(3 * x), torch.cos(2 * y)), -1)[None]
+        fields.append(cell(u).unflatten(1, (16, -1)).mean(2).unflatten(2, (16, -1)).mean(3))
+    first, second = (
+        (a - b).abs().max() for a, b in zip(fields, fields[1:], strict=False)
+    )
+    assert first / second > 3.2
+
+
+def test_a_masked_grid_is_the_smaller_grid():
+    cell, u = _cell(boundary="neumann"), _features(1, 6, 5, 3)
+    mask = torch.zeros(6, 5, dtype=torch.bool)
+    mask[:4] = True
+    spacing = [0.2, 0.25]
+    small = cell(u[:, :4], spacing)
+    torch.testing.assert_close(cell(u, spacing, mask)[:, :4], small, rtol=1e-8, atol=1e-10)
+    assert (cell(u, spacing, mask)[:, 4:] == 0).all()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("stage_input", ["chain", "inject"])
+def test_blocks(order, stage_input):
+    cell = Network(num_networks=2, ac=True)
+    block = CKB(4, 2, cell=cell, order=order, stage_input=stage_input)
+    x = torch.randn(2, 4, 6, 6)
+    block(x).sum().backward()
+    assert block(x).shape == x.shape
+    assert all(parameter.grad is not None for parameter in block.parameters())
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (lambda ckb: CHONNNetwork2d(1, 2, width=4, depth=1, ckb=ckb), (2, 1, 8, 8)),
+        (lambda ckb: CHONNUNet2d(1, 2, init_features=2, ckb=ckb), (2, 1, 16, 16)),
+    ],
+)
+def test_models_and_their_reading(build, shape):
+    options = CKBOptions.from_mapping({"cell": "network", "num_networks": 2, "ac": True})
+    assert CKBOptions.from_mapping(options.to_mapping()) == options
+    model, x = build(options), torch.randn(shape)
+    assert model(x).shape == (2, 2, *shape[2:])
+    found = json.loads(json.dumps(read_circuits(model, x)))
+    for entry in found["networks"]:
+        assert 1 <= entry["effective_rank"] <= 4
+        for network in entry["networks"]:
+            assert network["loss"][0] > 0
+            assert network["dissipated_power"] > 0
+    fields = read_fields(model, x).networks[0]
+    assert (fields.power >= 0).all()
+
+
+def test_fno_with_a_lift():
+    options = CKBOptions(Network(num_networks=2, ac=True))
+    model = CHONNFNO2d(1, 4, 4, 8, initial_step=1, ckb=options)
+    grid = torch.stack(torch.meshgrid(*[torch.linspace(0, 1, 8)] * 2, indexing="ij"), -1)
+    out = model(torch.randn(1, 8, 8, 1), grid.expand(1, 8, 8, 2))
+    assert out.isfinite().all()
+
+
+def test_power_flows_along_a_wave():
+    """From a source at the low end, out of the matched high end."""
+    cell = _cell(1, 1, 1, boundary="matched", selective=False)
+    with torch.no_grad():
+        cell.coefficient_bias.copy_(torch.tensor([0.54, -1.0, -20.0]))
+        cell.source_proj.bias.zero_()
+        cell.source_proj.weight.copy_(torch.tensor([[1.0], [0.0]]))
+    u = torch.zeros(1, 64, 1, dtype=torch.float64)
+    u[:, 32] = 1.0
+    flow = read_fields(cell, u).networks[0].currents[0][:, 0]
+    assert (flow[:31] < 0).all()
+    assert (flow[34:] > 0).all()
+    assert flow[40:60].std() < 1e-2 * flow[40:60].mean()
+
+
+def test_bfloat16_features():
+    cell = NetworkCell(3, 2, Network(num_networks=2, ac=True), dtype=torch.bfloat16)
+    y = cell(torch.randn(1, 5, 5, 3, dtype=torch.bfloat16))
+    assert y.dtype == torch.float32
+    assert y.isfinite().all()
+
+
+def test_unfit_options_are_refused():
+    with pytest.raises(ValueError, match="ac: expected a bool, got 1"):
+        Network(ac=1)
