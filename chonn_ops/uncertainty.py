@@ -58,7 +58,7 @@ __all__ = [
     "samples_needed",
 ]
 
-# A learned spread stays within these powers of e around the mean error.
+# A learned spread stays within these powers of e around its mean error.
 _EXPONENTS = 10.0
 
 
@@ -309,26 +309,29 @@ def fit_spread(
     loader: Iterable[Any],
     network: nn.Module | None = None,
     *,
+    level: float = 0.9,
     epochs: int = 30,
     learning_rate: float = 1e-3,
 ) -> nn.Module:
     """Train a network to say where a model's errors are large.
 
-    It minimises the mean of ``log s + |target - prediction| / s``, whose minimum is the mean
-    absolute error for this input at this point. The loss does not depend on the unit of the field,
-    and a small error counts as much as a large one. Adam with a cosine schedule.
+    It minimises the mean of ``s + max(|target - prediction| - s, 0) / (1 - level)``: the mean width
+    of the bands, with a price for what they miss. At the minimum `s` is the quantile of this level
+    of the absolute error, for this input at this point [3]_. Adam with a cosine schedule.
 
     Parameters
     ----------
     model : nn.Module
-        Stays as it is.
+        Stays as it is. Its errors are computed once and kept, with the samples, in memory.
     loader : iterable
-        As the one of `conformal`, but of other samples; iterated once an epoch. Errors are smaller
-        on the samples that the model was trained on, so use others.
+        As the one of `conformal`, but of other samples. A model's errors on the samples that it was
+        trained on are smaller, but their pattern serves as long as it has not fitted them exactly.
     network : nn.Module, optional
         From the model's arguments to a field of the prediction's shape, of about unit size for
         inputs as in the loader; trained in place. By default a copy of the model, which starts from
         its weights, with outputs divided by their root mean square.
+    level : float
+        Between 0 and 1; that of the bands.
     epochs : int
     learning_rate : float
 
@@ -342,22 +345,31 @@ def fit_spread(
     ValueError
         For samples or sizes that do not fit, and if the loss is not finite.
     """
+    _check_level(level, None)
     check_integer(1, epochs=epochs)
     check_least(0, learning_rate=learning_rate)
-    if iter(loader) is loader:  # an iterator would be empty after the first epoch
-        loader = list(loader)
-    spread = _mean_errors(model, loader, network)
-    optimizer = torch.optim.Adam(spread.network.parameters(), lr=learning_rate)
+    batches, unit = _errors(model, loader)
+    mean_error = _mean(missed for _, missed in batches)
+    if not mean_error:
+        raise error("model", "errors, which a spread can describe", "none")
+    if network is None:
+        network = copy.deepcopy(model)
+    else:
+        unit = 1.0
+    device = batches[0][1].device
+    sizes = (torch.tensor(size, device=device) for size in (mean_error, unit))
+    spread = _LearnedSpread(network.to(device).requires_grad_(), *sizes).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    spread.train()
     for epoch in range(epochs):
-        for (args, kwargs), target in _batches(loader, spread):
-            with torch.no_grad(), _evaluating(model):
-                missed = (target - model(*args, **kwargs)).abs() / spread.mean_error
-            exponent = spread.exponent(*args, **kwargs)
-            loss = (exponent + missed * (-exponent).exp()).mean()
+        for index in torch.randperm(len(batches)).tolist():
+            (args, kwargs), missed = batches[index]
+            size = spread.exponent(*args, **kwargs).exp()
+            if size.shape != missed.shape:
+                raise error("network", f"shape {tuple(missed.shape)}", tuple(size.shape))
+            loss = (size + (missed / mean_error - size).relu() / (1 - level)).mean()
             if not bool(loss.isfinite()):
-                raise error("loader", "a finite loss", f"{loss.item()} in epoch {epoch}")
+                raise error("loss", "a finite value", f"{loss.item()} in epoch {epoch}")
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -385,28 +397,26 @@ class _LearnedSpread(nn.Module):
 
 
 @torch.no_grad()
-def _mean_errors(
-    model: nn.Module, loader: Iterable[Any], network: nn.Module | None
-) -> _LearnedSpread:
-    """A spread before its training: of the size of the errors everywhere."""
-    missed, squares, points = 0.0, 0.0, 0
-    device = _device(model)
+def _errors(
+    model: nn.Module, loader: Iterable[Any]
+) -> tuple[list[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]], float]:
+    """Arguments and absolute errors of each batch; the root mean square of the predictions."""
+    found, squares = [], []
     for (args, kwargs), target in _batches(loader, model):
         with _evaluating(model):
             prediction = model(*args, **kwargs)
         _check_fields(prediction, target)
-        missed += (target - prediction).abs().double().sum().item()
-        squares += prediction.double().square().sum().item()
-        points += prediction.numel()
-        device = prediction.device
-    if not points:
+        found.append(((args, kwargs), (target - prediction).abs()))
+        squares.append(prediction.square())
+    if not found:
         raise error("loader", "at least one sample", 0)
-    if not missed:
-        raise error("model", "errors, which a spread can describe", "none")
-    unit = 1.0 if network is not None else math.sqrt(squares / points) or 1.0
-    network = copy.deepcopy(model) if network is None else network
-    sizes = (torch.tensor(size, device=device) for size in (missed / points, unit))
-    return _LearnedSpread(network.to(device).requires_grad_(), *sizes)
+    return found, math.sqrt(_mean(squares)) or 1.0
+
+
+def _mean(fields: Iterable[Tensor]) -> float:
+    """The mean over all values of fields of any shapes."""
+    sums = [(field.double().sum().item(), field.numel()) for field in fields]
+    return sum(total for total, _ in sums) / sum(number for _, number in sums)
 
 
 def _check_level(level: float, share: float | None) -> None:

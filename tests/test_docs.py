@@ -24,6 +24,7 @@ NEEDED = {
     "hosts.md": "neuralop",
     "start.md": "safetensors",
     "theory.md": "scipy",
+    "uncertainty.md": "safetensors",
 }
 WITH_CODE = [
     page for page in PAGES if FENCE.search(page.read_text()) and page.name not in ELSEWHERE

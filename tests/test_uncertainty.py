@@ -219,10 +219,10 @@ def test_learned_spread():
         def forward(self, x):
             return self.values.expand_as(x)
 
-    spread = fit_spread(IDENTITY, iter(samples[0]), PerColumn(), epochs=30, learning_rate=0.1)
+    spread = fit_spread(IDENTITY, iter(samples[0]), PerColumn(), epochs=60, learning_rate=0.1)
     learned = spread(x[:1])[0, 0, 0].detach()
-    # The mean of |e| is sqrt(2 / pi) standard deviations.
-    torch.testing.assert_close(learned, 0.01 * size * (2 / math.pi) ** 0.5, rtol=0.1, atol=0)
+    # Nine tenths of normal numbers are smaller than 1.645 standard deviations.
+    torch.testing.assert_close(learned, 0.01 * size * 1.645, rtol=0.1, atol=0)
     assert not spread.training
     found = {
         name: conformal(IDENTITY, samples[1], spread=module).evaluate(samples[2])
@@ -332,7 +332,7 @@ def test_nothing_to_learn_or_evaluate():
         fit_spread(IDENTITY, [])
     with pytest.raises(ValueError, match="at least one sample, got 0"):
         Bands(IDENTITY).evaluate([])
-    with pytest.raises(ValueError, match="got nan in epoch 0"):
+    with pytest.raises(ValueError, match="loss: expected a finite value, got nan in epoch 0"):
         fit_spread(IDENTITY, [noisy(20)], Constant(nn.Parameter(torch.tensor(math.nan))))
 
 

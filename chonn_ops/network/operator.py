@@ -34,7 +34,7 @@ from chonn_ops.network.checks import (
     resonance,
     ungrounded,
 )
-from chonn_ops.network.direct import ComplexFactor, Factor
+from chonn_ops.network.direct import Factor, factor_of
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -283,7 +283,7 @@ def _eliminate_complex(
     *,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The direct method for complex networks: eliminated and refined, see `ComplexFactor`."""
+    """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
     B, *grid, C = source.shape
     options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch", "tol": tol}
     keep = keep and _fits(tuple(grid), periodic, B * C, dtype)
@@ -295,11 +295,11 @@ def _eliminate_complex(
     v, residual = [], []
     with torch.no_grad():
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            factor = ComplexFactor(g, l, periodic, **options)
+            factor: Any = factor_of(g, l, periodic, **options, keep=keep)
+            v.append(factor.solve(s))
             if factor.undetermined:
                 network, node = factor.undetermined[0]
                 raise ungrounded(divmod(network, C), node_index(node, grid))
-            v.append(factor.solve(s))
             residual.append(factor.residual)
             if keep:
                 KEPT.factor = factor

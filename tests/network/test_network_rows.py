@@ -80,6 +80,25 @@ def test_conductances_and_leaks_of_zero(grid):
     assert (actual - expected).norm() <= 1e-9 * expected.norm()
 
 
+@pytest.mark.parametrize("grid", [(40, 93), (15, 14, 70), (12, 17, 64)], ids=str)
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
+    """Boxes of many vectors that differ from network to network, at faces, seams and within."""
+    source, conductance, leak = make_network(grid, B=1, C=3)
+    conducts = torch.ones_like(source)
+    for channel, (start, end) in enumerate([(0.3, 0.9), (0.0, 0.6), (0.5, 1.0)]):
+        box = tuple(slice(int(start * n), int(end * n)) for n in grid)
+        conducts[0, ..., channel][box] = 0
+    edges = tuple(g * conducts * conducts.roll(-1, axis) for axis, g in enumerate(conductance, 1))
+    leak = leak * conducts
+    expected = kirchhoff_network(source, edges, leak, boundary=boundary, backend="reference")
+    for isa in cpu.available_isas():
+        monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
+        actual = _solve((source, edges, leak), boundary=boundary, tol=1e-11)
+        assert (actual[conducts == 0] == 0).all()
+        assert (actual - expected).norm() <= 1e-9 * expected.norm(), isa
+
+
 def test_a_network_alone_equals_one_of_many():
     source, conductance, leak = make_network((64, 72), B=1, C=40, dtype=torch.float32)
     assert not cpu._are_few(40, (64, 72))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -89,7 +90,9 @@ def solve(
         isa = network.isa("CHONN_NETWORK_ISA")
         arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
-    workspace = torch.empty((1 if alone else threads) * size + _ALIGNMENT, dtype=torch.uint8)
-    arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+    # NumPy's zeros take no time and no memory before they are written, PyTorch's do.
+    allocate = np.zeros if alone else np.empty
+    workspace = allocate((1 if alone else threads) * size + _ALIGNMENT, dtype=np.uint8)
+    arguments.workspace = -(-workspace.ctypes.data // _ALIGNMENT) * _ALIGNMENT
     network.call["solve"](isa, double, arguments)
     return potential, iterations, residual.to(dtype)

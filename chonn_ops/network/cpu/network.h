@@ -25,7 +25,7 @@ struct network_args {
     int32_t *iterations; /* (batches, channels) */
     double *residual;    /* (batches, channels) */
     void *workspace;     /* bytes that chonn_network_workspace returns, a thread or
-                        * `alone` in all; 64-byte aligned */
+                        * `alone` in all, which holds zeros; 64-byte aligned */
 };
 
 struct network_kernel {

@@ -1,6 +1,7 @@
 /* One network at a time: the lanes of a vector are neighbouring nodes of a row, and all threads
  * share the rows of the grid. Levels, transfers and bottom are those of the groups (coarsen.h,
- * eliminate.h), written row by row.
+ * eliminate.h), written row by row. Nodes without edges and leaks, as a mask or an insulator leaves
+ * them, are visited at the ends of runs only: a row is a list of runs of vectors with other nodes.
  *
  * Gauss-Seidel sweeps visit chunks of rows in two colours, the even chunks first, so that threads
  * share a sweep; in a chunk they go from row to row, and in a row they visit the even nodes first.
@@ -44,6 +45,7 @@ struct NAME(rows) {
     REAL *left;  /* residual */
     REAL *first; /* what the first of two visits has found */
     REAL *weight[WEIGHTS_MAX]; /* by weight_index, of the coarser level's nodes */
+    int32_t *runs;             /* (rows, run_width): where runs begin and end; zeros behind them */
 };
 
 struct NAME(alone) {
@@ -120,6 +122,15 @@ static inline int64_t NAME(chunks)(const struct grid *grid) {
     return (rows(grid) + chunk - 1) / chunk;
 }
 
+/* Entries of the list of runs of a row: begins and ends, and zeros behind. */
+INLINE int64_t NAME(run_width)(const struct grid *grid) {
+    return 2 * ((grid->n[2] + LANES - 1) / LANES / 2 + 2);
+}
+
+/* The runs of nodes of row `index` that may have edges or leaks: from run[0] up to run[1]. */
+#define EACH_RUN(l, index)                                                                      \
+    for (const int32_t *run = (l)->runs + (index) * NAME(run_width)(&(l)->grid); run[1]; run += 2)
+
 static inline int64_t NAME(chunk_end)(const struct grid *grid, int64_t chunk) {
     const int64_t end = (chunk + 1) * NAME(chunk)(grid);
     return end < rows(grid) ? end : rows(grid);
@@ -128,6 +139,10 @@ static inline int64_t NAME(chunk_end)(const struct grid *grid, int64_t chunk) {
 /* Threads for a pass over a grid: waking them takes as long as some thousand nodes. */
 static inline int NAME(hands)(const struct NAME(alone) *s, const struct grid *grid) {
     return nodes(grid) < NETWORK_PARALLEL ? 1 : s->threads;
+}
+
+INLINE REAL *NAME(buffer)(const struct NAME(alone) *s, int index) {
+    return s->buffer + (thread_number() * BUFFERS + index) * s->width + LANES;
 }
 
 /* r - A x of LANES nodes. */
@@ -143,42 +158,61 @@ INLINE vec NAME(left_of)(const int steps, const struct NAME(rows) *l, const REAL
     return sum;
 }
 
-/* The even or odd nodes of one row of a sweep; a vector is written when the next one has been read,
- * which would wait for it otherwise. Coarse edges may be negative: there the inverse is not that of
- * the diagonal. */
-INLINE void NAME(relax_row)(const int steps, const struct NAME(rows) *l, int64_t row, int odd) {
-    const int64_t n = l->grid.n[2];
-    NAME(mask) chosen;
-    for (int lane = 0; lane < LANES; lane++) chosen[lane] = lane % 2 == odd ? -1 : 0;
-    vec held = {};
-    for (int64_t i = 0; i < n; i += LANES) {
-        const int64_t p = row + i;
-        vec sum = NAME(load)(l->r + p), x;
-        if (steps <= AXES) {
-            for (int o = 0; o < steps; o++) {
-                const int64_t step = l->grid.step[o];
-                sum += NAME(load)(l->edge[o] + p) * NAME(load)(l->x + p + step);
-                sum += NAME(load)(l->edge[o] + p - step) * NAME(load)(l->x + p - step);
-            }
-            x = sum * NAME(load)(l->inverse + p);
-        } else {
-            x = NAME(load)(l->x + p) +
-                NAME(left_of)(steps, l, l->x, sum, p) * NAME(load)(l->inverse + p);
-        }
-        if (i) NAME(store)(l->x + p - LANES, held, LANES);
-        held = (vec)((chosen & (NAME(mask))x) | (~chosen & (NAME(mask))NAME(load)(l->x + p)));
+/* What the other rows give to LANES nodes of a sweep, and their own part where edges may be
+ * negative: there the inverse is not that of the diagonal. */
+INLINE vec NAME(from_other_rows)(const int steps, const struct NAME(rows) *l, int64_t p) {
+    vec sum = NAME(load)(l->r + p);
+    const vec own = NAME(load)(l->x + p);
+    if (steps > AXES) sum -= NAME(load)(l->leak + p) * own;
+    for (int o = 1; o < steps; o++) { /* edge 0 stays in the row */
+        const int64_t step = l->grid.step[o];
+        const vec after = NAME(load)(l->x + p + step), before = NAME(load)(l->x + p - step);
+        sum += NAME(load)(l->edge[o] + p) * (steps > AXES ? after - own : after);
+        sum += NAME(load)(l->edge[o] + p - step) * (steps > AXES ? before - own : before);
     }
-    const int64_t last = (n - 1) / LANES * LANES;
-    NAME(store)(l->x + row + last, held, n - last);
+    return sum;
 }
 
-APART void NAME(relax_chunk)(const struct NAME(rows) *l, int64_t chunk, int backwards) {
+/* The even, then the odd nodes of one run of a sweep, or the reverse. What other rows give is the
+ * same for both and kept in `given`. A vector is written when the next one has been read, which
+ * would wait for it otherwise. */
+INLINE void NAME(relax_run)(const int steps, const struct NAME(rows) *l, int64_t row, int64_t n,
+                            int odd_first, REAL *given) {
+    for (int turn = 0; turn < 2; turn++) {
+        const int odd = turn ^ odd_first;
+        NAME(mask) chosen;
+        for (int lane = 0; lane < LANES; lane++) chosen[lane] = lane % 2 == odd ? -1 : 0;
+        vec held = {};
+        for (int64_t i = 0; i < n; i += LANES) {
+            const int64_t p = row + i;
+            const vec own = NAME(load)(l->x + p), inverse = NAME(load)(l->inverse + p);
+            const vec after = NAME(load)(l->x + p + 1), before = NAME(load)(l->x + p - 1);
+            const vec right = NAME(load)(l->edge[0] + p), left = NAME(load)(l->edge[0] + p - 1);
+            vec sum, x;
+            if (turn)
+                sum = NAME(load)(given + i);
+            else
+                NAME(store)(given + i, sum = NAME(from_other_rows)(steps, l, p), LANES);
+            if (steps > AXES)
+                x = own + (sum + right * (after - own) + left * (before - own)) * inverse;
+            else
+                x = (sum + right * after + left * before) * inverse;
+            if (i) NAME(store)(l->x + p - LANES, held, LANES);
+            held = (vec)((chosen & (NAME(mask))x) | (~chosen & (NAME(mask))own));
+        }
+        const int64_t last = (n - 1) / LANES * LANES;
+        NAME(store)(l->x + row + last, held, n - last);
+    }
+}
+
+APART void NAME(relax_chunk)(const struct NAME(rows) *l, int64_t chunk, int backwards,
+                             REAL *given) {
     const struct grid *grid = &l->grid;
     const int64_t start = chunk * NAME(chunk)(grid), end = NAME(chunk_end)(grid, chunk);
     for (int64_t i = start; i < end; i++) {
-        const int64_t row = row_at(grid, backwards ? start + end - 1 - i : i);
-        FOR_STEPS(grid->steps, NAME(relax_row), l, row, backwards)
-        FOR_STEPS(grid->steps, NAME(relax_row), l, row, !backwards)
+        const int64_t index = backwards ? start + end - 1 - i : i, row = row_at(grid, index);
+        EACH_RUN(l, index)
+            FOR_STEPS(grid->steps, NAME(relax_run), l, row + run[0], run[1] - run[0], backwards, given)
     }
 }
 
@@ -189,13 +223,12 @@ static void NAME(relax)(const struct NAME(alone) *s, const struct NAME(rows) *l,
     for (int turn = 0; turn < 2; turn++) {
 #pragma omp for schedule(static)
         for (int64_t chunk = backwards ? !turn : turn; chunk < chunks; chunk += 2)
-            NAME(relax_chunk)(l, chunk, backwards);
+            NAME(relax_chunk)(l, chunk, backwards, NAME(buffer)(s, 0));
     }
 }
 
-INLINE void NAME(residual_of_row)(const int steps, const struct NAME(rows) *l, const REAL *x,
-                                  int64_t row, REAL *to) {
-    const int64_t n = l->grid.n[2];
+INLINE void NAME(residual_of_run)(const int steps, const struct NAME(rows) *l, const REAL *x,
+                                  int64_t row, int64_t n, REAL *to) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t p = row + i;
         NAME(store)(to + p, NAME(left_of)(steps, l, x, NAME(load)(l->r + p), p), n - i);
@@ -206,7 +239,9 @@ APART void NAME(residual_chunk)(const struct NAME(rows) *l, const REAL *x, REAL 
                                 int64_t chunk) {
     const struct grid *grid = &l->grid;
     for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++)
-        FOR_STEPS(grid->steps, NAME(residual_of_row), l, x, row_at(grid, i), to)
+        EACH_RUN(l, i)
+            FOR_STEPS(grid->steps, NAME(residual_of_run), l, x, row_at(grid, i) + run[0],
+                      run[1] - run[0], to)
 }
 
 static void NAME(residual)(const struct NAME(alone) *s, const struct NAME(rows) *l, REAL *x,
@@ -218,10 +253,6 @@ static void NAME(residual)(const struct NAME(alone) *s, const struct NAME(rows) 
 }
 
 /* ---- Between two levels ---- */
-
-INLINE REAL *NAME(buffer)(const struct NAME(alone) *s, int index) {
-    return s->buffer + (thread_number() * BUFFERS + index) * s->width + LANES;
-}
 
 #define ALONG(n) _Pragma("GCC ivdep") for (int64_t x = 0; x < (n); x++)
 
@@ -238,12 +269,12 @@ static void NAME(thin)(REAL *to, const REAL *from, int64_t n, int halved) {
         ALONG(n) to[x] = from[x];
 }
 
-/* Sources of one coarse row: the transpose of interpolation, gathered. */
+/* Sources of n coarse nodes of a row from x on: the transpose of interpolation, gathered. */
 APART void NAME(restrict_to)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
                              const struct grid *small, const REAL *left, REAL *to, int64_t z,
-                             int64_t y) {
+                             int64_t y, int64_t start, int64_t n) {
     const struct grid *grid = &fine->grid;
-    const int64_t n = small->n[2], row = NAME(row)(small, z, y), fine_n[2] = {grid->n[0], grid->n[1]};
+    const int64_t row = NAME(row)(small, z, y) + start, fine_n[2] = {grid->n[0], grid->n[1]};
     REAL *even = NAME(buffer)(s, 0), *odd = NAME(buffer)(s, 1), *sum = to + row;
     memset(sum, 0, (size_t)n * sizeof(REAL));
     for (int dz = -grid->halved[0]; dz <= grid->halved[0]; dz++)
@@ -253,9 +284,9 @@ APART void NAME(restrict_to)(const struct NAME(alone) *s, const struct NAME(rows
             for (int axis = 0; axis < 2; axis++)
                 exists &= grid->periodic[axis] || (at[axis] >= 0 && at[axis] < fine_n[axis]);
             if (!exists) continue;
-            const REAL *from = left + NAME(row)(grid, at[0], at[1]);
+            const REAL *from = left + NAME(row)(grid, at[0], at[1]) + (start << grid->halved[2]);
             const int across = (dy ? 2 : 0) | (dz ? 4 : 0), up = (dy < 0 ? 2 : 0) | (dz < 0 ? 4 : 0);
-            const int64_t cell = NAME(row)(small, z - (dz < 0), y - (dy < 0));
+            const int64_t cell = NAME(row)(small, z - (dz < 0), y - (dy < 0)) + start;
             NAME(thin)(even, from, n, grid->halved[2]);
             if (across)
                 NAME(add_product)(sum, fine->weight[weight_index(across, up)] + cell, even, n);
@@ -272,22 +303,27 @@ APART void NAME(restrict_to)(const struct NAME(alone) *s, const struct NAME(rows
 
 /* coarse = the transpose of interpolation of fine nodes; wraps `left`. */
 static void NAME(restrict_rows)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                                const struct grid *small, REAL *left, REAL *to) {
+                                const struct NAME(rows) *coarse, REAL *left, REAL *to) {
+    const struct grid *small = &coarse->grid;
     NAME(wrap_rows)(&fine->grid, left);
 #pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, &fine->grid))
     for (int64_t i = 0; i < rows(small); i++)
-        NAME(restrict_to)(s, fine, small, left, to, i / small->n[1], i % small->n[1]);
+        EACH_RUN(coarse, i)
+            NAME(restrict_to)(s, fine, small, left, to, i / small->n[1], i % small->n[1], run[0],
+                              run[1] - run[0]);
 }
 
-/* fine->x of one row += potentials of the coarse nodes around. */
+/* fine->x of a row from an even node up to an end += potentials of the coarse nodes around. */
 APART void NAME(interpolate_to)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                                const struct NAME(rows) *coarse, int64_t z, int64_t y) {
+                                const struct NAME(rows) *coarse, int64_t z, int64_t y,
+                                int64_t start, int64_t end) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     int across;
-    const int64_t cell = row_of_cells(grid, small, z, y, &across);
-    const int64_t n = small->n[2], odds = grid->n[2] / 2;
+    const int64_t halved = grid->halved[2], odds = (end - start) / 2;
+    const int64_t cell = row_of_cells(grid, small, z, y, &across) + (start >> halved);
+    const int64_t n = (end - start + halved) >> halved;
     REAL *even = NAME(buffer)(s, 0), *odd = NAME(buffer)(s, 1);
-    REAL *to = fine->x + NAME(row)(grid, z, y);
+    REAL *to = fine->x + NAME(row)(grid, z, y) + start;
     memset(even, 0, (size_t)n * sizeof(REAL));
     memset(odd, 0, (size_t)n * sizeof(REAL));
     for (int c = 0; c < CORNERS(AXES); c++) {
@@ -296,10 +332,10 @@ APART void NAME(interpolate_to)(const struct NAME(alone) *s, const struct NAME(r
             ALONG(n) even[x] = e[x];
         else if (!(c & ~across))
             NAME(add_product)(even, fine->weight[weight_index(across, c)] + cell, e, n);
-        if (grid->halved[2] && !(c & ~(across | 1)))
+        if (halved && !(c & ~(across | 1)))
             NAME(add_product)(odd, fine->weight[weight_index(across | 1, c)] + cell, e, n);
     }
-    if (!grid->halved[2]) {
+    if (!halved) {
         ALONG(n) to[x] += even[x];
         return;
     }
@@ -315,20 +351,80 @@ static void NAME(interpolate_rows)(const struct NAME(alone) *s, const struct NAM
     NAME(wrap_rows)(&coarse->grid, coarse->x);
 #pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, &fine->grid))
     for (int64_t i = 0; i < rows(&fine->grid); i++)
-        NAME(interpolate_to)(s, fine, coarse, i / fine->grid.n[1], i % fine->grid.n[1]);
+        EACH_RUN(fine, i)
+            NAME(interpolate_to)(s, fine, coarse, i / fine->grid.n[1], i % fine->grid.n[1], run[0],
+                                 run[1]);
 }
 
 /* ---- The coarser network ---- */
 
-/* Weights of one row of nodes of a set, see weigh() in coarsen.h. A node that has edges, but none
- * along the set's axes, takes the mean of all its neighbours there. */
-APART void NAME(weigh_row)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                           const struct grid *small, int set, int64_t z, int64_t y) {
+/* How many of n cells of a row from `start` on have a node of the set. */
+INLINE int64_t NAME(count_in)(const struct grid *grid, int set, int64_t start, int64_t n) {
+    const int64_t most = grid->n[2] / 2 - start;
+    return set & 1 && most < n ? most : n;
+}
+
+/* A list of runs from marks of a row's vectors. */
+static void NAME(list_runs)(const struct grid *grid, const uint8_t *marks, int32_t *run) {
+    const int64_t n = grid->n[2];
+    for (int64_t i = 0; i * LANES < n; i++) {
+        if (!marks[i]) continue;
+        const int64_t end = (i + 1) * LANES;
+        if (!i || !marks[i - 1]) *run++ = (int32_t)(i * LANES);
+        *run = (int32_t)(end < n ? end : n);
+        if (end >= n || !marks[i + 1]) run++;
+    }
+    run[0] = run[1] = 0;
+}
+
+/* The runs of a network: of vectors with a node that has an edge or a leak. */
+static void NAME(find_runs)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
+    const struct grid *grid = &l->grid;
+#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+    for (int64_t i = 0; i < rows(grid); i++) {
+        uint8_t *marks = (uint8_t *)NAME(buffer)(s, 0);
+        for (int64_t x = 0; x < grid->n[2]; x += LANES) {
+            const vec inverse = NAME(load)(l->inverse + row_at(grid, i) + x);
+            marks[x / LANES] = NAME(total)(NAME(lanes)(inverse, grid->n[2] - x)) != 0;
+        }
+        NAME(list_runs)(grid, marks, l->runs + i * NAME(run_width)(grid));
+    }
+}
+
+/* The runs of a coarser network: of vectors with a node that is next to one of the finer runs. */
+static void NAME(halve_runs)(const struct NAME(rows) *fine, const struct NAME(rows) *coarse,
+                             uint8_t *marks) {
+    const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    const int halved = grid->halved[2];
+    const int64_t last = (small->n[2] - 1) / LANES;
+    EACH_ROW(small) {
+        memset(marks, 0, (size_t)last + 1);
+        for (int dz = -grid->halved[0]; dz <= grid->halved[0]; dz++)
+            for (int dy = -grid->halved[1]; dy <= grid->halved[1]; dy++) {
+                const int64_t at[2] = {((z << grid->halved[0]) + dz + grid->n[0]) % grid->n[0],
+                                       ((y << grid->halved[1]) + dy + grid->n[1]) % grid->n[1]};
+                EACH_RUN(fine, at[0] * grid->n[1] + at[1]) {
+                    const int64_t begin = run[0] >> halved, end = (run[1] >> halved) + halved;
+                    for (int64_t i = begin / LANES; i <= last && i * LANES < end; i++) marks[i] = 1;
+                    if (grid->periodic[2] && run[1] == grid->n[2]) marks[0] = 1;
+                    if (grid->periodic[2] && !run[0]) marks[last] = 1;
+                }
+            }
+        NAME(list_runs)(small, marks,
+                        coarse->runs + (z * small->n[1] + y) * NAME(run_width)(small));
+    }
+}
+
+/* Weights of the nodes of a set in n cells of a row from `start` on, see weigh() in coarsen.h. A
+ * node that has edges, but none along the set's axes, takes the mean of all its neighbours there. */
+APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
+                           const struct grid *small, int set, int64_t z, int64_t y, int64_t start,
+                           int64_t n) {
     const struct grid *grid = &fine->grid;
-    const int64_t cell = NAME(row)(small, z, y), n = small->n[2];
+    const int64_t cell = NAME(row)(small, z, y) + start;
     const int64_t at[2] = {(z << grid->halved[0]) + (set >> 2 & 1),
                            (y << grid->halved[1]) + (set >> 1 & 1)};
-    const int64_t count = set & 1 ? grid->n[2] / 2 : n;
+    const int64_t count = NAME(count_in)(grid, set, start, n);
     if (at[0] >= grid->n[0] || at[1] >= grid->n[1]) return;
     REAL *sum = NAME(buffer)(s, 27), *ties = NAME(buffer)(s, 28), *towards[27];
     int moved_in[27], up_in[27]; /* along which axes, and along which of them forwards */
@@ -344,7 +440,7 @@ APART void NAME(weigh_row)(const struct NAME(alone) *s, const struct NAME(rows) 
     }
     memset(sum, 0, (size_t)n * sizeof(REAL));
     memset(ties, 0, (size_t)n * sizeof(REAL));
-    const int64_t p = NAME(row)(grid, at[0], at[1]) + (set & 1);
+    const int64_t p = NAME(row)(grid, at[0], at[1]) + (start << grid->halved[2]) + (set & 1);
     for (int o = 0; o < grid->steps; o++)
         for (int forwards = 0; forwards < 2; forwards++) {
             int direction = 0;
@@ -374,7 +470,7 @@ APART void NAME(weigh_row)(const struct NAME(alone) *s, const struct NAME(rows) 
             const int place = axis == 0 ? 9 : axis == 1 ? 3 : 1;
             REAL *to = towards[13 + side * place];
             for (int64_t x = 0; x < count; x++) {
-                const int64_t here = axis == 2 ? 2 * x + 1 : at[axis];
+                const int64_t here = axis == 2 ? 2 * (start + x) + 1 : at[axis];
                 const int exists = here + side < grid->n[axis] || grid->periodic[axis];
                 if (ties[x] > 0 && !(sum[x] > 0) && exists) to[x] = 1;
             }
@@ -443,17 +539,20 @@ static void NAME(wrap_weights)(const struct NAME(rows) *fine, const struct grid 
     }
 }
 
-/* The share of one row of nodes of a set, and of their edges one way, in the coarse network. */
-APART void NAME(lump_row)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                          const struct NAME(rows) *coarse, int set, int o, int64_t z, int64_t y) {
+/* The share of the nodes of a set in n cells of a row from `start` on, and of their edges one way,
+ * in the coarse network. */
+APART void NAME(lump_run)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
+                          const struct NAME(rows) *coarse, int set, int o, int64_t z, int64_t y,
+                          int64_t start, int64_t n) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
-    const int64_t cell = NAME(row)(small, z, y), n = small->n[2];
+    const int64_t cell = NAME(row)(small, z, y) + start;
     const int64_t at[2] = {(z << grid->halved[0]) + (set >> 2 & 1),
                            (y << grid->halved[1]) + (set >> 1 & 1)};
     if (at[0] >= grid->n[0] || at[1] >= grid->n[1]) return;
-    const int64_t count = set & 1 ? grid->n[2] / 2 : n;
+    const int64_t count = NAME(count_in)(grid, set, start, n);
+    const int64_t p = NAME(row)(grid, at[0], at[1]) + (start << grid->halved[2]) + (set & 1);
     REAL *g = NAME(buffer)(s, 8);
-    NAME(thin)(g, fine->edge[o] + NAME(row)(grid, at[0], at[1]) + (set & 1), count, grid->halved[2]);
+    NAME(thin)(g, fine->edge[o] + p, count, grid->halved[2]);
     /* The neighbour: which cell it is in, and what it lies between there. */
     int64_t shift = 0;
     int other = 0, lowest = 0, ahead = 0;
@@ -529,28 +628,31 @@ static void NAME(coarsen_rows)(const struct NAME(alone) *s, const struct NAME(ro
                                const struct NAME(rows) *coarse) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     const int halved = halved_set(grid), hands = NAME(hands)(s, grid);
+    NAME(halve_runs)(fine, coarse, (uint8_t *)NAME(buffer)(s, 0));
     for (int size = 1; size <= AXES; size++)
         for (int set = 1; set < CORNERS(AXES); set++) {
             if (__builtin_popcount((unsigned)set) != size || set & ~halved) continue;
 #pragma omp parallel for schedule(static) num_threads(hands)
             for (int64_t i = 0; i < rows(small); i++)
-                NAME(weigh_row)(s, fine, small, set, i / small->n[1], i % small->n[1]);
+                EACH_RUN(coarse, i)
+                    NAME(weigh_run)(s, fine, small, set, i / small->n[1], i % small->n[1], run[0],
+                                    run[1] - run[0]);
             NAME(wrap_weights)(fine, small, set);
         }
-    NAME(restrict_rows)(s, fine, small, fine->leak, coarse->leak);
-    for (int o = 0; o < small->steps; o++)
-        memset(coarse->edge[o], 0, (size_t)small->all * sizeof(REAL));
+    NAME(restrict_rows)(s, fine, coarse, fine->leak, coarse->leak);
     /* A slice writes into itself and the next one. */
     const int64_t slices = small->axes == 3 ? small->n[0] : small->n[1];
 #pragma omp parallel num_threads(hands)
     for (int turn = 0; turn < 2; turn++) {
 #pragma omp for schedule(static)
         for (int64_t slice = turn; slice < slices; slice += 2)
-            for (int64_t y = 0; y < (small->axes == 3 ? small->n[1] : 1); y++)
+            for (int64_t across = 0; across < (small->axes == 3 ? small->n[1] : 1); across++) {
+                const int64_t z = small->axes == 3 ? slice : 0, y = small->axes == 3 ? across : slice;
                 for (int set = 0; set < CORNERS(AXES); set++)
                     for (int o = 0; o < grid->steps && !(set & ~halved); o++)
-                        NAME(lump_row)(s, fine, coarse, set, o, small->axes == 3 ? slice : 0,
-                                       small->axes == 3 ? y : slice);
+                        EACH_RUN(coarse, z * small->n[1] + y)
+                            NAME(lump_run)(s, fine, coarse, set, o, z, y, run[0], run[1] - run[0]);
+            }
     }
     for (int o = 0; o < small->steps; o++) {
         NAME(fold_rows)(small, coarse->edge[o]);
@@ -630,19 +732,30 @@ APART void NAME(bottom)(const struct NAME(alone) *s) {
 
 /* ---- Cycle and conjugate gradients ---- */
 
+static void NAME(clear)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
+    const struct grid *grid = &l->grid;
+#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+    for (int64_t i = 0; i < rows(grid); i++)
+        EACH_RUN(l, i)
+            memset(l->x + row_at(grid, i) + run[0], 0, (size_t)(run[1] - run[0]) * sizeof(REAL));
+}
+
 /* x of a level for its r, approximately: symmetric and linear in r. */
 APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
     const struct NAME(rows) *l = s->level + index;
     struct NAME(rows) *coarse = (struct NAME(rows) *)l + 1;
     const struct grid *small = &coarse->grid;
+    /* Sweeps of the finest level cost less than what else an iteration does; of coarser levels,
+     * more of them gain nothing. */
+    const int sweeps = index ? 1 : l->grid.axes;
     if (index == s->count - 1) {
         NAME(bottom)(s);
         return;
     }
-    memset(l->x, 0, (size_t)l->grid.all * sizeof(REAL));
-    NAME(relax)(s, l, 0);
+    NAME(clear)(s, l);
+    for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 0);
     NAME(residual)(s, l, l->x, l->left);
-    NAME(restrict_rows)(s, l, small, l->left, coarse->r);
+    NAME(restrict_rows)(s, l, coarse, l->left, coarse->r);
     NAME(cycle_alone)(s, index + 1);
     if (index + 1 < s->count - 1) { /* a second visit for what the first one has left */
         REAL *first = coarse->first, *r = coarse->r;
@@ -654,13 +767,16 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
         ALONG(small->all) to[x] += first[x];
     }
     NAME(interpolate_rows)(s, l, coarse);
-    NAME(relax)(s, l, 1);
+    for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 1);
 }
 
-/* The sum over nodes of what `row` returns for each row, chunk by chunk in a fixed order. */
-#define SUM_ROWS(s, grid, ...)                                                                  \
+/* The sum over nodes of what a block of code adds to `sum` for each vector at p, of which `left`
+ * nodes or all count, chunk by chunk in a fixed order. */
+#define SUM_ROWS(s, ...)                                                                        \
     ({                                                                                          \
-        const int64_t count = NAME(chunks)(grid), n = (grid)->n[2];                             \
+        const struct NAME(rows) *finest = (s)->level;                                           \
+        const struct grid *grid = &finest->grid;                                                \
+        const int64_t count = NAME(chunks)(grid);                                               \
         const int hands = NAME(hands)(s, grid);                                                 \
         _Pragma("omp parallel for schedule(static) num_threads(hands)")                         \
         for (int64_t chunk = 0; chunk < count; chunk++) {                                       \
@@ -668,8 +784,8 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
             for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++) { \
                 const int64_t row = row_at(grid, i);                                            \
                 vec sum = {};                                                                   \
-                for (int64_t k = 0; k < n; k += LANES) {                                        \
-                    const int64_t p = row + k, left = n - k;                                    \
+                EACH_RUN(finest, i) for (int64_t k = run[0]; k < run[1]; k += LANES) {          \
+                    const int64_t p = row + k, left = run[1] - k;                               \
                     __VA_ARGS__                                                                 \
                 }                                                                               \
                 part += (double)NAME(total)(sum);                                               \
@@ -684,26 +800,25 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
 /* p = z + beta p and Ap = A p; returns p . Ap. */
 APART double NAME(advance_alone)(const struct NAME(alone) *s, REAL beta) {
     const struct NAME(rows) *l = s->level;
-    const struct grid *grid = &l->grid;
-    (void)SUM_ROWS(s, grid, {
+    (void)SUM_ROWS(s, {
         NAME(store)(s->p + p, NAME(load)(l->x + p) + beta * NAME(load)(s->p + p), left);
         (void)sum;
     });
-    NAME(wrap_rows)(grid, s->p);
+    NAME(wrap_rows)(&l->grid, s->p);
 #define APPLY(steps)                                                                            \
-    SUM_ROWS(s, grid, {                                                                         \
+    SUM_ROWS(s, {                                                                         \
         const vec Ap = -NAME(left_of)(steps, l, s->p, NAME(splat)(0), p);                       \
         NAME(store)(s->Ap + p, Ap, left);                                                       \
         sum += NAME(lanes)(Ap * NAME(load)(s->p + p), left);                                    \
     })
-    return grid->steps == 2 ? APPLY(2) : APPLY(3);
+    return l->grid.steps == 2 ? APPLY(2) : APPLY(3);
 #undef APPLY
 }
 
 /* v += alpha p, r -= alpha Ap; returns r . r. What rounding takes from v is kept in `low`. */
 APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha) {
     const struct NAME(rows) *l = s->level;
-    return SUM_ROWS(s, &l->grid, {
+    return SUM_ROWS(s, {
         const vec v = NAME(load)(s->v + p), step = alpha * NAME(load)(s->p + p);
         const vec next = v + step, added = next - v;
         const vec low = NAME(load)(s->low + p) + ((v - (next - added)) + (step - added));
@@ -716,8 +831,7 @@ APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha) {
 }
 
 APART double NAME(dot_alone)(const struct NAME(alone) *s, const REAL *a, const REAL *b) {
-    return SUM_ROWS(s, &s->level->grid,
-                    { sum += NAME(lanes)(NAME(load)(a + p) * NAME(load)(b + p), left); });
+    return SUM_ROWS(s, { sum += NAME(lanes)(NAME(load)(a + p) * NAME(load)(b + p), left); });
 }
 
 /* Returns the square of the residual over that of the source. */
@@ -766,6 +880,8 @@ static int64_t NAME(place_alone)(const struct network_args *a, const struct plan
         for (int f = 0; f < (i ? 6 : 5); f++) *fields[f] = NAME(claim)(at, &taken, grid->all);
         for (int w = 0; w < weights(grid) && i + 1 < plan->count; w++)
             l->weight[w] = NAME(claim)(at, &taken, plan->grid[i + 1].all);
+        const int64_t entries = rows(grid) * NAME(run_width)(grid);
+        l->runs = (int32_t *)NAME(claim)(at, &taken, entries * 4 / (int64_t)sizeof(REAL) + 1);
     }
     REAL **fields[] = {&s->v, &s->low, &s->p};
     for (int f = 0; f < 3; f++) *fields[f] = NAME(claim)(at, &taken, plan->grid->all);
@@ -844,6 +960,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     NAME(read_rows)(s, &a->leak, NAME(origin_of)(a, &a->leak, network), l->leak);
     NAME(read_rows)(s, &a->source, NAME(origin_of)(a, &a->source, network), l->r);
     NAME(invert_rows)(s, l);
+    NAME(find_runs)(s, l);
     finite += 0 * (NAME(largest)(grid, l->leak) + NAME(largest)(grid, l->r));
     EACH_ROW(grid) { /* a node without edge and leak is none of the network's */
         REAL *r = l->r + ROW(grid);
@@ -853,9 +970,6 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     int32_t iterations = 0;
     double residual = finite;
     REAL scale = (REAL)finite;
-    memset(s->v, 0, (size_t)grid->all * sizeof(REAL));
-    memset(s->low, 0, (size_t)grid->all * sizeof(REAL));
-    memset(s->p, 0, (size_t)grid->all * sizeof(REAL));
     if (finite == 0) {
         const int exponent = NAME(exponent)((REAL)NAME(largest)(grid, l->r));
         scale = (REAL)ldexp(1, exponent);
@@ -881,9 +995,13 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
 static void NAME(run_alone)(const struct network_args *a, const struct plan *plan) {
     struct NAME(alone) s = {0};
     const int64_t bytes = NAME(place_alone)(a, plan, &s, a->workspace);
-    memset(a->workspace, 0, (size_t)bytes); /* margins stay zero but for periodic axes */
-    for (int64_t i = 0; i < a->batches * a->channels; i++) NAME(solve_alone)(a, &s, i);
+    for (int64_t i = 0; i < a->batches * a->channels; i++) {
+        /* Margins stay zero but for periodic axes, and so does what no run visits. */
+        if (i) memset(a->workspace, 0, (size_t)bytes);
+        NAME(solve_alone)(a, &s, i);
+    }
 }
 
 #undef ALONG
 #undef SUM_ROWS
+#undef EACH_RUN

@@ -225,7 +225,91 @@ def conductivity(numbers: Row) -> str:
     )
 
 
+METHODS = {
+    "uqno": "UQNO",
+    "uqno, own rule": "UQNO, its own rule",
+    "learned": "`fit_spread`, samples of its own",
+    "learned, all samples": "`fit_spread`, training samples",
+    "ensemble": "`Ensemble` of two",
+    "base, constant": "constant, samples of UQNO's base",
+    "member, constant": "constant, all samples",
+}
+KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
+SOURCES = {"neuralop": "neuraloperator's Darcy files", "darcy": "Darcy flow, 16 x 16"}
+
+
+def bands(results: Sequence[Row]) -> str:
+    """A line a problem, model and method: means over the seeds."""
+    lines = []
+    for problem, model in dict.fromkeys((row["problem"], row["model"]) for row in results):
+        runs = [row for row in results if (row["problem"], row["model"]) == (problem, model)]
+        for method, label in METHODS.items():
+            found = [run["bands"][method]["test"] for run in runs]
+            cells = [
+                spread([row[key] for row in found], form)
+                for key, form in (
+                    ("relative_l2", "{:.4f}"),
+                    ("coverage", "{:.3f}"),
+                    ("width", "{:.4f}"),
+                    ("width_at_level", "{:.4f}"),
+                    ("lowest_tenth", "{:.2f}"),
+                )
+            ]
+            lines.append([SOURCES[problem], KINDS[model], label, *cells, str(len(runs))])
+    header = ["problem", "model", "bands", "relative L2", "coverage", "width", "width at 90 %"]
+    return markdown([*header, "lowest tenth", "seeds"], lines, (0, 1, 2))
+
+
+def gaps(results: Sequence[Row]) -> str:
+    """A line a problem, model, and input of training and test."""
+    texts = {
+        ("clean", "clean"): "clean",
+        ("noise", "noise"): "noisy",
+        ("gaps", "gaps"): "half the nodes missing",
+        ("clean", "noise"): "trained and calibrated clean, tested noisy",
+    }
+    lines = []
+    for problem, model in dict.fromkeys((row["problem"], row["model"]) for row in results):
+        for (trained, tested), label in texts.items():
+            found = [
+                row["tests"][tested]
+                for row in results
+                if (row["problem"], row["model"], row["input"]) == (problem, model, trained)
+            ]
+            if not found:
+                continue
+            cells = [
+                spread([row[key] for row in found], form)
+                for key, form in (
+                    ("relative_l2", "{:.3f}"),
+                    ("coverage", "{:.3f}"),
+                    ("width", "{:.3f}"),
+                )
+            ]
+            lines.append([NAMES[problem], KINDS[model], label, *cells, str(len(found))])
+    header = ["problem", "model", "input", "relative L2", "coverage", "width", "seeds"]
+    return markdown(header, lines, (0, 1, 2))
+
+
+def shifted(results: Sequence[Row]) -> str:
+    """A line a spread and test: coverage by level, width at 90 %."""
+    lines = []
+    for row in results:
+        for test, found in row.items():
+            if not isinstance(found, dict) or "coverage" not in found:
+                continue
+            cells = [f"{value:.3f}" for value in found["coverage"].values()]
+            error = f"{found['relative_l2']:.4f}"
+            lines.append([row["spread"], test, error, *cells, f"{found['width']:.4f}"])
+    levels = [f"{float(n):.0%}" for n in results[0]["contrast 10"]["coverage"]]
+    header = ["spread", "tested at", "relative L2", *levels, "width at 90 %"]
+    return markdown(header, lines, (0, 1))
+
+
 STUDIES: dict[str, Build] = {
+    "bands": block("bands", "results", bands),
+    "gaps": block("gaps", "results", gaps),
+    "shifted bands": block("shifted_bands", "results", shifted),
     "grids": block("resolution", "", grids),
     "domains": block("resolution", "", domains),
     "rollouts": rollouts,

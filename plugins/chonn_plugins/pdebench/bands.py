@@ -16,7 +16,7 @@ import h5py
 import torch
 from torch import Tensor
 
-from chonn_ops import uncertainty
+import chonn_ops
 from chonn_ops.files import whole_file
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout
@@ -38,7 +38,7 @@ def level_of(job: Job, layout: Layout) -> float | None:
         return None
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
         raise JobError(f"args.bands: expected a number above 0 and below 1, got {level!r}")
-    needed = PARTS * uncertainty.samples_needed(level)
+    needed = PARTS * chonn_ops.uncertainty.samples_needed(level)
     if layout.validation < needed:
         raise JobError(
             f"args.bands: expected at least {needed} samples in the validation split (a tenth of "
@@ -102,5 +102,5 @@ def half_widths(errors: Tensor, level: float) -> Tensor:
         learned, calibrated = (errors[(part + k) % PARTS :: PARTS] for k in (1, 2))
         spread = learned.mean(dim=0)
         ratios = torch.where(calibrated == 0, 0.0, calibrated / spread)
-        half[part::PARTS] = uncertainty.conformal_scale(ratios, level) * spread
+        half[part::PARTS] = chonn_ops.uncertainty.conformal_scale(ratios, level) * spread
     return half
