@@ -58,7 +58,9 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
             flat = flat * size + given[:, axis].long()
     if not bool(inside[flat].all()):
         first = int(flat[~inside[flat]][0])
-        raise error("nodes", "nodes that exist", f"a missing one, number {first} in row-major order")
+        raise error(
+            "nodes", "nodes that exist", f"a missing one, number {first} in row-major order"
+        )
     weights = torch.zeros(len(flat), count, dtype=torch.float64, device=given.device)
     weights[torch.arange(len(flat), device=given.device), flat] = 1
     return weights
@@ -142,7 +144,8 @@ class Experiment:
         if self.unknown == "source":
             return w[rows[:, 1]]
         grid, axes = self.domain.grid, len(self.domain.grid)
-        _, pullback = torch.func.vjp(self.circuit, x.reshape(grid))
+        linearised: Any = torch.func.vjp(self.circuit, x.reshape(grid))
+        pullback = linearised[1]
         w, v = w.reshape(-1, *grid), potentials.reshape(-1, *grid)
 
         def along(fields: Tensor) -> list[Tensor]:
@@ -192,9 +195,7 @@ def best_constant(
     def misfit(x: float) -> float:
         field = torch.full((experiment.weights.shape[1],), x, dtype=torch.float64)
         field = field.to(measured.device)
-        predicted = experiment.predict(
-            experiment.potentials(experiment.factorize(field), field)
-        )
+        predicted = experiment.predict(experiment.potentials(experiment.factorize(field), field))
         found = float((((predicted - measured) / noise)[s, i] ** 2).sum())
         return found if found == found else float("inf")
 

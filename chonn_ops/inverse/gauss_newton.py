@@ -12,9 +12,10 @@ matrices are the Laplace approximation: covariance C - C J^T (I + J C J^T)^-1 J 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -78,9 +79,9 @@ class Reconstruction:
     fit: float
     residual: Tensor
     noise: Tensor
-    _posterior: _Posterior = field(repr=False)
-    _mask: Tensor = field(repr=False)
-    _logarithmic: bool = field(repr=False)
+    _posterior: _Posterior = dataclasses.field(repr=False)
+    _mask: Tensor = dataclasses.field(repr=False)
+    _logarithmic: bool = dataclasses.field(repr=False)
 
     def _shaped(self, x: Tensor) -> Tensor:
         shaped = x.reshape(*x.shape[:-1], *self._mask.shape)

@@ -154,9 +154,7 @@ class Smoothness:
             float64.
         """
         domain = domain_of(grid, spacing, mask, boundary, torch.device("cpu"))
-        noise = torch.randn(
-            count, math.prod(domain.grid), dtype=torch.float64, generator=generator
-        )
+        noise = torch.randn(count, math.prod(domain.grid), dtype=torch.float64, generator=generator)
         return self.on(domain).gaussian.sample(noise).reshape(count, *domain.grid)
 
 
@@ -166,9 +164,7 @@ class BoundSmoothness:
     def __init__(self, prior: Smoothness, domain: Domain) -> None:
         volume, exists = domain.volume, domain.mask[None, ..., None].double()
         kappa2 = 8 * (2 - len(domain.grid) / 2) / prior.length**2
-        edges = edge_conductance(
-            exists, domain.steps, mask=domain.mask, boundary=domain.insulated
-        )
+        edges = edge_conductance(exists, domain.steps, mask=domain.mask, boundary=domain.insulated)
         # diag(A^-1 V A^-1) is minus the derivative of diag(A^-1) by kappa^2.
         ends = torch.tensor([1 - STEP, 1 + STEP], dtype=exists.dtype, device=exists.device)
         leaks = kappa2 * volume * exists * ends.reshape(2, *[1] * (exists.dim() - 1))
@@ -252,8 +248,8 @@ class BoundTotalVariation:
         ]
         self.leak = exists[0, ..., 0] / (exists.sum() * LEVEL**2)
 
-    def _slope(self, offset: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """|grad x| of each node's cell, by differences to the next nodes, and the differences."""
+    def _slope(self, offset: Tensor) -> Tensor:
+        """|grad x| of each node's cell, by differences to the next nodes."""
         x = offset.reshape(self.domain.grid)
         steps, axes = self.domain.steps, len(self.domain.grid)
         differences = [
@@ -262,12 +258,12 @@ class BoundTotalVariation:
                 zip(self.domain.insulated, self.joined, strict=True)
             )
         ]
-        squares = sum((d / h) ** 2 for d, h in zip(differences, steps, strict=True))
-        return (squares + (FLAT / min(steps)) ** 2).sqrt(), differences
+        slopes = [d / h for d, h in zip(differences, steps, strict=True)]
+        return (torch.stack(slopes).square().sum(0) + (FLAT / min(steps)) ** 2).sqrt()
 
     def around(self, offset: Tensor) -> Gaussian:
         """The Gaussian field with the precision of the majorant at a field less the mean."""
-        slope, _ = self._slope(offset)
+        slope = self._slope(offset)
         conductance = self.weight / slope
         edges = tuple(
             (conductance * joined / h**2)[None, ..., None]
@@ -284,7 +280,7 @@ class BoundTotalVariation:
         """Minus the log-density of a field less the mean (n,), and its gradient."""
         x = offset.detach().requires_grad_()
         with torch.enable_grad():
-            slope, _ = self._slope(x)
+            slope = self._slope(x)
             leaks = (self.leak.flatten() * x * x).sum() / 2
             total = self.weight * (slope * self.domain.mask).sum() + leaks
             (gradient,) = torch.autograd.grad(total, x)

@@ -73,7 +73,9 @@ def test_permeability_is_recovered_from_wells(capsys, tmp_path):
     figure = tmp_path / "wells.png"
     sizes = ("--resolution", "16", "--seeds", "2")
     _, printed = run("wells", capsys, *sizes, "--figure", str(figure))
-    found = re.findall(r"permeability ([\d.]+), of the prior's mean ([\d.]+); .* ([\d.]+)%;", printed)
+    found = re.findall(
+        r"permeability ([\d.]+), of the prior's mean ([\d.]+); .* ([\d.]+)%;", printed
+    )
     assert len(found) == 2
     for error, alone, covered in found:
         assert float(error) < 0.6 * float(alone)

@@ -35,8 +35,8 @@ from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment
 
 SECTIONS = ("images", "gradients", "wells", "seconds")
-# Circles (centre, radius, conductivity) on a background of 1: pyEIT's examples eit_static_jac,
-# eit_dynamic_greit and eit_dynamic_bp.
+# Circles (centre, radius, conductivity) on a background of 1: pyEIT's examples eit_static_jac
+# and eit_dynamic_greit.
 PHANTOMS = {
     "two circles": [((0.4, 0.4), 0.2, 10.0), ((-0.4, -0.4), 0.2, 0.1)],
     "four small circles": [
@@ -45,7 +45,6 @@ PHANTOMS = {
         ((0.0, 0.5), 0.1, 0.1),
         ((0.0, -0.5), 0.1, 0.1),
     ],
-    "one small circle": [((0.5, 0.5), 0.1, 10.0)],
 }
 # Electrodes, and the size of the mesh in pyEIT's examples with as many or more.
 MESHES = ((16, 0.1), (32, 0.05))
@@ -103,7 +102,11 @@ class Pyeit:
         size = np.abs(v0)
         for normalised in (False, True):
             rows, change = (J / size[:, None], (v1 - v0) / size) if normalised else (J, v1 - v0)
-            for method, p in (*(("kotre", p) for p in (0.2, 0.35, 0.5, 0.75)), ("lm", 1), ("dgn", 0)):
+            for method, p in (
+                *(("kotre", p) for p in (0.25, 0.5, 0.75)),
+                ("lm", 1),
+                ("dgn", 0),
+            ):
                 # JAC.solve with its matrix (J^T J + lamb R)^-1 J^T in the smaller of its two forms.
                 weighted = rows / (rows**2).sum(0) ** p
                 for lamb in 10.0 ** np.arange(-7, 2):
@@ -114,18 +117,16 @@ class Pyeit:
                     yield f"{text} log", np.exp(np.clip(found, -9, 9))[self.element]
         static = JAC(self.mesh, self.protocol)
         static.setup(p=0.25, lamb=1.0, method="lm", perm=np.ones(self.mesh.n_elems))
-        for method, p in (("kotre", 0.25), ("kotre", 0.5), ("lm", 0.25)):
-            for decay in (0.1, 0.3):
-                options = {"p": p, "lamb": 1.0, "lamb_decay": decay, "lamb_min": 1e-5}
-                steps = static.gn(
-                    v1, np.ones(self.mesh.n_elems), 8, method=method, generator=True, **options
-                )
-                for i, found in enumerate(steps):
-                    text = f"GN {method} p={p} decay={decay} step {i + 1}"
-                    yield text, np.real(found)[self.element]
+        for method in ("kotre", "lm"):
+            options = {"p": 0.5, "lamb": 1.0, "lamb_decay": 0.1, "lamb_min": 1e-5}
+            steps = static.gn(
+                v1, np.ones(self.mesh.n_elems), 10, method=method, generator=True, **options
+            )
+            for i, found in enumerate(steps):
+                yield f"GN {method}, step {i + 1}", np.real(found)[self.element]
         grid = GREIT(self.mesh, self.protocol)
         x, y = np.meshgrid(centres(POINTS), centres(POINTS), indexing="ij")
-        for p, lamb in ((0.5, 0.01), (0.2, 0.01), (0.5, 0.001), (0.5, 0.1)):
+        for p, lamb in ((0.5, 0.01), (0.5, 0.001)):
             grid.setup(p=p, lamb=lamb, perm=np.ones(self.mesh.n_elems), jac_normalized=True)
             _, _, found = grid.mask_value(grid.solve(v1, v0, normalize=True), mask_value=0.0)
             side = np.asarray(found).reshape(32, 32)  # rows are y
