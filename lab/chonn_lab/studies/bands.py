@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("data"), help="of the darcy_*.pt files")
     parser.add_argument("--output", type=Path, default=Path("runs/bands.json"))
     parser.add_argument("--problems", nargs="+", choices=list(SPLITS), default=list(SPLITS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["fno"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=50)
