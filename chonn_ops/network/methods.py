@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
-from torch import Tensor
 
 from chonn_ops.network.direct import predicted_bytes
-from chonn_ops.network.edges import drops, outflow, pad, used_edges
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
@@ -23,8 +20,6 @@ SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
 PATIENCE = (12, 12, 12, 40)
-# In units of rounding, the residual of potentials that are right to the last few digits.
-_ROUNDING = 16
 
 
 # Plans of large grids take a while to ask.
@@ -70,53 +65,3 @@ def eliminates(
     if not (compiled and small and tol < TIGHT):
         return False
     return networks_at_once(grid, periodic, count, dtype) > 0
-
-
-def relative_residual(
-    v: Tensor,
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[bool],
-) -> Tensor:
-    """(B, C): |s - A v| / |s|, and 0 where that is what rounding v leaves; see `NetworkInfo`."""
-    # Where potentials underflow, they have no digits to be right in.
-    info = torch.finfo(v.dtype)
-    least = info.tiny / info.eps
-    size = v.abs() + least
-    left, sizes, tied = source - leak * v, leak * size + least, leak != 0
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        n = v.shape[axis + 1]
-        if n == 1:
-            continue
-        word = "periodic" if closed else "neumann"
-        edges = used_edges(g, axis, closed)
-        left = left - outflow(edges * drops(v, axis, (word, word)), axis, (word, word))
-        strength = edges * _sum_of_ends(size, axis, closed)
-        sizes = sizes + _at_both_ends(strength, axis, closed)
-        tied = tied | (_at_both_ends((edges != 0).to(v.dtype), axis, closed) != 0)
-    # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
-    left, fed = (torch.where(tied, x, 0 * x) for x in (left, source))
-    excess, norm = _norm(left), _norm(fed)
-    relative = excess / torch.where(norm > 0, norm, 1)
-    rounding = _ROUNDING * info.eps * _norm(sizes)
-    return torch.where(excess <= rounding, 0, relative).to(v.dtype)
-
-
-def _norm(field: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=torch.float64)
-
-
-def _sum_of_ends(size: Tensor, axis: int, closed: bool) -> Tensor:
-    """What both nodes of each edge of an axis have."""
-    dim, n = axis + 1, size.shape[axis + 1]
-    if closed:
-        return size + size.roll(-1, dim)
-    return size.narrow(dim, 0, n - 1) + size.narrow(dim, 1, n - 1)
-
-
-def _at_both_ends(value: Tensor, axis: int, closed: bool) -> Tensor:
-    """The transpose of `_sum_of_ends`."""
-    if closed:
-        return value + value.roll(1, axis + 1)
-    return pad(value, axis, 0, 1) + pad(value, axis, 1, 0)
