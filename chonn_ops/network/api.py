@@ -21,7 +21,6 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct.factor import check_sources, factorize
 from chonn_ops.network.leaks import leak_with_boundary
-from chonn_ops.network.methods import relative_residual
 
 Method = Literal["auto", "direct", "multigrid"]
 
@@ -262,7 +261,7 @@ def _solve_many(
     backend: str | None,
 ) -> tuple[Tensor, NetworkInfo]:
     """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
-    faces = check_arguments(
+    check_arguments(
         leak, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
     )
     check_sources("source", source, leak, NETWORK_DTYPES)
@@ -275,28 +274,7 @@ def _solve_many(
         network, node = networks.undetermined[0]
         where = divmod(network, leak.shape[-1])
         raise ungrounded(where, node_index(node, leak.shape[1:-1]))
-    v = networks.solve(source)
+    v, residual = networks.solve_with_residual(source)
     B, S, C = source.shape[0], source.shape[1], source.shape[-1]
     iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
-    with torch.no_grad():
-        dtype = networks.dtype
-        total = leak_with_boundary(conductance, leak, faces, wall, dtype)
-        parts = [total.to(dtype), *(g.to(dtype) for g in conductance)]
-        residual = (
-            torch.stack(
-                [
-                    relative_residual(
-                        v[:, i].to(dtype),
-                        source[:, i].to(dtype),
-                        parts[1:],
-                        parts[0],
-                        is_periodic(faces),
-                    )
-                    for i in range(S)
-                ],
-                1,
-            )
-            if S
-            else v.new_zeros(B, S, C, dtype=real_dtype(dtype))
-        )
     return v, NetworkInfo(iterations, residual)

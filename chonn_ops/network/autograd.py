@@ -2,8 +2,8 @@ r"""Derivatives of the operator; each is one more solve of the same network.
 
 A backward of one level uses the factors of a direct forward. Under transforms, compilers and for
 derivatives of derivatives the networks are eliminated again: that costs one elimination a solve.
-There no values are read, so gradients of edges between nearly equal potentials, which a backward of
-one level computes in float64, keep the digits of float32 only.
+There gradients of edges between nearly equal potentials keep fewer digits: a backward of one level
+takes the potentials' differences from the elimination.
 
 With A v = s the nodal equations, A symmetric:
 
@@ -32,7 +32,6 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from chonn_ops._dtypes import to_dtype_of
-from chonn_ops.network.direct.factor import FLAT
 from chonn_ops.network.edges import drops, outflow, pad, used_edges
 from chonn_ops.network.operator import KEPT
 
@@ -89,45 +88,6 @@ def _transformed(field: Tensor) -> bool:
     )
 
 
-def _differ_too_little(v: Tensor, periodic: Sequence[bool]) -> bool:
-    """Whether small leaks lift potentials so far that float32 has lost their differences."""
-    steps = [
-        drops(v, axis, _faces(v, axis, periodic)).abs().flatten(1, -2).amax(1)
-        for axis in range(v.dim() - 2)
-        if v.shape[axis + 1] > 1
-    ]
-    size = v.abs().flatten(1, -2).amax(1)
-    return bool(steps) and bool((torch.stack(steps).amax(0) < FLAT * size).any())
-
-
-def _with_digits(
-    ctx: Any,
-    source: Tensor,
-    edges: Sequence[Tensor],
-    leak: Tensor,
-    grad_v: Tensor,
-    v: Tensor,
-    w: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Potentials of both solves, in float64 where an edge's gradient would have no digits."""
-    if _transformed(grad_v):
-        return v, w
-    with torch.no_grad():
-        enough = not any(_differ_too_little(x.detach(), ctx.options[0]) for x in (v, w))
-    if enough:
-        return v, w
-    if torch.is_grad_enabled():
-        three = (*edges, None, None)[:3]
-        again = (*three, leak, *ctx.options, *_AGAIN)
-        wide = torch.complex128 if v.is_complex() else torch.float64
-        ends = (_OPERATOR(x.to(wide), *again)[0] for x in (source, grad_v.conj()))
-    else:
-        factor = ctx.factor.wide(edges, leak, ctx.options[0])
-        ends = (factor.solve(x) for x in (source, grad_v.conj()))
-    v, w = ends
-    return v, w.conj()
-
-
 class _Network(_SingleLevelFunction):
     """Reverse mode, and forward mode where both meet at one level."""
 
@@ -135,14 +95,15 @@ class _Network(_SingleLevelFunction):
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
         # Other levels, of transforms around this one, go on differentiating.
         # Under a transform or a compiler the operator may run on other tensors than these.
-        KEPT.wanted, KEPT.factor = not _transformed(args[0]), None
+        KEPT.wanted, KEPT.factor, KEPT.found = not _transformed(args[0]), None, ()
+        KEPT.drops = any(ctx.needs_input_grad[2:5])
         try:
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
                 v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
-            ctx.factor = KEPT.factor
+            ctx.factor, found = KEPT.factor, KEPT.found
         finally:
-            KEPT.wanted, KEPT.factor = False, None
-        ctx.save_for_backward(*args[:5], v)
+            KEPT.wanted, KEPT.factor, KEPT.found = False, None, ()
+        ctx.save_for_backward(*args[:5], v, *found)
         ctx.save_for_forward(*args[:5], v)
         ctx.options = args[5:10]
         ctx.mark_non_differentiable(iterations, residual)
@@ -154,28 +115,28 @@ class _Network(_SingleLevelFunction):
         grad_v = grad_outputs[0]
         if grad_v is None:
             return (None,) * 14
-        source, *conductance, leak, v = ctx.saved_tensors
+        source, *conductance, leak, v = ctx.saved_tensors[:6]
         needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
-        edges = [g for g in conductance if g is not None]
         factor = None if torch.is_grad_enabled() or _transformed(grad_v) else ctx.factor
+        over_v, over_w = list(ctx.saved_tensors[6:]), []
         if factor is None or forward_ad.unpack_dual(grad_v, level=0).tangent is not None:
             w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0].conj()
         else:
-            w = factor.solve(grad_v.conj()).conj()
+            w, over_w, _ = factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
+            w, over_w = w.conj(), [x.conj() for x in over_w]
         grad_leak = to_dtype_of((w * v.conj()).neg_(), leak) if needed[4] else None
-        narrow = v.dtype in (torch.float32, torch.complex64)
-        if ctx.factor is not None and any(needed[1:4]) and narrow:
-            v, w = _with_digits(ctx, source, edges, leak, grad_v, v, w)
-        grads = [
-            to_dtype_of(_edge_gradient(w, v, axis, periodic), g) if needed[axis + 1] else None
-            for axis, g in enumerate(conductance)
-        ]
+        grads = [None] * 3
+        for axis, g in enumerate(conductance):
+            if needed[axis + 1] and over_v and over_w:
+                grads[axis] = to_dtype_of((over_w[axis] * over_v[axis].conj()).neg_(), g)
+            elif needed[axis + 1]:
+                grads[axis] = to_dtype_of(_edge_gradient(w, v, axis, periodic), g)
         grad_source = to_dtype_of(w, source) if needed[0] else None
         return (None, grad_source, *grads, grad_leak, *[None] * 8)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:
-        _, *conductance, leak, v = ctx.saved_tensors
+        _, *conductance, leak, v = ctx.saved_tensors[:6]
         return _tangent(grad_inputs[1:6], conductance, leak, v, ctx.options), None, None
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network.direct import predicted_bytes
-from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, used_edges
+from chonn_ops.network.edges import used_edges
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
@@ -26,8 +26,6 @@ PATIENCE = (12, 12, 12, 40)
 # How far below a tight `tol` iterations go where elimination is the alternative: at a residual of
 # `tol` itself, errors of potentials were up to 3.4 times as large.
 SAFETY = 4
-# In units of rounding, the residual of potentials that are right to the last few digits.
-_ROUNDING = 16
 
 
 # Plans of large grids take a while to ask.
@@ -96,39 +94,3 @@ def exceed_digits(
         if edges.shape[1] and bool((eps * edges.amax(1) > most).any()):
             return True
     return False
-
-
-def relative_residual(
-    v: Tensor,
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[bool],
-) -> Tensor:
-    """(B, C): |s - A v| / |s|, and 0 where that is what rounding v leaves; see `NetworkInfo`."""
-    # Where potentials underflow, they have no digits to be right in.
-    info = torch.finfo(v.dtype)
-    least = info.tiny / info.eps
-    size = v.abs() + least
-    left, sizes, tied = source - leak * v, leak.abs() * size + least, leak != 0
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        n = v.shape[axis + 1]
-        if n == 1:
-            continue
-        word = "periodic" if closed else "neumann"
-        edges = used_edges(g, axis, closed)
-        left = left - outflow(edges * drops(v, axis, (word, word)), axis, (word, word))
-        strength = edges.abs() * sum_of_ends(size, axis, closed)
-        sizes = sizes + at_both_ends(strength, axis, closed)
-        tied = tied | (at_both_ends((edges != 0).to(size.dtype), axis, closed) != 0)
-    # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
-    left, fed = (torch.where(tied, x, 0 * x) for x in (left, source))
-    excess, norm = _norm(left), _norm(fed)
-    relative = excess / torch.where(norm > 0, norm, 1)
-    rounding = _ROUNDING * info.eps * _norm(sizes)
-    return torch.where(excess <= rounding, 0, relative).to(size.dtype)
-
-
-def _norm(field: Tensor) -> Tensor:
-    wide = torch.complex128 if field.is_complex() else torch.float64
-    return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=wide)

@@ -35,6 +35,7 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.direct import Factor, factor_of
+from chonn_ops.network.residual import relative_residual
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -133,7 +134,9 @@ class Kept(threading.local):
     """Where a derivative asks the operator to leave the factors of a direct solve, if any."""
 
     wanted = False
+    drops = False  # with differences of potentials, for gradients of edges
     factor: Factor | None = None
+    found: Sequence[Tensor] = ()  # the differences
 
 
 KEPT = Kept()
@@ -220,7 +223,7 @@ def _solve_rest(
     x = v.movedim(-1, 1)[b, c][..., None]
     dtype = x.dtype
     s, l, *g = (field.to(dtype) for field in picked)  # noqa: E741
-    left = methods.relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
+    left = relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
     residual[b, c] = torch.where(iterations[b, c] == 0, left, residual[b, c])
     _require(residual, iterations, tol, source.shape[1:-1], dtype)
     return v, iterations, residual
@@ -261,17 +264,21 @@ def _eliminate(
     with torch.no_grad():
         most = methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
         if keep and most == B * C and _fits(tuple(grid), periodic, B * C, dtype):
-            KEPT.factor = factor = Factor(g, leak, periodic, dtype=dtype, backend=backend)
+            factor = Factor(
+                g, leak, periodic, dtype=dtype, backend=backend, source=source, drops=KEPT.drops
+            )
+            (v, KEPT.found, residual), undetermined = factor.solution, factor.undetermined
+            del factor.solution
+            KEPT.factor = factor
             _waiting.add(factor)
-            v, undetermined = factor.solve(source), factor.undetermined
         elif most in (0, B * C):
-            v, undetermined = direct.solve(source, g, leak, periodic, backend=backend)
+            v, residual, undetermined = direct.solve(source, g, leak, periodic, backend=backend)
         else:
-            v, undetermined = _in_groups(source, g, leak, periodic, most, backend)
+            v, residual, undetermined = _in_groups(source, g, leak, periodic, most, backend)
         if undetermined:
             network, node = undetermined[0]
             raise ungrounded(divmod(network, C), node_index(node, grid))
-        residual = methods.relative_residual(v, source, g, leak, periodic)
+    residual = residual.to(dtype)
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
     _require(residual, iterations, tol, grid, dtype)
     return v, iterations, residual
@@ -307,7 +314,7 @@ def _eliminate_complex(
                 raise ungrounded(divmod(network, C), node_index(node, grid))
             residual.append(factor.residual)
             if keep:
-                KEPT.factor = factor
+                KEPT.factor, KEPT.found = factor, factor.drops_of(v[0]) if KEPT.drops else ()
                 _waiting.add(factor)
     potential, left = torch.cat(v), torch.cat(residual)
     if most < B * C:
@@ -323,17 +330,19 @@ def _in_groups(
     periodic: tuple[bool, ...],
     most: int,
     backend: str,
-) -> tuple[Tensor, list[tuple[int, int]]]:
+) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
     """`direct.solve` of at most so many networks at a time."""
     rows = [x.movedim(-1, 1).flatten(0, 1)[..., None] for x in (source, leak, *conductance)]
-    v, undetermined = [], []
+    v, residual, undetermined = [], [], []
     for start in range(0, len(rows[0]), most):
         s, l, *g = (x[start : start + most] for x in rows)  # noqa: E741
-        x, without = direct.solve(s, g, l, periodic, backend=backend)
+        x, left, without = direct.solve(s, g, l, periodic, backend=backend)
         v.append(x)
+        residual.append(left)
         undetermined += [(start + network, node) for network, node in without]
     whole = torch.cat(v).reshape(source.shape[0], source.shape[-1], *source.shape[1:-1])
-    return whole.movedim(1, -1), undetermined
+    left = torch.cat(residual).reshape(source.shape[0], source.shape[-1])
+    return whole.movedim(1, -1), left, undetermined
 
 
 torch.library.impl(_NAME, "default", _network)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import DTYPES, compute_dtype, potential_dtype, to_dtype_of
+from chonn_ops._dtypes import DTYPES, compute_dtype, potential_dtype, real_dtype, to_dtype_of
 from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import check_kind, check_tensor, error
 from chonn_ops.network.checks import (
@@ -38,10 +38,6 @@ _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
 # Boxes of as many nodes are not cut further.
 LEAF = 8
-# If no two neighbours differ by more than this part of the largest potential, the gradients of
-# edges are computed in float64. With this bound they were off by at most 2e-5 on 72 x 64 nodes with
-# leaks of 0.01, and with a fifth of it by 2e-4.
-FLAT = 2e-2
 
 
 def check_sources(
@@ -86,8 +82,8 @@ def solve(
     periodic: Sequence[bool],
     *,
     backend: str | None = None,
-) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Potentials and `Factor.undetermined` of networks whose factors are not kept.
+) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
+    """Potentials, residuals and `Factor.undetermined` of networks whose factors are not kept.
 
     For batches on the CPU this takes little memory, and less time than `Factor` where one solve is
     all that is wanted: the factors of a group of networks stay in the cache.
@@ -102,6 +98,8 @@ def solve(
     -------
     potential : Tensor, shape of `source`
         float64 where any input is, else float32.
+    residual : Tensor, shape (B, C) or (B, S, C)
+        |s - A v| / |s|, 0 where that is what rounding leaves.
     undetermined : list of tuple of int
     """
     dtype = compute_dtype(source, leak, *conductance)
@@ -110,8 +108,9 @@ def solve(
     fields = [x.to(dtype) for x in (leak, *conductance)]
     s = (source if several else source[:, None]).to(dtype)
     plan = plan_of(leak.shape[1:-1], periodic)
-    v, undetermined = kind.solved(plan, fields[1:], fields[0], s)
-    return (v if several else v[:, 0]), undetermined
+    solution, undetermined = kind.solved(plan, fields[1:], fields[0], s)
+    v, _, residual = solution if several else solution.single()
+    return v, residual, undetermined
 
 
 class Factor:
@@ -129,6 +128,10 @@ class Factor:
         Default: float64 where any input is, else float32.
     backend : {"cpu", "torch"}, optional
         Default: "cpu" for tensors on the CPU where the compiled kernel is available.
+    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
+        Solved for at once; `solution` holds what `solve_all` returns, and residuals.
+    drops : bool
+        Whether `solution` has the drops.
     """
 
     def __init__(
@@ -139,13 +142,23 @@ class Factor:
         *,
         dtype: torch.dtype | None = None,
         backend: str | None = None,
+        source: Tensor | None = None,
+        drops: bool = False,
     ) -> None:
         self.dtype = dtype or compute_dtype(leak, *conductance)
         self.shape = leak.shape
         self._wide: Factor | None = None
         self.backend, kind = _backend_of(leak, backend)
         fields = [x.to(self.dtype) for x in conductance]
-        self.factors = kind(plan_of(leak.shape[1:-1], periodic), fields, leak.to(self.dtype))
+        plan, leak = plan_of(leak.shape[1:-1], periodic), leak.to(self.dtype)
+        if source is None:
+            self.factors = kind(plan, fields, leak)
+            return
+        several = source.dim() == leak.dim() + 1
+        s = (source if several else source[:, None]).to(self.dtype)
+        self.factors = kind(plan, fields, leak, s, drops=drops)
+        solution, self.factors.solution = self.factors.solution, None
+        self.solution = solution if several else solution.single()
 
     def wide(self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Factor:
         """The same networks, eliminated in float64 once."""
@@ -156,18 +169,27 @@ class Factor:
             self._wide = Factor(g, l, periodic, dtype=torch.float64, backend=self.backend)
         return self._wide
 
-    def _sources(self, call: Any, source: Tensor) -> Tensor:
-        several = source.dim() == len(self.shape) + 1
-        out = call(source.to(self.dtype) if several else source[:, None].to(self.dtype))
-        return out if several else out[:, 0]
-
     def solve(self, source: Tensor) -> Tensor:
         """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factor's dtype."""
-        return self._sources(self.factors.solve, source)
+        return self.solve_all(source, drops=False).potential
+
+    def solve_all(
+        self, source: Tensor, *, drops: bool, network: Sequence[Tensor] = ()
+    ) -> Solution:
+        """Potentials and, where wanted, drops: for each axis each node's potential less the next
+        one's, 0 where no edge is. Rounding of drops is relative to what potentials differ by around
+        the edge: they keep their digits where small leaks lift all potentials alike. Residuals
+        where the `network`, leak and conductances, is given once more."""
+        several = source.dim() == len(self.shape) + 1
+        s = (source if several else source[:, None]).to(self.dtype)
+        solution = self.factors.solve(s, drops=drops, network=network)
+        return solution if several else solution.single()
 
     def sample(self, noise: Tensor) -> Tensor:
         """U^-1 D^(-1/2) noise, shapes as in `solve`."""
-        return self._sources(self.factors.sample, noise)
+        several = noise.dim() == len(self.shape) + 1
+        out = self.factors.sample((noise if several else noise[:, None]).to(self.dtype))
+        return out if several else out[:, 0]
 
     def logdet(self) -> Tensor:
         """(B, C), float64."""
@@ -218,47 +240,42 @@ def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
 
 
-def _lost(v: Tensor, edges: Sequence[Tensor]) -> bool:
-    """Whether float32 potentials of a network differ too little across edges for their differences
-    to have digits left: small leaks lift all of them."""
-    size = v.detach().abs().flatten(2, -2).amax(2)
-    steps = [drop.detach().abs().flatten(2, -2).amax(2) for drop in edges]
-    return bool((torch.stack(steps).amax(0) < FLAT * size).any())
-
-
 class _Solve(torch.autograd.Function):
-    """Sources (B, S, \\*grid, C), in the factor's dtype, to potentials."""
+    """Sources (B, S, \\*grid, C), in the factor's dtype, to potentials and residuals."""
 
     @staticmethod
-    def forward(ctx: Any, factor: Any, periodic: Any, source: Any, leak: Any, *g: Any) -> Tensor:
-        v = factor.solve(source)
+    def forward(ctx: Any, factor: Any, periodic: Any, source: Any, leak: Any, *g: Any) -> Any:
+        network = [x.to(factor.dtype) for x in (leak, *g)]
+        drops = any(ctx.needs_input_grad[4:])
+        v, found, residual = factor.solve_all(source, drops=drops, network=network)
         ctx.factor, ctx.periodic = factor, periodic
-        ctx.save_for_backward(source, v, leak, *g)
-        return v
+        ctx.save_for_backward(source, v, leak, *g, *found)
+        ctx.mark_non_differentiable(residual)
+        return v, residual
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        source, v, leak, *g = ctx.saved_tensors
-        factor, periodic, axes = ctx.factor, ctx.periodic, len(g)
+        factor, periodic, axes = ctx.factor, ctx.periodic, len(ctx.periodic)
+        source, v, leak, *g = ctx.saved_tensors[: 3 + axes]
+        over_v = list(ctx.saved_tensors[3 + axes :])
         needed = ctx.needs_input_grad[3:]
-
-        def along(x: Tensor) -> list[Tensor]:
-            return [drops(x, i - axes - 1, closed) for i, closed in enumerate(periodic)]
-
-        w: Any = _Solve.apply(factor, periodic, grad_outputs[0].conj(), leak, *g)
-        w = w.conj()
+        over_w: list[Tensor] = []
+        grad = grad_outputs[0].conj()
+        if torch.is_grad_enabled():  # potentials' differences have derivatives, but fewer digits
+            w: Any = _Solve.apply(factor, periodic, grad, leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
+            if over_v:
+                v = _Solve.apply(factor, periodic, source, leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
+                over_v, over_w = (
+                    [drops(x, i - axes - 1, closed) for i, closed in enumerate(periodic)]
+                    for x in (v, w)
+                )
+        else:
+            w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
+        w, over_w = w.conj(), [x.conj() for x in over_w]
         own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
         grads: list[Tensor | None] = [own]
         if not any(needed[1:]):
             return None, None, w, *grads, *[None] * axes
-        over_v, over_w = along(v), along(w)
-        if factor.dtype == torch.float32 and (_lost(v, over_v) or _lost(w, over_w)):
-            wide = factor.wide(g, leak, periodic)
-            ends = [
-                _Solve.apply(wide, periodic, x.double(), leak, *g)
-                for x in (source, grad_outputs[0])
-            ]
-            over_v, over_w = (along(x) for x in ends)  # pyright: ignore[reportArgumentType]
         grads += [
             to_dtype_of((a * b.conj()).sum(1).neg(), x) if wanted else None
             for a, b, x, wanted in zip(over_w, over_v, g, needed[1:], strict=True)
@@ -346,13 +363,24 @@ class Factorization:
         ValueError
             Another shape, dtype or device.
         """
+        return self.solve_with_residual(source)[0]
+
+    def solve_with_residual(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """`solve`, and |s - A v| / |s| of each network, 0 where that is what rounding leaves.
+
+        Returns
+        -------
+        potential : Tensor, shape and dtype of `source`
+        residual : Tensor, shape (B, C) or (B, S, C), in the factor's precision
+        """
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
         several = source.dim() == len(self.shape) + 1
         s = (source if several else source[:, None]).to(self._factor.dtype)
-        v = _Solve.apply(self._factor, self._periodic, s, *self._given)
-        assert isinstance(v, Tensor)
-        return (v if several else v[:, 0]).to(potential_dtype(source, self.dtype))
+        solved: Any = _Solve.apply(self._factor, self._periodic, s, *self._given)
+        v, residual = solved if several else (x[:, 0] for x in solved)
+        dtype = potential_dtype(source, self.dtype)
+        return v.to(dtype), residual.to(real_dtype(self.dtype))
 
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.

@@ -17,7 +17,7 @@ equations", ACM Trans. Math. Softw. 9 (1983).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -77,7 +77,7 @@ class Plan:
     def regions(self) -> int:
         return len(self.first)
 
-    @property
+    @cached_property
     def largest_front(self) -> int:
         return int((self.pivots + self.width).max())
 
@@ -86,28 +86,31 @@ class Plan:
         """Entries of the factors, besides one inverse pivot a node."""
         return int(self.share_at[-1])
 
-    @property
+    @cached_property
     def update(self) -> Array:
         """Entries of the update that each region hands to its parent: edges and leaks."""
         width = self.width.astype(np.int64)
         return width * (width + 1) // 2
 
-    @property
+    @cached_property
     def stack(self) -> int:
         """Most entries of updates that wait at a time."""
         return int(self.stack_of(0, self.regions))
 
     def stack_of(self, start: int, stop: int) -> int:
         """The same for regions of a subtree, which follow one another."""
-        return int(np.cumsum(self._growth[start:stop]).max(initial=0))
+        return self._most_waiting(self.update, start, stop)
 
-    @property
-    def _growth(self) -> Array:
-        update = self.update
-        growth = update.copy()
+    @cached_property
+    def waiting(self) -> int:
+        """Most boundary nodes, together, of regions that wait at a time."""
+        return self._most_waiting(self.width, 0, self.regions)
+
+    def _most_waiting(self, size: Array, start: int, stop: int) -> int:
+        growth = size.astype(np.int64)
         inner = self.parent >= 0
-        np.subtract.at(growth, self.parent[inner], update[inner])
-        return growth
+        np.subtract.at(growth, self.parent[inner], size[inner])
+        return int(np.cumsum(growth[start:stop]).max(initial=0))
 
     def subtrees(self, count: int) -> list[tuple[int, int]]:
         """At least `count` subtrees of similar work, if there are as many: (first region, one
@@ -128,7 +131,7 @@ class Plan:
             roots += kids
         return sorted((root + 1 - int(size[root]), root + 1) for root in roots)
 
-    @property
+    @cached_property
     def work(self) -> Array:
         """Multiply-adds of each region's elimination."""
         f = (self.pivots + self.width).astype(np.float64)

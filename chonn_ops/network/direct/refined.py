@@ -22,7 +22,9 @@ from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import alternating
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.plan import Plan
-from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, used_edges
+from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.edges import at_both_ends, outflow, pad, sum_of_ends, used_edges
+from chonn_ops.network.edges import drops as differences
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -74,7 +76,7 @@ class DenseFactors(dense.Factors):
         left = s - self._wide_leak[:, None] * v
         for axis, g in enumerate(self._edges):
             faces = _faces(self._plan, axis)
-            left = left - outflow(g[:, None] * drops(v, axis + 1, faces), axis + 1, faces)
+            left = left - outflow(g[:, None] * differences(v, axis + 1, faces), axis + 1, faces)
         return left
 
     def refined(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,7 +92,7 @@ class DenseFactors(dense.Factors):
         active = residual > 0
         for step in range(self._refinements + 1):
             size = torch.where(residual > 0, residual * norm, 1)[each]
-            ahead = v + self.solve((left / size).to(self._narrow)).to(v.dtype) * size
+            ahead = v + self.solve((left / size).to(self._narrow)).potential.to(v.dtype) * size
             now = self._left(s, ahead)
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
@@ -196,6 +198,21 @@ class ComplexFactor:
                 raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
         self.residual = residual if several else residual[:, 0]
         return v if several else v[:, 0]
+
+    def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
+        """As of `Factor`; drops are differences of potentials, which have the digits for it."""
+        v = self.solve(source)
+        return Solution(v, self.drops_of(v) if drops else [], self.residual)
+
+    def drops_of(self, v: Tensor) -> list[Tensor]:
+        """Along each axis, 0 behind the last node where the axis is not periodic."""
+        first = v.dim() - len(self.shape)  # 1 with several sources
+        found = []
+        for axis in range(len(self.shape) - 2):
+            faces = _faces(self._plan, axis)
+            drop = differences(v, axis + first, faces)
+            found.append(drop if faces[0] == "periodic" else pad(drop, axis + first, 0, 1))
+        return found
 
     def _late(self, residual: Tensor) -> Tensor:
         """(B, S, C): networks above `tol`; a residual of NaN is that of a NaN in an input."""

@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan
+from chonn_ops.network.residual import relative_residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +93,13 @@ def _magnitude(x: Tensor) -> Tensor:
 
 def _eliminate(
     g: Tensor, leak: Tensor, pivots: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Of fronts (M, regions, f, f) with leaks (M, regions, f): shares (..., pivots, f), inverse
-    pivots, what is left of both, and (M,) whether a complex pivot was raised to
+    pivots, ground's shares, what is left of both, and (M,) whether a complex pivot was raised to
     sqrt(eps) times the sum of its row's magnitudes, below which it has too few digits."""
     f = g.shape[-1]
     info = torch.finfo(g.dtype)
-    shares, inverses = [], []
+    shares, inverses, grounded = [], [], []
     changed = torch.zeros(leak.shape[:1], dtype=torch.bool, device=leak.device)
     for k in range(pivots):
         edges = g[..., 0, 1:]
@@ -116,6 +118,7 @@ def _eliminate(
         some = size >= info.tiny
         inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
         share = edges * inverse[..., None]
+        grounded.append(torch.where(some, leak[..., 0] * inverse, 1))
         leak = leak[..., 1:] + share * leak[..., :1]
         g = g[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
         shares.append(torch.nn.functional.pad(share, (k + 1, 0)))
@@ -124,6 +127,7 @@ def _eliminate(
     return (
         torch.stack(shares, -2) if shares else empty,
         torch.stack(inverses, -1) if inverses else empty[..., 0],
+        torch.stack(grounded, -1) if grounded else empty[..., 0],
         g,
         leak,
         changed,
@@ -139,9 +143,19 @@ class Factors:
     conductance : sequence of Tensor, shape (B, \\*grid, C)
         One an axis, of one floating dtype and device like all tensors here.
     leak : Tensor, shape (B, \\*grid, C)
+    source, drops
+        As in the compiled `Factors`, `solution` too.
     """
 
-    def __init__(self, plan: Plan, conductance: Sequence[Tensor], leak: Tensor) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor | None = None,
+        *,
+        drops: bool = False,
+    ) -> None:
         self._plan, self._shape = plan, leak.shape
         self._node, self._batches = _batches(plan, leak.device)
         used = torch.zeros(len(conductance) * plan.nodes, dtype=torch.bool, device=leak.device)
@@ -157,12 +171,13 @@ class Factors:
             self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
         g, l = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, l))  # noqa: E741
         self._g = g
-        l = l[:, self._node]  # noqa: E741
+        self._leak = l = l[:, self._node]  # noqa: E741
         M = len(l)
         self.changed = torch.zeros_like(self._sound)
         updates: list[tuple[Tensor, Tensor]] = []
         self._shares: list[Tensor] = []
         self._inverses: list[Tensor] = []
+        self._grounded: list[Tensor] = []
         for batch in self._batches:
             f = batch.pivots + batch.width
             values = g[:, batch.edges]
@@ -176,21 +191,26 @@ class Factors:
                 to = place[:, :, None] * f + (place % f)[:, None, :]
                 front = front.index_add(1, to.flatten(), edges[:, regions].flatten(1))
             front = front.reshape(M, batch.count, f, f)
-            shares, inverse, edges, grounds, changed = _eliminate(
+            shares, inverse, grounded, edges, grounds, changed = _eliminate(
                 front, leaks.reshape(M, batch.count, f), batch.pivots
             )
             self.changed |= changed
             updates.append((edges, grounds))
             self._shares.append(shares)
             self._inverses.append(inverse)
+            self._grounded.append(grounded)
+        self.solution: Solution | None = None
+        if source is not None:
+            self.solution = self.solve(source, drops=drops, network=(leak, *conductance))
 
     @classmethod
     def solved(
         cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
-    ) -> tuple[Tensor, list[tuple[int, int]]]:
-        """Potentials for sources (B, S, \\*grid, C), and `undetermined`."""
-        factors = cls(plan, conductance, leak)
-        return factors.solve(source), factors.undetermined
+    ) -> tuple[Solution, list[tuple[int, int]]]:
+        """The solution for sources (B, S, \\*grid, C), and `undetermined`."""
+        factors = cls(plan, conductance, leak, source)
+        assert factors.solution is not None
+        return factors.solution, factors.undetermined
 
     def _rows(self, field: Tensor) -> Tensor:
         """(M, nodes) of (B, \\*grid, C)."""
@@ -203,11 +223,19 @@ class Factors:
         one = torch.eye(n, dtype=shares.dtype, device=shares.device)
         return one - shares[..., :n], shares[..., n:]
 
-    def _potentials(self, source: Tensor, sample: bool) -> Tensor:
+    def _potentials(
+        self, source: Tensor, sample: bool, wanted: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Potentials, and drops where they are wanted."""
         B, S, *grid, C = source.shape
         x = source.movedim(-1, 1).reshape(B * C, S, -1)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
+        if wanted:  # see `take_level` of the kernel
+            tied = self._inverse() > 0
+            ground = self._leak.sum(1, keepdim=True)
+            whole = torch.where(tied[:, None], x, 0).sum(-1) / torch.where(ground > 0, ground, 1)
+            x = torch.cat([x, x - self._leak[:, None] * whole[..., None]], 1)
 
         def nodes(index: int, pivots: bool) -> Tensor:
             n = self._batches[index].pivots
@@ -234,24 +262,74 @@ class Factors:
             handed = beyond.mT @ received
             x = x.index_copy(2, at.flatten(), flat(received * inverse))
             x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
+        if wanted:  # what is no part of the network has the potential 0
+            x = torch.cat([x[:, :S], torch.where(tied[:, None], x[:, S:], -whole[..., None])], 1)
+        drops = x.new_zeros(len(x), S, self._g.shape[1])
+        level: dict[int, Tensor] = {}
+        relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
         for index in reversed(range(len(self._batches))):
-            at = nodes(index, True)
+            at, batch = nodes(index, True), self._batches[index]
             upper, beyond = self._upper(index)
-            own = take(at) + beyond @ take(nodes(index, False))
-            own = torch.linalg.solve_triangular(upper, own, upper=True, unitriangular=True)
+            here, outer = take(at), take(nodes(index, False))
+            own = torch.linalg.solve_triangular(
+                upper, here + beyond @ outer, upper=True, unitriangular=True
+            )
             x = x.index_copy(2, at.flatten(), flat(own))
-        scale = self._scale.sqrt() if sample else self._scale
-        x = torch.where(finite, x * scale[:, None, None], math.nan)
-        out = torch.empty_like(x).index_copy(2, self._node, x)
-        return out.reshape(B, C, S, *grid).movedim(1, -1)
+            if not wanted:
+                continue
+            here = here[..., S:]
+            reference = level.pop(index) if batch.width else here[:, :, -1:]
+            here = here - self._grounded[index][..., None] * reference
+            if not batch.width:
+                here = torch.cat([here[:, :, :-1], torch.zeros_like(reference)], 2)
+            beside = relative.pop(index, outer[..., S:])
+            here = torch.linalg.solve_triangular(
+                upper, here + beyond @ beside, upper=True, unitriangular=True
+            )
+            front = torch.cat([here, beside], 2).flatten(1, 2)
+            f = batch.pivots + batch.width
+            row, column = batch.edges_to[: len(batch.edges)] // f, batch.edges_to % f
+            column = row // f * f + column[: len(row)]
+            drop = (front[:, row] - front[:, column]).movedim(2, 1)
+            drops = drops.index_copy(2, batch.edges, drop)
+            for other, regions, place in batch.halves:
+                block = front[:, place.flatten()].unflatten(1, place.shape)
+                change = block[:, :, :1]
+                if other not in relative:
+                    count = self._batches[other].count
+                    relative[other] = block.new_zeros(len(x), count, *block.shape[2:])
+                    level[other] = relative[other][:, :, :1]
+                relative[other] = relative[other].index_copy(1, regions, block - change)
+                lifted = reference[:, place[:, 0] // f] + change
+                level[other] = level[other].index_copy(1, regions, lifted)
+        scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
+        x = torch.where(finite, x[:, :S] * scale, math.nan)
+        drops = torch.where(finite, drops * scale, math.nan)
 
-    def solve(self, source: Tensor) -> Tensor:
-        """Potentials for sources (B, S, \\*grid, C)."""
-        return self._potentials(source, sample=False)
+        def field(rows: Tensor) -> Tensor:
+            return rows.reshape(B, C, S, *grid).movedim(1, -1)
+
+        found = drops.split(self._plan.nodes, 2) if wanted else ()
+        return field(torch.empty_like(x).index_copy(2, self._node, x)), [field(y) for y in found]
+
+    def solve(
+        self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
+    ) -> Solution:
+        """As of the compiled `Factors`."""
+        v, found = self._potentials(source, False, drops)
+        if not network:
+            return Solution(v, found, None)
+        leak, *g = (x.detach() for x in network)
+        residual = [
+            relative_residual(v[:, i].detach(), source[:, i].detach(), g, leak, self._plan.periodic)
+            for i in range(source.shape[1])
+        ]
+        nothing = source.new_empty(source.shape[0], 0, source.shape[-1])
+        return Solution(v, found, torch.stack(residual, 1) if residual else nothing)
 
     def sample(self, noise: Tensor) -> Tensor:
         """Fields for white noise (B, S, \\*grid, C)."""
-        return self._potentials(noise, sample=True)
+        return self._potentials(noise, True)[0]
 
     def logdet(self) -> Tensor:
         """(B, C), float64 or complex128; nodes that are not part of a network left out."""
@@ -305,14 +383,18 @@ class Factors:
 
         return field(diagonal), [field(x) for x in entry.split(self._plan.nodes, 1)]
 
+    def _inverse(self) -> Tensor:
+        """(M, nodes) by position: of the pivots."""
+        inverse = torch.empty_like(self._g[:, : self._plan.nodes])
+        for batch, values in zip(self._batches, self._inverses, strict=True):
+            at = batch.nodes[:, : batch.pivots].flatten()
+            inverse = inverse.index_copy(1, at, values.detach().flatten(1))
+        return inverse
+
     def _without_ground(self) -> Tensor:
         """(M, nodes) by position: pivots of zero that an edge led to."""
         plan, device = self._plan, self._g.device
-        inverse = torch.empty_like(self._g[:, : plan.nodes])
-        for batch, values in zip(self._batches, self._inverses, strict=True):
-            inverse = inverse.index_copy(
-                1, batch.nodes[:, : batch.pivots].flatten(), values.detach().flatten(1)
-            )
+        inverse = self._inverse()
         owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
         beyond = plan.column - plan.pivots[owner]
         low = plan.first[owner] + plan.row
@@ -328,7 +410,7 @@ class Factors:
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        return sum(x.nbytes for x in (*self._shares, *self._inverses))
+        return sum(x.nbytes for x in (*self._shares, *self._inverses, *self._grounded))
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:

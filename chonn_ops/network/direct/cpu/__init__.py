@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from chonn_ops.network.direct.cpu.binding import (
 )
 from chonn_ops.network.direct.plan import Plan
 
-__all__ = ["Factors", "available_isas"]
+__all__ = ["Factors", "Solution", "available_isas"]
 
 _ALIGNMENT = 64
 _FEWEST = 0.25  # of the lanes: with fewer networks, fronts' rows fill the vectors
@@ -57,6 +58,48 @@ def isa_of(double: bool, networks: int, threads: int) -> tuple[int, bool]:
     return next((i for i in known if direct.lanes(i, double) >= wanted), widest), False
 
 
+class Solution(NamedTuple):
+    """What one solve returns.
+
+    Attributes
+    ----------
+    potential : Tensor, shape (B, S, \\*grid, C)
+    drops : list of Tensor, shape of `potential`
+        One an axis, each node's potential less the next one's along it, 0 where no edge is; empty
+        where they were not wanted. Rounding is relative to what potentials differ by around an
+        edge, not to the potentials, which small leaks lift all alike.
+    residual : Tensor, shape (B, S, C), optional
+        |s - A v| / |s|, 0 where that is what rounding leaves; float64.
+    """
+
+    potential: Tensor
+    drops: list[Tensor]
+    residual: Tensor | None
+
+    def single(self) -> Solution:
+        """That of the first source, without the dimension S."""
+        residual = None if self.residual is None else self.residual[:, 0]
+        return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
+
+
+# Memory of factors that nobody needs any more, for the next ones: fresh memory costs as much as
+# the elimination, page by page.
+_spare: list[Tensor] = []
+_SPARE = 512 * 2**20
+
+
+def _empty(like: Tensor, count: int) -> Tensor:
+    """Uninitialised numbers, in spare memory where that is large enough and not much too large."""
+    size = count * like.element_size()
+    try:
+        spare = _spare.pop()
+    except IndexError:
+        spare = None
+    if spare is None or not size <= spare.nbytes <= 4 * size:
+        spare = torch.empty(size, dtype=torch.uint8)
+    return spare[:size].view(like.dtype)
+
+
 class Factors:
     """Networks eliminated by the kernel.
 
@@ -66,31 +109,58 @@ class Factors:
     conductance : sequence of Tensor, shape (B, \\*grid, C)
         One an axis, of one floating dtype and on the CPU like all tensors here.
     leak : Tensor, shape (B, \\*grid, C)
+    source : Tensor, shape (B, S, \\*grid, C), optional
+        Solved for while the factors are in the cache.
+    drops : bool
+        Whether `solution` has them.
+
+    Attributes
+    ----------
+    solution : Solution, optional
     """
 
-    def __init__(self, plan: Plan, conductance: Sequence[Tensor], leak: Tensor) -> None:
+    solution: Solution | None = None
+
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor | None = None,
+        *,
+        drops: bool = False,
+    ) -> None:
         arguments = self._prepare(plan, leak)
         items = -(-len(self._scale) // self._lanes)
-        self._shares = leak.new_empty(items, arguments.item_shares * self._lanes)
+        count = items * arguments.item_shares * self._lanes
+        self._shares = _empty(leak, count)
         self._inverse = leak.new_empty(items, plan.nodes, self._lanes)
-        self._eliminate(conductance, leak, FACTORIZE)
+        self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+        self._call(FACTORIZE, source, drops, (leak, *conductance))
+
+    def __del__(self) -> None:
+        shares = getattr(self, "_shares", None)
+        if shares is not None and shares.untyped_storage().nbytes() <= _SPARE:
+            storage = shares.untyped_storage()
+            _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def solved(
         cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
-    ) -> tuple[Tensor, list[tuple[int, int]]]:
-        """Potentials for sources (B, S, \\*grid, C), and `undetermined`, of factors that nobody
+    ) -> tuple[Solution, list[tuple[int, int]]]:
+        """The solution for sources (B, S, \\*grid, C), and `undetermined`, of factors that nobody
         keeps: one group's stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
         arguments = self._prepare(plan, leak)
         if arguments.parts:  # one network for all threads
-            factors = cls(plan, conductance, leak)
-            return factors.solve(source), factors.undetermined
-        self._shares = leak.new_empty(arguments.threads, arguments.item_shares * self._lanes)
-        self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
-        potential = self._between(source)
-        self._eliminate(conductance, leak, ONCE)
-        return potential, self.undetermined
+            self = cls(plan, conductance, leak, source)
+        else:
+            self._shares = _empty(leak, arguments.threads * arguments.item_shares * self._lanes)
+            self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
+            self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+            self._call(ONCE, source, False, (leak, *conductance))
+        assert self.solution is not None
+        return self.solution, self.undetermined
 
     def _prepare(self, plan: Plan, leak: Tensor) -> Arguments:
         direct = kernel()
@@ -108,13 +178,6 @@ class Factors:
         self._status = torch.full((networks,), DETERMINED, dtype=torch.int64)
         return self._arguments
 
-    def _eliminate(self, conductance: Sequence[Tensor], leak: Tensor, call: int) -> None:
-        fields = [field.contiguous() for field in (leak, *conductance)]
-        self._arguments.leak = fields[0].data_ptr()
-        for axis, field in enumerate(fields[1:]):
-            self._arguments.conductance[axis] = field.data_ptr()
-        self._run(call)
-
     def _share_out(self, networks: int, lanes: int) -> int:
         """Threads: not more than there is work for."""
         work = float(self._plan.work.sum()) * networks
@@ -126,6 +189,8 @@ class Factors:
         if not self._shape.numel():
             return
         arguments.shares, arguments.inverse = self._shares.data_ptr(), self._inverse.data_ptr()
+        arguments.grounded = self._grounded.data_ptr()
+        arguments.own_leak = self._own_leak.data_ptr()
         arguments.scale, arguments.status = self._scale.data_ptr(), self._status.data_ptr()
         arguments.call = call
         size = self._kernel.workspace(self._isa, self._double, arguments)
@@ -133,28 +198,54 @@ class Factors:
         arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
         self._kernel.call["run"](self._isa, self._double, arguments)
 
-    def _between(self, source: Tensor) -> Tensor:
-        """The potential of a call that reads this source."""
-        self._source = source.contiguous()
-        potential = source.new_empty(source.shape)
-        self._arguments.sources = source.shape[1]
-        self._arguments.source = self._source.data_ptr()
-        self._arguments.potential = potential.data_ptr()
-        return potential
-
-    def _potentials(self, source: Tensor, call: int) -> Tensor:
-        potential = self._between(source)
+    def _call(
+        self,
+        call: int,
+        source: Tensor | None,
+        drops: bool,
+        network: Sequence[Tensor] = (),
+    ) -> None:
+        """Run `call` and put what it solved into `solution`; residuals are found of sources with
+        their network, leak and conductances."""
+        arguments = self._arguments
+        network = [field.contiguous() for field in network]
+        if network:
+            arguments.leak = network[0].data_ptr()
+            for axis, field in enumerate(network[1:]):
+                arguments.conductance[axis] = field.data_ptr()
+        arguments.source, arguments.sources, arguments.residual = None, 1, None
+        found: list[Tensor] = []
+        if source is not None:
+            source = source.contiguous()
+            potential, residual = torch.empty_like(source), None
+            if drops:
+                found = [torch.empty_like(source) for _ in self._shape[1:-1]]
+            if network:
+                of = (*source.shape[:2], source.shape[-1])
+                residual = torch.zeros(of, dtype=torch.float64)
+                arguments.residual = residual.data_ptr()
+            arguments.sources = source.shape[1]
+            arguments.source, arguments.potential = source.data_ptr(), potential.data_ptr()
+            self.solution = Solution(potential, found, residual)
+        for axis in range(len(self._shape) - 2):
+            arguments.drop[axis] = found[axis].data_ptr() if found else None
         self._run(call)
-        del self._source
-        return potential
 
-    def solve(self, source: Tensor) -> Tensor:
-        """Potentials for sources (B, S, \\*grid, C)."""
-        return self._potentials(source, SOLVE)
+    def _solution(self, call: int, source: Tensor, drops: bool, network: Sequence[Tensor]) -> Any:
+        self._call(call, source, drops, network)
+        solution, self.solution = self.solution, None
+        return solution
+
+    def solve(
+        self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
+    ) -> Solution:
+        """The solution for sources (B, S, \\*grid, C); with the residual where leak and
+        conductances are given once more."""
+        return self._solution(SOLVE, source, drops, network)
 
     def sample(self, noise: Tensor) -> Tensor:
         """Fields for white noise (B, S, \\*grid, C)."""
-        return self._potentials(noise, SAMPLE)
+        return self._solution(SAMPLE, noise, False, ()).potential
 
     def logdet(self) -> Tensor:
         """(B, C), float64; nodes that are not part of a network left out."""
@@ -174,13 +265,13 @@ class Factors:
         self._arguments.diagonal = diagonal.data_ptr()
         for axis, entry in enumerate(entries):
             self._arguments.entry[axis] = entry.data_ptr()
-        self._run(INVERT)
+        self._call(INVERT, None, False)
         return diagonal, entries
 
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        return self._shares.nbytes + self._inverse.nbytes
+        return self._shares.nbytes + 3 * self._inverse.nbytes
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:
@@ -200,7 +291,7 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
         isa, rows = isa_of(double, networks, threads)
         lanes = 1 if rows else direct.lanes(isa, double)
     groups = -(-networks // lanes)
-    factors = groups * lanes * (plan.num_shares + plan.nodes) * size
+    factors = groups * lanes * (plan.num_shares + 3 * plan.nodes) * size
     front = plan.largest_front
     scratch = (front + 16) * (front + 32) * lanes + plan.stack * lanes
     return factors + min(threads, groups if not rows else threads) * scratch * size

@@ -28,17 +28,22 @@ class Arguments(ctypes.Structure):
             (name, ctypes.c_int64)
             for name in (
                 *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
-                *("num_shares", "stack", "item_shares"),
+                *("num_shares", "stack", "item_shares", "waiting", "axes"),
             )
         ),
+        ("grid", ctypes.c_int64 * AXES),
+        ("closed", ctypes.c_int64 * AXES),
         *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
         ("parts", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("part_first", "part_last", "part_stack")),
         *((name, ctypes.c_int32) for name in ("rows", "threads", "call")),
         ("leak", ctypes.c_void_p),
         ("conductance", ctypes.c_void_p * AXES),
-        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "scale", "status")),
-        *((name, ctypes.c_void_p) for name in ("source", "potential", "diagonal")),
+        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "grounded", "own_leak")),
+        *((name, ctypes.c_void_p) for name in ("scale", "status")),
+        *((name, ctypes.c_void_p) for name in ("source", "potential")),
+        ("drop", ctypes.c_void_p * AXES),
+        *((name, ctypes.c_void_p) for name in ("residual", "diagonal")),
         ("entry", ctypes.c_void_p * AXES),
         ("workspace", ctypes.c_void_p),
     )
@@ -79,6 +84,9 @@ def arguments_of(plan: Plan, batches: int, channels: int, rows: bool, threads: i
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
     arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + PAD
     arguments.stack, arguments.rows, arguments.threads = plan.stack, rows, threads
+    arguments.waiting, arguments.axes = plan.waiting, len(plan.grid)
+    for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
+        arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
     arrays = _arrays(plan)
     for name, array in arrays.items():
         setattr(arguments, name, array.ctypes.data)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum direct_call {
-    DIRECT_FACTORIZE,
+    DIRECT_FACTORIZE, /* and solve, if there is a source */
     DIRECT_SOLVE,
     DIRECT_SAMPLE,
     DIRECT_INVERT,
@@ -25,6 +25,8 @@ enum direct_status { DIRECT_DETERMINED = -1, DIRECT_NOT_FINITE = -2 };
 struct direct_args {
     int64_t batches, channels, sources, nodes, regions, largest_front, num_shares, stack;
     int64_t item_shares; /* elements from the shares of one item to those of the next */
+    int64_t waiting;     /* most boundary nodes of regions that wait for their turn */
+    int64_t axes, grid[3], closed[3]; /* sizes, and whether an edge joins the last node and the first */
     /* The plan, see plan.py. */
     const int64_t *first, *pivots, *width, *boundary_at, *edge_at, *share_at, *kids;
     const int32_t *node, *boundary, *place, *edge, *row, *column;
@@ -35,10 +37,14 @@ struct direct_args {
     const void *leak, *conductance[3];
     void *shares;    /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */
     void *inverse;   /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
+    void *grounded;  /* (items, nodes) elements: what a pivot hands to ground; 1 where there is none */
+    void *own_leak;  /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale;     /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
-    const void *source;
+    const void *source; /* NULL where nothing is solved */
     void *potential;
+    void *drop[3];    /* like `potential`, NULL or for each axis: a node's potential less the next one's */
+    double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     void *diagonal, *entry[3]; /* of the inverse: at nodes, and at the two nodes of each edge */
     void *workspace;           /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
 };

@@ -65,9 +65,9 @@ APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0
         MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
 }
 
-/* One pivot: what pivots since k0 hand on to its row, its shares, its inverse. */
-INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse, int64_t k0,
-                        int64_t i) {
+/* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
+INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse,
+                        element *grounded, int64_t k0, int64_t i) {
     const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
@@ -91,9 +91,11 @@ INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse
     const REAL all = NAME(sum)(t), part = all >= TINIEST ? 1 / all : 0;
     const REAL *restrict later = entries + i + 1;
     for (int64_t j = 0; j < f - i - 1; j++) share[j] = later[j] * part;
+    grounded[i] = part > 0 ? entries[f] * part : 1;
 #else
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
+    grounded[i] = NAME(either)(part, row[f] * part, NAME(splat)(1));
 #endif
     inverse[i] = part;
 }
@@ -144,32 +146,23 @@ APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, i
 }
 
 APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                           vec *front, struct MODE(waiting) *w, vec scale, int threads) {
+                           vec *front, struct MODE(waiting) *w, element scale, int threads) {
     const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
     const int64_t vectors = MODE(vectors)(f), stride = vectors * PER, first = a->first[r];
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
+    element *grounded = (element *)a->grounded + item->slot * a->nodes + first;
+    element *own_leak = (element *)a->own_leak + item->slot * a->nodes + first;
+    const element *leak = (const element *)item->field[0];
     element *entries = (element *)front;
     for (int64_t i = 0; i < f; i++)
         memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t node = a->node[first + i] * a->channels;
-        const vec leak = NAME(load)(item, (const REAL *)a->leak, item->at, node) * scale;
-#if ROWS
-        entries[i * stride + f] = leak[0];
-#else
-        entries[i * stride + f] = leak;
-#endif
-    }
+    for (int64_t i = 0; i < n; i++)
+        entries[i * stride + f] = own_leak[i] = leak[a->node[first + i]] * scale;
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-        int64_t node;
-        const REAL *field = NAME(edge)(a, a->edge[e], &node);
-        const vec g = NAME(load)(item, field, item->at, node) * scale;
-#if ROWS
-        entries[a->row[e] * stride + a->column[e]] += g[0];
-#else
-        entries[a->row[e] * stride + a->column[e]] += g;
-#endif
+        const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
+        const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
+        entries[a->row[e] * stride + a->column[e]] += g[a->edge[e]] * scale;
     }
     element *const above = w->top; /* updates of other stacks stay where they are */
     for (int side = 0; side < 2; side++) {
@@ -183,7 +176,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
         const int64_t k1 = least(k0 + PANEL, n);
         if (k0) MODE(update)(front, f, shares, 0, k0, k0, k1, threads);
-        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, shares, inverse, k0, i);
+        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, shares, inverse, grounded, k0, i);
     }
     if (width) MODE(update)(front, f, shares, 0, n, n, f, threads);
     element *update = w->top;
@@ -227,12 +220,38 @@ static int MODE(any_without)(const struct direct_args *a, const struct NAME(item
     return any;
 }
 
-static vec MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
+static int64_t MODE(fields_bytes)(const struct direct_args *a) {
+    if (ROWS && a->channels == 1) return 0;
+    return (1 + a->axes) * aligned(a->nodes * (int64_t)sizeof(element));
+}
+
+/* Leak and conductances, in the order of nodes. */
+static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *item, char *to) {
+    for (int64_t i = 0; i <= a->axes; i++) {
+        const REAL *from = i ? a->conductance[i - 1] : a->leak;
+        item->field[i] = (const REAL *)to;
+#if ROWS
+        if (a->channels == 1) item->field[i] = from + item->at[0];
+        else
+            for (int64_t p = 0; p < a->nodes; p++)
+                ((REAL *)to)[p] = from[item->at[0] + p * a->channels];
+#else
+        NAME(pack)(from, item->at, item->width, a->channels, a->nodes, (vec *)to);
+#endif
+        to += aligned(a->nodes * (int64_t)sizeof(element));
+    }
+}
+
+static element MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
     const int64_t network = item->index * (ROWS ? 1 : LANES);
-    const vec scale = NAME(scales)(a, item, a->status + network);
+    const vec scale = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
     for (int lane = 0; lane < item->width; lane++)
         ((REAL *)a->scale)[network + lane] = scale[lane];
+#if ROWS
+    return scale[0];
+#else
     return scale;
+#endif
 }
 
 static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *item) {
@@ -242,22 +261,22 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
                                 a->status + item->index * (ROWS ? 1 : LANES));
 }
 
-static void MODE(factorize_item)(const struct direct_args *a, int64_t index, char *workspace) {
-    const struct NAME(item) item = NAME(item_at)(a, index);
-    const vec scale = MODE(begin)(a, &item);
+static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
+                                 char *workspace) {
+    const element scale = MODE(begin)(a, item);
     vec *front = (vec *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
-    for (int64_t r = 0; r < a->regions; r++) MODE(eliminate)(a, &item, r, front, &w, scale, 1);
-    MODE(finish)(a, &item);
+    for (int64_t r = 0; r < a->regions; r++) MODE(eliminate)(a, item, r, front, &w, scale, 1);
+    MODE(finish)(a, item);
 }
 
 /* One network by all threads: subtrees side by side, then the fronts that are left, one after the
  * other, each by all threads. */
-static void MODE(factorize_parts)(const struct direct_args *a, int64_t index, char *workspace) {
-    const struct NAME(item) item = NAME(item_at)(a, index);
-    const vec scale = MODE(begin)(a, &item);
+static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME(item) *item,
+                                  char *workspace) {
+    const element scale = MODE(begin)(a, item);
     char *const fronts = workspace;
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -268,12 +287,12 @@ static void MODE(factorize_parts)(const struct direct_args *a, int64_t index, ch
         own.base = own.top = stack + a->part_stack[p];
         vec *front = (vec *)(fronts + thread_number() * MODE(front_bytes)(a));
         for (int64_t r = a->part_first[p]; r < a->part_last[p]; r++)
-            MODE(eliminate)(a, &item, r, front, &own, scale, 1);
+            MODE(eliminate)(a, item, r, front, &own, scale, 1);
     }
     w.base = w.top = stack + a->part_stack[a->parts];
     for (int64_t r = 0, p = 0; r < a->regions; r++) {
         if (p < a->parts && r == a->part_first[p]) r = a->part_last[p++] - 1;
-        else MODE(eliminate)(a, &item, r, (vec *)fronts, &w, scale, a->threads);
+        else MODE(eliminate)(a, item, r, (vec *)fronts, &w, scale, a->threads);
     }
-    MODE(finish)(a, &item);
+    MODE(finish)(a, item);
 }

@@ -43,11 +43,12 @@ APART void MODE(invert_front)(vec *front, int64_t n, int64_t f, const element *s
     }
 }
 
-static void MODE(invert_item)(const struct direct_args *a, int64_t index, char *workspace) {
-    const struct NAME(item) item = NAME(item_at)(a, index);
+static void MODE(invert_item)(const struct direct_args *a, const struct NAME(item) *item,
+                              char *workspace) {
+    const int64_t index = item->index;
     vec *front = (vec *)workspace, scale = {};
     element *top = (element *)(workspace + MODE(front_bytes)(a)), *z = (element *)front;
-    for (int lane = 0; lane < item.width; lane++) {
+    for (int lane = 0; lane < item->width; lane++) {
         const int64_t network = index * (ROWS ? 1 : LANES) + lane;
         scale[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN
                                                                : ((const REAL *)a->scale)[network];
@@ -70,12 +71,12 @@ static void MODE(invert_item)(const struct direct_args *a, int64_t index, char *
 #define ENTRY(i, j) (z[(i) * stride + (j)] * scale)
 #endif
         for (int64_t i = 0; i < n; i++)
-            NAME(store)(&item, (REAL *)a->diagonal, item.at, a->node[first + i] * a->channels,
+            NAME(store)(item, (REAL *)a->diagonal, item->at, a->node[first + i] * a->channels,
                         ENTRY(i, i));
         for (int64_t e = a->edge_at[r]; a->entry[0] && e < a->edge_at[r + 1]; e++) {
             const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
             const int64_t node = a->edge[e] - axis * a->nodes;
-            NAME(store)(&item, (REAL *)a->entry[axis], item.at, node * a->channels,
+            NAME(store)(item, (REAL *)a->entry[axis], item->at, node * a->channels,
                         ENTRY(a->row[e], a->column[e]));
         }
 #undef ENTRY

@@ -60,16 +60,19 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 #define REAL float
 #define INTEGER int32_t
 #define TINIEST FLT_MIN
+#define EPSILON FLT_EPSILON
 #define NAME(x) x##_float
 #include "real.h"
 #undef REAL
 #undef INTEGER
 #undef TINIEST
+#undef EPSILON
 #undef NAME
 
 #define REAL double
 #define INTEGER int64_t
 #define TINIEST DBL_MIN
+#define EPSILON DBL_EPSILON
 #define NAME(x) x##_double
 #include "real.h"
 

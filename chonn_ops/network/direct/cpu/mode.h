@@ -27,45 +27,54 @@ static int64_t MODE(front_bytes)(const struct direct_args *a) {
 #include "solve.h"
 #include "invert.h"
 
-static int64_t MODE(workspace)(const struct direct_args *a) {
-    const int64_t threads = a->threads;
+/* Of a thread; of all threads where they share a network. */
+static int64_t MODE(own_bytes)(const struct direct_args *a) {
+    const int64_t solve = a->source ? MODE(solve_bytes)(a) : 0;
+    const int64_t fronts = (a->parts ? a->threads : 1) * MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
     switch (a->call) {
-    case DIRECT_ONCE:
-        return threads * (MODE(front_bytes)(a) + MODE(waiting_bytes)(a) + MODE(solve_bytes)(a));
     case DIRECT_FACTORIZE:
-        return a->parts ? threads * MODE(front_bytes)(a) + MODE(waiting_bytes)(a)
-                        : threads * (MODE(front_bytes)(a) + MODE(waiting_bytes)(a));
-    case DIRECT_INVERT:
-        return threads * (MODE(front_bytes)(a) + MODE(waiting_bytes)(a));
-    default:
-        return threads * MODE(solve_bytes)(a);
+    case DIRECT_ONCE: return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
+    case DIRECT_INVERT: return MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
+    default: return MODE(fields_bytes)(a) + solve;
     }
+}
+
+static int64_t MODE(workspace)(const struct direct_args *a) {
+    return MODE(own_bytes)(a) * (a->call == DIRECT_FACTORIZE && a->parts ? 1 : a->threads);
 }
 
 static void MODE(run)(const struct direct_args *a) {
     const int64_t networks = a->batches * a->channels;
     const int64_t items = ROWS ? networks : (networks + LANES - 1) / LANES;
-    char *workspace = a->workspace;
+    const int64_t each = MODE(own_bytes)(a), fields = MODE(fields_bytes)(a);
+    char *const workspace = a->workspace;
+    const int factorizes = a->call == DIRECT_FACTORIZE || a->call == DIRECT_ONCE;
     /* A fresh allocation costs as much as the elimination, page by page of 4 KiB. */
     if (a->call == DIRECT_FACTORIZE)
         ask_for_large_pages(a->shares, items * a->item_shares * (int64_t)sizeof(element));
     if (a->call == DIRECT_FACTORIZE && a->parts) {
-        for (int64_t i = 0; i < items; i++) MODE(factorize_parts)(a, i, workspace);
+        for (int64_t i = 0; i < items; i++) {
+            struct NAME(item) item = NAME(item_at)(a, i);
+            MODE(pack_fields)(a, &item, workspace);
+            MODE(factorize_parts)(a, &item, workspace + fields);
+            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields);
+        }
         return;
     }
-    const int64_t each = MODE(workspace)(a) / a->threads;
+    const int64_t chunk = factorizes || a->call == DIRECT_INVERT ? a->sources : MODE(chunk)(a);
+    const int64_t chunks = chunk ? (a->sources + chunk - 1) / chunk : 1;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
-    for (int64_t i = 0; i < items; i++) {
-        char *own = workspace + thread_number() * each;
-        switch (a->call) {
-        case DIRECT_FACTORIZE: MODE(factorize_item)(a, i, own); break;
-        case DIRECT_ONCE:
-            MODE(factorize_item)(a, i, own);
-            MODE(solve_item)(a, i, own);
-            break;
-        case DIRECT_INVERT: MODE(invert_item)(a, i, own); break;
-        default: MODE(solve_item)(a, i, own);
+    for (int64_t i = 0; i < items * chunks; i++) {
+        char *const own = workspace + thread_number() * each;
+        struct NAME(item) item = NAME(item_at)(a, i / chunks);
+        const int64_t source = i % chunks * chunk;
+        if (a->call == DIRECT_INVERT) {
+            MODE(invert_item)(a, &item, own);
+            continue;
         }
+        if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
+        if (factorizes) MODE(factorize_item)(a, &item, own + fields);
+        if (a->source) MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields);
     }
 }
 

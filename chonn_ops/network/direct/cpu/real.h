@@ -6,11 +6,24 @@ typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 #define loose NAME(loose)
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 
+/* Doubles of as many lanes. */
+typedef double NAME(wide) __attribute__((vector_size(LANES * 8)));
+/* Where potentials underflow, they have no digits to be right in. */
+#define LEAST (TINIEST / EPSILON)
+
+INLINE REAL NAME(size)(REAL v) { return (v < 0 ? -v : v) + LEAST; }
+
 INLINE vec NAME(splat)(REAL value) { return (vec){} + value; }
 
 /* 1 / pivot; 0 where there is none, or one so small that nothing divides by it. */
 INLINE vec NAME(reciprocal)(vec pivot) {
     return (vec)((NAME(mask))(pivot >= TINIEST) & (NAME(mask))(1 / pivot));
+}
+
+/* a where `given` is above 0, else b. */
+INLINE vec NAME(either)(vec given, vec a, vec b) {
+    const NAME(mask) some = given > 0;
+    return (vec)((some & (NAME(mask))a) | (~some & (NAME(mask))b));
 }
 
 INLINE vec NAME(larger)(vec a, vec b) {
@@ -30,9 +43,9 @@ INLINE REAL NAME(sum)(vec value) {
 struct NAME(item) {
     int64_t index, slot; /* slot: whose factors */
     int width;         /* networks; lanes above hold zeros */
-    int together;      /* whether they lie side by side and fill the vector */
     int64_t at[LANES]; /* where each network's first node is in a field (batches, nodes, channels) */
     int64_t of[LANES]; /* and in one (batches, sources, nodes, channels) */
+    const REAL *field[4]; /* leak and conductances of these networks alone, node by node */
 };
 
 static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t index) {
@@ -46,28 +59,50 @@ static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t inde
         item.at[lane] = batch * a->nodes * a->channels + channel;
         item.of[lane] = batch * a->sources * a->nodes * a->channels + channel;
     }
-    item.together = item.width == LANES;
-    for (int lane = 1; lane < item.width; lane++)
-        item.together &=
-            item.at[lane] == item.at[0] + lane && item.of[lane] == item.of[0] + lane;
     return item;
 }
 
-/* What a node of every network holds. */
-INLINE vec NAME(load)(const struct NAME(item) *item, const REAL *field, const int64_t *at,
-                      int64_t node) {
-    if (item->together) return *(const loose *)(field + at[0] + node);
-    vec value = {};
-    for (int lane = 0; lane < item->width; lane++) value[lane] = field[at[lane] + node];
-    return value;
+/* Whether `width` values lie side by side and fill a vector. */
+static int NAME(together)(const int64_t *at, int width) {
+    int all = width == LANES;
+    for (int lane = 1; lane < width; lane++) all &= at[lane] == at[0] + lane;
+    return all;
+}
+
+enum { NAME(BLOCK) = 16 }; /* nodes after which the next lane's have their turn */
+
+/* Fields with their nodes `step` apart, from places `at` on, to the lanes of vectors. */
+APART void NAME(pack)(const REAL *from, const int64_t *at, int width, int64_t step, int64_t nodes,
+                      vec *to) {
+    if (NAME(together)(at, width)) {
+        for (int64_t p = 0; p < nodes; p++) to[p] = *(const loose *)(from + at[0] + p * step);
+        return;
+    }
+    for (int64_t first = 0; first < nodes; first += NAME(BLOCK)) {
+        const int64_t last = least(first + NAME(BLOCK), nodes);
+        if (width < LANES) memset(to + first, 0, (size_t)(last - first) * sizeof(vec));
+        for (int lane = 0; lane < width; lane++)
+            for (int64_t p = first; p < last; p++)
+                ((REAL *)(to + p))[lane] = from[at[lane] + p * step];
+    }
+}
+
+APART void NAME(unpack)(const vec *from, const int64_t *at, int width, int64_t step, int64_t nodes,
+                        REAL *to) {
+    if (NAME(together)(at, width)) {
+        for (int64_t p = 0; p < nodes; p++) *(loose *)(to + at[0] + p * step) = from[p];
+        return;
+    }
+    for (int64_t first = 0; first < nodes; first += NAME(BLOCK)) {
+        const int64_t last = least(first + NAME(BLOCK), nodes);
+        for (int lane = 0; lane < width; lane++)
+            for (int64_t p = first; p < last; p++)
+                to[at[lane] + p * step] = ((const REAL *)(from + p))[lane];
+    }
 }
 
 INLINE void NAME(store)(const struct NAME(item) *item, REAL *field, const int64_t *at, int64_t node,
                         vec value) {
-    if (item->together) {
-        *(loose *)(field + at[0] + node) = value;
-        return;
-    }
     for (int lane = 0; lane < item->width; lane++) field[at[lane] + node] = value[lane];
 }
 
@@ -77,24 +112,50 @@ INLINE const REAL *NAME(edge)(const struct direct_args *a, int64_t edge, int64_t
     return (const REAL *)a->conductance[axis];
 }
 
+/* The largest of `count` numbers in each lane, and NaN where one is not finite. */
+INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong) {
+    vec most = *largest, bad = *wrong;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const vec value = *(const loose *)(x + i);
+        most = NAME(larger)(value, most);
+        bad += value - value;
+    }
+    for (; i < count; i++) {
+        most[0] = x[i] > most[0] ? x[i] : most[0];
+        bad[0] += x[i] - x[i];
+    }
+    *largest = most, *wrong = bad;
+}
+
+/* Edges of an axis that follow one another, and how far apart their nodes are. Entries that are no
+ * edges lie between. */
+INLINE int64_t NAME(edges_in_line)(const struct direct_args *a, int axis, int64_t *inner,
+                                   int64_t *lines) {
+    *inner = *lines = 1;
+    for (int other = 0; other < a->axes; other++)
+        *(other < axis ? lines : inner) *= other == axis ? 1 : a->grid[other];
+    return (a->grid[axis] - 1) * *inner;
+}
+
 /* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
- * and which networks are finite. */
-APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int64_t *status) {
+ * and which networks are finite. `wide`: numbers a node of the item's fields has. */
+APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int wide,
+                       int64_t *status) {
     vec largest = {}, wrong = {};
-#define SEE(load)                                                                                \
-    {                                                                                            \
-        const vec value = load;                                                                  \
-        largest = NAME(larger)(value, largest);                                                  \
-        wrong += value - value; /* NaN for NaN and infinities */                                 \
+    NAME(look_at)(item->field[0], a->nodes * wide, &largest, &wrong);
+    for (int axis = 0; axis < a->axes; axis++) {
+        int64_t inner, lines, edges = NAME(edges_in_line)(a, axis, &inner, &lines);
+        if (a->closed[axis]) edges += inner;
+        for (int64_t line = 0; line < lines; line++)
+            NAME(look_at)(item->field[1 + axis] + line * a->grid[axis] * inner * wide, edges * wide,
+                          &largest, &wrong);
     }
-    for (int64_t p = 0; p < a->nodes; p++)
-        SEE(NAME(load)(item, (const REAL *)a->leak, item->at, p * a->channels))
-    for (int64_t e = 0; e < a->edge_at[a->regions]; e++) {
-        int64_t node;
-        const REAL *field = NAME(edge)(a, a->edge[e], &node);
-        SEE(NAME(load)(item, field, item->at, node))
-    }
-#undef SEE
+    if (wide == 1)
+        for (int lane = 1; lane < LANES; lane++) {
+            largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
+            wrong[0] += wrong[lane];
+        }
     const int most = sizeof(REAL) == 4 ? 126 : 1022;
     vec scale = {};
     for (int lane = 0; lane < item->width; lane++) {
@@ -105,6 +166,65 @@ APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *ite
         status[lane] = wrong[lane] == 0 ? DIRECT_DETERMINED : DIRECT_NOT_FINITE;
     }
     return scale;
+}
+
+INLINE void NAME(add_squares)(const REAL *x, int64_t count, double *sum) {
+    NAME(wide) total = {};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const NAME(wide) value = __builtin_convertvector(*(const loose *)(x + i), NAME(wide));
+        total += value * value;
+    }
+    for (int lane = 0; lane < LANES; lane++) sum[lane] = total[lane];
+    for (; i < count; i++) sum[0] += (double)x[i] * (double)x[i];
+}
+
+/* Takes the currents of edges between nodes `far` apart from r, and adds to z what they are sums of. */
+INLINE void NAME(take_currents)(const REAL *restrict g, const REAL *v, int64_t edges, int64_t far,
+                                REAL *restrict r, REAL *restrict z) {
+#define CURRENT (g[i] * (v[i] - v[i + far]))
+#define TERMS (g[i] * (NAME(size)(v[i]) + NAME(size)(v[i + far])))
+    for (int64_t i = 0; i < edges; i++) r[i] -= CURRENT, z[i] += TERMS;
+    for (int64_t i = 0; i < edges; i++) r[i + far] += CURRENT, z[i + far] += TERMS;
+#undef CURRENT
+#undef TERMS
+}
+
+/* |s - A v| / |s| in each lane, and 0 where that is what rounding v leaves. r: the sources, which are
+ * lost; z: scratch. A node with neither edge nor leak, which has no inverse, is no part of the
+ * network; a NaN in its source still counts. `wide` as above. */
+APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) *item, int wide,
+                           const REAL *inverse, REAL *r, const REAL *v, REAL *z, double *residual) {
+    const int64_t count = a->nodes * wide;
+    const REAL *leak = item->field[0];
+    double norm[LANES], excess[LANES], terms[LANES];
+    for (int64_t p = 0; p < a->nodes; p++)
+        for (int lane = 0; lane < wide; lane++) {
+            const int64_t at = a->node[p] * (int64_t)wide + lane;
+            if (!(inverse[p * wide + lane] > 0) && !(leak[at] > 0)) r[at] *= 0;
+        }
+    NAME(add_squares)(r, count, norm);
+    for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * NAME(size)(v[i]) + LEAST;
+    for (int axis = 0; axis < a->axes; axis++) {
+        int64_t inner, lines;
+        const int64_t edges = NAME(edges_in_line)(a, axis, &inner, &lines);
+        for (int64_t line = 0; line < lines; line++) {
+            const int64_t at = line * a->grid[axis] * inner * wide, last = at + edges * wide;
+            const REAL *g = item->field[1 + axis];
+            NAME(take_currents)(g + at, v + at, edges * wide, inner * wide, r + at, z + at);
+            if (a->closed[axis])
+                NAME(take_currents)(g + last, v + last, inner * wide, at - last, r + last, z + last);
+        }
+    }
+    NAME(add_squares)(r, count, excess);
+    NAME(add_squares)(z, count, terms);
+    if (wide == 1)
+        for (int lane = 1; lane < LANES; lane++)
+            norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
+    for (int lane = 0; lane < item->width; lane++) {
+        const double rounding = 16 * (double)EPSILON * sqrt(terms[lane]), left = sqrt(excess[lane]);
+        residual[lane] = left <= rounding ? 0 : left / (norm[lane] > 0 ? sqrt(norm[lane]) : 1);
+    }
 }
 
 #define ROWS 0
@@ -132,3 +252,4 @@ static void NAME(run)(const struct direct_args *a) {
 #undef vec
 #undef loose
 #undef LANES
+#undef LEAST

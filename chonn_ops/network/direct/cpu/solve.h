@@ -5,13 +5,24 @@
  * A value is a vector: of one source for every network of the group, or of LANES sources for one
  * network. Sources beyond one vector share what is read of the factors. */
 
-enum { MODE(SOURCES) = 4 }; /* vectors that go together at most */
+enum { MODE(SOURCES) = 2 }; /* vectors that go together at most */
+
+/* Of one vector. */
+static int64_t MODE(values_bytes)(const struct direct_args *a) {
+    return aligned(a->nodes * (int64_t)sizeof(vec));
+}
+
+static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
+    return aligned((a->largest_front + PAD) * (int64_t)sizeof(vec));
+}
 
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
-    const int64_t together = a->sources > 1 ? MODE(SOURCES) : 1;
-    return (aligned(a->nodes * (int64_t)sizeof(vec)) +
-            aligned((a->largest_front + PAD) * (int64_t)sizeof(vec))) *
-           together;
+    const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
+    const int64_t swept = a->drop[0] ? 2 : together;
+    const int64_t drops =
+        a->axes * MODE(values_bytes)(a) + aligned(3 * a->waiting * (int64_t)sizeof(vec));
+    return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
+           (a->drop[0] ? drops : 0);
 }
 
 INLINE void MODE(forward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
@@ -84,9 +95,9 @@ INLINE void MODE(gather)(const int m, const struct direct_args *a, int64_t r, co
         UNROLL for (int j = 0; j < m; j++) t[(n + q) * m + j] = x[boundary[q] * (int64_t)m + j];
 }
 
-INLINE void MODE(sweep)(const int m, const struct direct_args *a, const element *shares,
-                        const element *inverse, vec *x, vec *t) {
-    for (int64_t r = 0; a->call != DIRECT_SAMPLE && r < a->regions; r++) {
+INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
+                           const element *inverse, vec *x, vec *t) {
+    for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
         MODE(gather)(m, a, r, x, t);
@@ -98,11 +109,72 @@ INLINE void MODE(sweep)(const int m, const struct direct_args *a, const element 
         for (int64_t q = 0; q < width; q++)
             UNROLL for (int j = 0; j < m; j++) x[boundary[q] * (int64_t)m + j] = t[(n + q) * m + j];
     }
+}
+
+INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const element *shares, vec *x,
+                             vec *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
         MODE(gather)(m, a, r, x, t);
         MODE(backward)(m, shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(vec));
+    }
+}
+
+/* Beside each source s stands s - l V, V being its sum over that of the leaks l, which is returned: a
+ * solution then has the mean 0, weighted with the leaks. */
+INLINE vec MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
+                            vec *x) {
+    NAME(wide) current = {}, ground = {};
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const vec counted = NAME(either)(WIDEN(inverse[p]), x[2 * p], (vec){});
+        current += __builtin_convertvector(counted, NAME(wide));
+        ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
+    }
+    vec level;
+    for (int lane = 0; lane < LANES; lane++)
+        level[lane] = (REAL)(ground[lane] > 0 ? current[lane] / ground[lane] : 0);
+    for (int64_t p = 0; p < a->nodes; p++) x[2 * p + 1] = x[2 * p] - WIDEN(leak[p]) * level;
+    return level;
+}
+
+/* `sweep_down` for potentials v of sources, and for those u of `take_level`, which small leaks do not
+ * lift all alike, relative to one node r of each region's boundary,
+ *     u_p - u_r = z_p - h_p0 u_r + sum over q of h_pq (u_q - u_r),
+ * h_p0 being what p hands to ground and z_p what it would have if all others had none. Those of a
+ * half follow from its parent's. So differences between neighbours are found with errors relative to
+ * what potentials differ by around them. `drop`: for each axis and node. */
+APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
+                                  const element *grounded, vec *x, vec *t, vec *top, vec *drop) {
+    memset(drop, 0, (size_t)(a->axes * a->nodes) * sizeof(vec)); /* for what is no edge */
+    for (int64_t r = a->regions - 1; r >= 0; r--) {
+        const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
+        vec reference = x[2 * (first + n) - 1];
+        if (width) {
+            top -= 2 * width + 1;
+            reference = top[0];
+            memcpy(t + 2 * n, top + 1, (size_t)(2 * width) * sizeof(vec));
+        }
+        for (int64_t i = 0; i < n; i++) {
+            t[2 * i] = x[2 * (first + i)];
+            t[2 * i + 1] = x[2 * (first + i) + 1] - WIDEN(grounded[first + i]) * reference;
+        }
+        if (!width) t[2 * n - 1] = (vec){};
+        MODE(backward)(2, shares + a->share_at[r], n, n + width, t);
+        for (int64_t i = 0; i < n; i++) x[2 * (first + i)] = t[2 * i];
+        for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
+            drop[a->edge[e]] = t[2 * a->row[e] + 1] - t[2 * a->column[e] + 1];
+        for (int side = 0; side < 2; side++) {
+            const int64_t half = a->kids[2 * r + side];
+            if (half < 0) continue;
+            const int32_t *place = a->place + a->boundary_at[half];
+            const vec change = t[2 * place[0] + 1];
+            *top++ = reference + change;
+            for (int64_t i = 0; i < a->width[half]; i++, top += 2) {
+                top[0] = t[2 * place[i]];
+                top[1] = t[2 * place[i] + 1] - change;
+            }
+        }
     }
 }
 
@@ -165,124 +237,247 @@ static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t
     }
 }
 
-static void NAME(sweep_one)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
-                            REAL *x, REAL *t) {
-    for (int64_t r = 0; a->call != DIRECT_SAMPLE && r < a->regions; r++) {
+INLINE void NAME(gather_one)(const struct direct_args *a, int64_t r, const REAL *x, REAL *t) {
+    const int64_t n = a->pivots[r];
+    const int32_t *boundary = a->boundary + a->boundary_at[r];
+    memcpy(t, x + a->first[r], (size_t)n * sizeof(REAL));
+    for (int64_t q = 0; q < a->width[r]; q++) t[n + q] = x[boundary[q]];
+}
+
+/* `count` sources in turn, so that a front's shares are read from memory once. */
+static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
+                               int count, REAL *x, REAL *t) {
+    for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
-        memcpy(t, x + first, (size_t)n * sizeof(REAL));
-        for (int64_t q = 0; q < width; q++) t[n + q] = x[boundary[q]];
-        NAME(forward_one)(shares + a->share_at[r], n, n + width, t);
-        for (int64_t i = 0; i < n; i++) x[first + i] = t[i] * inverse[first + i];
-        for (int64_t q = 0; q < width; q++) x[boundary[q]] = t[n + q];
+        for (int j = 0; j < count; j++) {
+            REAL *own = x + j * a->nodes;
+            NAME(gather_one)(a, r, own, t);
+            NAME(forward_one)(shares + a->share_at[r], n, n + width, t);
+            for (int64_t i = 0; i < n; i++) own[first + i] = t[i] * inverse[first + i];
+            for (int64_t q = 0; q < width; q++) own[boundary[q]] = t[n + q];
+        }
     }
+}
+
+static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares, REAL *x, REAL *t) {
+    for (int64_t r = a->regions - 1; r >= 0; r--) {
+        const int64_t n = a->pivots[r];
+        NAME(gather_one)(a, r, x, t);
+        NAME(backward_one)(shares + a->share_at[r], n, n + a->width[r], t);
+        memcpy(x + a->first[r], t, (size_t)n * sizeof(REAL));
+    }
+}
+
+/* `take_level` and `sweep_down_drops` for one source; `x`: of v, then of u. */
+static REAL NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
+                                 REAL *x) {
+    double current = 0, ground = 0;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        if (inverse[p] > 0) current += (double)x[p];
+        ground += (double)leak[p];
+    }
+    const REAL level = (REAL)(ground > 0 ? current / ground : 0);
+    for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - leak[p] * level;
+    return level;
+}
+
+static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
+                                       const REAL *grounded, const REAL *x, REAL *t, REAL *top,
+                                       REAL *drop) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
-        const int32_t *boundary = a->boundary + a->boundary_at[r];
-        memcpy(t, x + first, (size_t)n * sizeof(REAL));
-        for (int64_t q = 0; q < width; q++) t[n + q] = x[boundary[q]];
+        REAL reference = x[first + n - 1];
+        if (width) {
+            top -= width + 1;
+            reference = top[0];
+            memcpy(t + n, top + 1, (size_t)width * sizeof(REAL));
+        }
+        for (int64_t i = 0; i < n; i++) t[i] = x[first + i] - grounded[first + i] * reference;
+        if (!width) t[n - 1] = 0;
         NAME(backward_one)(shares + a->share_at[r], n, n + width, t);
-        memcpy(x + first, t, (size_t)n * sizeof(REAL));
+        for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
+            drop[a->edge[e]] = t[a->row[e]] - t[a->column[e]];
+        for (int side = 0; side < 2; side++) {
+            const int64_t half = a->kids[2 * r + side];
+            if (half < 0) continue;
+            const int32_t *place = a->place + a->boundary_at[half];
+            const REAL change = t[place[0]];
+            *top++ = reference + change;
+            for (int64_t i = 0; i < a->width[half]; i++) *top++ = t[place[i]] - change;
+        }
     }
 }
 
 static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item) *item,
                             int64_t source, REAL factor, REAL wrong, char *workspace) {
+    const int64_t nodes = a->nodes;
     const REAL *shares = (const REAL *)a->shares + item->slot * a->item_shares;
-    const REAL *inverse = (const REAL *)a->inverse + item->slot * a->nodes;
-    const int64_t offset = item->of[0] + source * a->nodes * a->channels;
+    const REAL *inverse = (const REAL *)a->inverse + item->slot * nodes;
+    const REAL *leak = (const REAL *)a->own_leak + item->slot * nodes;
+    const REAL *grounded = (const REAL *)a->grounded + item->slot * nodes;
+    const int64_t offset = item->of[0] + source * nodes * a->channels;
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
-    for (int64_t p = 0; p < a->nodes; p++) {
+    REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD, *waiting = drop + a->axes * nodes;
+    for (int64_t p = 0; p < nodes; p++) {
         REAL s = from[a->node[p] * a->channels];
         wrong += s - s;
         x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
     }
-    NAME(sweep_one)(a, shares, inverse, x, x + aligned(a->nodes * (int64_t)sizeof(vec)) / (int64_t)sizeof(REAL));
-    for (int64_t p = 0; p < a->nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
+    const REAL level = a->drop[0] ? NAME(take_level_one)(a, leak, inverse, x) : 0;
+    if (a->call != DIRECT_SAMPLE) NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
+    if (a->drop[0]) {
+        for (int64_t p = 0; p < nodes; p++)
+            if (!(inverse[p] > 0)) x[nodes + p] = -level;
+        memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
+        NAME(sweep_down_drops_one)(a, shares, grounded, x + nodes, t, waiting, drop);
+        for (int axis = 0; axis < a->axes; axis++, drop += nodes)
+            for (int64_t p = 0; p < nodes; p++)
+                ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
+    }
+    NAME(sweep_down_one)(a, shares, x, t);
+    for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
+}
+
+/* Of one source after the other, from what was given and found. */
+static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(item) *item,
+                               int64_t source, int64_t last, char *workspace) {
+    const REAL *inverse = (const REAL *)a->inverse + item->slot * a->nodes;
+    REAL *r = (REAL *)workspace, *v = r + a->nodes, *z = v + a->nodes;
+    for (; source < last; source++) {
+        const int64_t offset = item->of[0] + source * a->nodes * a->channels;
+        for (int64_t p = 0; p < a->nodes; p++) {
+            r[p] = ((const REAL *)a->source)[offset + p * a->channels];
+            v[p] = ((const REAL *)a->potential)[offset + p * a->channels];
+        }
+        const int64_t batch = item->index / a->channels, channel = item->index % a->channels;
+        NAME(residuals)(a, item, 1, inverse, r, v, z,
+                        a->residual + (batch * a->sources + source) * a->channels + channel);
+    }
 }
 #endif
 
-INLINE void MODE(solve_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
-                             int64_t source, vec factor, vec wrong, char *workspace) {
+/* Of m vectors of sources; with `drops` of one. */
+INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
+                             const struct NAME(item) *item, int64_t source, vec factor, vec wrong,
+                             char *workspace) {
+    const int swept = drops ? 2 : m;
+    const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
-    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    vec *x = (vec *)workspace, *t = x + a->nodes * m, bad[4];
-    const int64_t next = a->nodes * a->channels;
+    const element *inverse = (const element *)a->inverse + item->slot * nodes;
+    /* Sources and potentials in the order of nodes, one vector after the other. */
+    char *const s = workspace, *const v = s + m * bytes;
+    vec *x = (vec *)(v + m * bytes), *t = (vec *)((char *)x + swept * bytes), bad[2];
+    int64_t at[2][LANES];
+    int width[2];
     for (int j = 0; j < m; j++) {
+        const vec *own = (const vec *)(s + j * bytes);
         bad[j] = wrong;
-        for (int64_t p = 0; p < a->nodes; p++) {
-            const int64_t node = a->node[p] * a->channels;
-            vec s = {};
 #if ROWS
-            const REAL *from = (const REAL *)a->source + item->of[0] + node;
-            for (int lane = 0; lane < LANES; lane++) {
-                const int64_t of = source + j * LANES + lane;
-                if (of < a->sources) s[lane] = from[of * next];
-            }
+        const int64_t first = source + j * LANES;
+        width[j] = (int)least(LANES, a->sources > first ? a->sources - first : 0);
+        for (int lane = 0; lane < LANES; lane++) at[j][lane] = item->of[0] + (first + lane) * next;
 #else
-            if (source + j < a->sources)
-                s = NAME(load)(item, (const REAL *)a->source, item->of, (source + j) * next + node);
+        width[j] = source + j < a->sources ? item->width : 0;
+        for (int lane = 0; lane < LANES; lane++) at[j][lane] = item->of[lane] + (source + j) * next;
 #endif
-            bad[j] += s - s;
+        NAME(pack)(a->source, at[j], width[j], a->channels, nodes, (vec *)own);
+        for (int64_t p = 0; p < nodes; p++) {
+            vec value = own[a->node[p]];
+            bad[j] += value - value;
             if (a->call == DIRECT_SAMPLE) {
                 const vec i = WIDEN(inverse[p]);
-                for (int lane = 0; lane < LANES; lane++) s[lane] *= (REAL)sqrt(i[lane]);
+                for (int lane = 0; lane < LANES; lane++) value[lane] *= (REAL)sqrt(i[lane]);
             }
-            x[p * m + j] = s;
+            x[p * swept + j] = value;
         }
     }
-    MODE(sweep)(m, a, shares, inverse, x, t);
-    for (int j = 0; j < m; j++)
-        for (int64_t p = 0; p < a->nodes; p++) {
-            const int64_t node = a->node[p] * a->channels;
-            const vec v = x[p * m + j] * factor + bad[j];
-#if ROWS
-            REAL *to = (REAL *)a->potential + item->of[0] + node;
-            for (int lane = 0; lane < LANES; lane++) {
-                const int64_t of = source + j * LANES + lane;
-                if (of < a->sources) to[of * next] = v[lane];
-            }
-#else
-            if (source + j < a->sources)
-                NAME(store)(item, (REAL *)a->potential, item->of, (source + j) * next + node, v);
-#endif
+    if (drops) {
+        vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
+        const element *leak = (const element *)a->own_leak + item->slot * nodes;
+        const vec level = MODE(take_level)(a, leak, inverse, x);
+        MODE(sweep_up)(2, a, shares, inverse, x, t);
+        /* What is no part of the network has the potential 0. */
+        for (int64_t p = 0; p < nodes; p++)
+            x[2 * p + 1] = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], -level);
+        MODE(sweep_down_drops)(a, shares, (const element *)a->grounded + item->slot * nodes, x, t,
+                               (vec *)((char *)drop + a->axes * bytes), drop);
+        for (int i = 0; i < a->axes; i++, axis += nodes) {
+            for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
+            NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
+    } else {
+        if (a->call != DIRECT_SAMPLE) MODE(sweep_up)(m, a, shares, inverse, x, t);
+        MODE(sweep_down)(m, a, shares, x, t);
+    }
+    for (int j = 0; j < m; j++) {
+        vec *own = (vec *)(v + j * bytes);
+        for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
+        NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
+    }
+#if !ROWS
+    for (int j = 0; j < m && a->residual; j++) {
+        if (!width[j]) continue;
+        double residual[LANES];
+        NAME(residuals)(a, item, LANES, (const REAL *)inverse, (REAL *)(s + j * bytes),
+                        (const REAL *)(v + j * bytes), (REAL *)x, residual);
+        for (int lane = 0; lane < item->width; lane++) {
+            const int64_t network = item->index * LANES + lane;
+            const int64_t batch = network / a->channels, channel = network % a->channels;
+            a->residual[(batch * a->sources + source + j) * a->channels + channel] = residual[lane];
+        }
+    }
+#endif
 }
 
-APART void MODE(solve_single)(const struct direct_args *a, const struct NAME(item) *item,
-                              int64_t source, vec factor, vec wrong, char *workspace) {
-    MODE(solve_some)(1, a, item, source, factor, wrong, workspace);
+#define SOLVE(name, m, drops)                                                                     \
+    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item,             \
+                          int64_t source, vec factor, vec wrong, char *workspace) {               \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace);                    \
+    }
+SOLVE(solve_single, 1, 0)
+SOLVE(solve_several, MODE(SOURCES), 0)
+SOLVE(solve_drops, 1, 1)
+#undef SOLVE
+
+/* Sources that one thread solves for together. */
+static int64_t MODE(chunk)(const struct direct_args *a) {
+    const int64_t per = ROWS ? LANES : 1;
+    const int64_t networks = a->batches * a->channels, items = ROWS ? networks : (networks + LANES - 1) / LANES;
+    const int shared = !a->drop[0] && (a->sources > a->threads * per || items >= a->threads);
+    return shared ? MODE(SOURCES) * per : per;
 }
 
-APART void MODE(solve_several)(const struct direct_args *a, const struct NAME(item) *item,
-                               int64_t source, vec factor, vec wrong, char *workspace) {
-    MODE(solve_some)(MODE(SOURCES), a, item, source, factor, wrong, workspace);
-}
-
-static void MODE(solve_item)(const struct direct_args *a, int64_t index, char *workspace) {
-    const struct NAME(item) item = NAME(item_at)(a, index);
+/* Sources from `source` to `last`. */
+static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item,
+                             int64_t source, int64_t last, char *workspace) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
-        const int64_t network = index * (ROWS ? 1 : LANES) + (lane < item.width ? lane : 0);
+        const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);
         const REAL scale = ((const REAL *)a->scale)[network];
         factor[lane] = a->call == DIRECT_SAMPLE ? (REAL)sqrt(scale) : scale;
         wrong[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN : 0;
     }
-    int64_t source = 0;
-    const int64_t per = ROWS ? LANES : 1;
+    const int64_t per = ROWS ? LANES : 1, together = MODE(chunk)(a);
 #if ROWS
-    for (; a->sources - source < 3 && source < a->sources; source++)
-        NAME(solve_one)(a, &item, source, factor[0], wrong[0], workspace);
+    const int64_t first = source;
+    for (; last - source < 3 && source < last; source++)
+        NAME(solve_one)(a, item, source, factor[0], wrong[0], workspace);
 #endif
-    while (source < a->sources) {
-        const int64_t left = a->sources - source;
-        if (left > per) {
-            MODE(solve_several)(a, &item, source, factor, wrong, workspace);
+    while (source < last) {
+        if (a->drop[0]) {
+            MODE(solve_drops)(a, item, source, factor, wrong, workspace);
+            source += per;
+        } else if (together > per && last - source > per) {
+            MODE(solve_several)(a, item, source, factor, wrong, workspace);
             source += MODE(SOURCES) * per;
         } else {
-            MODE(solve_single)(a, &item, source, factor, wrong, workspace);
+            MODE(solve_single)(a, item, source, factor, wrong, workspace);
             source += per;
         }
     }
+#if ROWS
+    if (a->residual) NAME(residuals_of)(a, item, first, last, workspace);
+#endif
 }
