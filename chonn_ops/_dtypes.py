@@ -18,8 +18,7 @@ CODES = {
 
 
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """float64 if any input is float64 or complex128, else float32; their complex counterparts if any
-    input is complex."""
+    """float64 if any input is float64 or complex128, else float32; complex if any input is."""
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
     wide = bool(dtypes & {torch.float64, torch.complex128})
     if dtypes & set(COMPLEX_DTYPES):

@@ -19,6 +19,7 @@ FENCE = re.compile(r"^```(python|pycon)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"experiments.md"}
 NEEDED = {
     "circuits.md": "safetensors",
+    "frequency.md": "scipy",
     "hosts.md": "neuralop",
     "start.md": "safetensors",
     "theory.md": "scipy",

@@ -34,7 +34,7 @@ from chonn_ops.network.checks import (
     resonance,
     ungrounded,
 )
-from chonn_ops.network.direct import ComplexFactor, Factor
+from chonn_ops.network.direct import Factor, factor_of
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -176,11 +176,16 @@ def _solve(
     ):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
+    recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
+    if rest and not recording and methods.exceed_digits(conductance, leak, periodic, dtype):
+        return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     patience = methods.PATIENCE[sum(n > 1 for n in grid)]
     most = min(max_iterations, patience) if rest else max_iterations
-    v, iterations, residual = solver.solve(*network, tol, most)
-    if residual.is_cuda and torch.cuda.is_current_stream_capturing():
-        return v, iterations, residual  # nothing may be read while a CUDA graph is being recorded
+    # What can be eliminated is to be as right as if it were.
+    enough = tol / methods.SAFETY if rest and tol < methods.TIGHT else tol
+    v, iterations, residual = solver.solve(*network, enough, most)
+    if recording:
+        return v, iterations, residual
     late = residual > tol  # not NaN: an input of that network is not finite
     if bool(late.any()):
         v, iterations, residual = _solve_rest(
@@ -283,7 +288,7 @@ def _eliminate_complex(
     *,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The direct method for complex networks: eliminated and refined, see `ComplexFactor`."""
+    """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
     B, *grid, C = source.shape
     options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch", "tol": tol}
     keep = keep and _fits(tuple(grid), periodic, B * C, dtype)
@@ -295,11 +300,11 @@ def _eliminate_complex(
     v, residual = [], []
     with torch.no_grad():
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            factor = ComplexFactor(g, l, periodic, **options)
+            factor: Any = factor_of(g, l, periodic, **options, keep=keep)
+            v.append(factor.solve(s))
             if factor.undetermined:
                 network, node = factor.undetermined[0]
                 raise ungrounded(divmod(network, C), node_index(node, grid))
-            v.append(factor.solve(s))
             residual.append(factor.residual)
             if keep:
                 KEPT.factor = factor

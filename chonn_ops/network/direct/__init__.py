@@ -1,9 +1,9 @@
 """The direct method: networks eliminated by nested dissection without any subtraction."""
 
 from chonn_ops.network.direct.factor import (
-    ComplexFactor,
     Factor,
     Factorization,
+    factor_of,
     factorize,
     flops,
     predicted_bytes,
@@ -11,9 +11,9 @@ from chonn_ops.network.direct.factor import (
 )
 
 __all__ = [
-    "ComplexFactor",
     "Factor",
     "Factorization",
+    "factor_of",
     "factorize",
     "flops",
     "predicted_bytes",

@@ -12,7 +12,6 @@ minus the shares above its diagonal and D the pivots:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,21 +27,13 @@ from chonn_ops.network.checks import (
     check_field,
     check_network,
     refuse_negative,
-    resonance,
 )
-from chonn_ops.network.direct import cpu
+from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.edges import at_both_ends, outflow, sum_of_ends, used_edges
-from chonn_ops.network.edges import drops as drops_along
+from chonn_ops.network.direct.refined import TOL, ComplexFactor
 from chonn_ops.network.leaks import leak_with_boundary
 
-# Relative residual of solutions by complex factors of `factorize`.
-TOL = 1e-6
-# Most steps of refinement, after the first solve.
-REFINEMENTS = 4
-# A residual above this is not put down to rounding: there it costs the solution six digits or more.
-RESONANT = 1e-6
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
 # Boxes of as many nodes are not cut further.
@@ -199,199 +190,6 @@ class Factor:
         return self.factors.undetermined
 
 
-class ComplexFactor(Factor):
-    """The elimination of complex networks, whose solutions are refined in complex128.
-
-    A network of complex numbers is not definite: a pivot may be small or zero without the network
-    being singular. No rows are exchanged. The factors keep a pivot that has lost half its digits
-    from being divided by, and iterative refinement makes good what that and rounding cost: with the
-    residual r = s - A v in complex128, v += A^-1 r until |r| <= tol |s|. Networks that complex64
-    factors leave above `tol` are eliminated in complex128. What is above `tol` then is at a
-    resonance, an error.
-
-    Parameters
-    ----------
-    conductance, leak, periodic, dtype, backend
-        As in `Factor`; complex64 and complex128.
-    tol : float
-        Relative residual at which refinement stops.
-
-    Attributes
-    ----------
-    dtype : torch.dtype
-        complex128: of potentials.
-    residual : Tensor, shape (B, C) or (B, S, C)
-        Relative residuals of the last solve, float64.
-
-    References
-    ----------
-    X. S. Li, J. W. Demmel, "Making sparse Gaussian elimination scalable by static pivoting", SC
-    1998.
-    """
-
-    def __init__(
-        self,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        periodic: Sequence[bool],
-        *,
-        dtype: torch.dtype | None = None,
-        backend: str | None = None,
-        tol: float = TOL,
-    ) -> None:
-        super().__init__(conductance, leak, periodic, dtype=dtype, backend="torch")
-        self._narrow, self.dtype = self.dtype, torch.complex128
-        self._tol, self._periodic = tol, tuple(map(bool, periodic))
-        self._leak, *self._g = (x.detach().to(self.dtype) for x in (leak, *conductance))
-        self._again: tuple[Tensor, Any] | None = None  # which networks in complex128, and these
-        tied = self._leak != 0
-        for axis, g in enumerate(self._g):
-            if leak.shape[axis + 1] > 1:
-                edge = g != 0
-                if not self._periodic[axis]:
-                    edge.narrow(axis + 1, -1, 1).zero_()
-                tied = tied | edge | edge.roll(1, axis + 1)
-        self._tied = tied[:, None]
-        used = (used_edges(g, axis, self._periodic[axis]) for axis, g in enumerate(self._g))
-        finite = [x.isfinite().flatten(1, -2).all(1) for x in (self._leak, *used)]
-        self._sound = torch.stack(finite).all(0)
-
-    def _faces(self, axis: int) -> tuple[str, str]:
-        word = "periodic" if self._periodic[axis] and self.shape[axis + 1] > 1 else "neumann"
-        return (word, word)
-
-    def _left(self, s: Tensor, v: Tensor, leak: Tensor, g: Sequence[Tensor]) -> Tensor:
-        r"""s - A v of fields (B, S, \*grid, C)."""
-        left = s - leak[:, None] * v
-        for axis, conductance in enumerate(g):
-            faces = self._faces(axis)
-            edges = used_edges(conductance, axis, self._periodic[axis])[:, None]
-            left = left - outflow(edges * drops_along(v, axis + 1, faces), axis + 1, faces)
-        return left
-
-    def _refine(
-        self, factors: Any, narrow: torch.dtype, s: Tensor, leak: Tensor, g: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Potentials and relative residuals (B, S, C); NaN where an input is not finite."""
-        each = (..., *[None] * (leak.dim() - 2), slice(None))  # a number a network beside fields
-        norm = _norm(s)
-        v, left, residual = torch.zeros_like(s), s, torch.where(norm > 0, norm / norm, 0)
-        norm = torch.where(norm > 0, norm, 1)
-        for step in range(REFINEMENTS + 1):
-            size = torch.where(residual > 0, residual * norm, 1)[each]
-            ahead = v + factors.solve((left / size).to(narrow)).to(v.dtype) * size
-            now = self._left(s, ahead, leak, g)
-            next_residual = _norm(now) / norm
-            better = next_residual < residual
-            slow = ~(next_residual < residual / 4)
-            v, left = (torch.where(better[each], a, b) for a, b in ((ahead, v), (now, left)))
-            residual = torch.where(better, next_residual, residual)
-            if step and bool((slow | (residual <= self._tol)).all()):
-                break
-        return v, residual
-
-    def _wide_rows(self, late: Tensor) -> tuple[Tensor, Any]:
-        """Factors in complex128 of at least the networks `late` (B, C), and which these are."""
-        if self._again is None or bool((late & ~self._again[0]).any()):
-            if self._again is not None:
-                late = late | self._again[0]
-            leak, *g = (x.movedim(-1, 1)[late][..., None] for x in (self._leak, *self._g))
-            kind = _BACKENDS[self.backend]
-            self._again = late, kind(plan_of(self.shape[1:-1], self._periodic), g, leak)
-        return self._again
-
-    def solve(self, source: Tensor) -> Tensor:
-        r"""Potentials for sources (B, \*grid, C) or (B, S, \*grid, C), complex128.
-
-        Raises
-        ------
-        RuntimeError
-            A network at a resonance.
-        """
-        several = source.dim() == len(self.shape) + 1
-        s = (source if several else source[:, None]).detach().to(self.dtype)
-        s = torch.where(self._tied, s, 0 * s)
-        v, residual = self._refine(self.factors, self._narrow, s, self._leak, self._g)
-        sound = self._sound[:, None] & _norm(s).isfinite()
-        late = sound & ~(residual <= self._tol)
-        if self._narrow == torch.complex64 and bool(late.any()):
-            v, residual = self._solve_wide(s, v, residual, late.any(1))
-            late = sound & ~(residual <= self._tol)
-        if bool(late.any()):
-            floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
-            late = late & (residual > floor.clamp_max(RESONANT))
-            if bool(late.any()):
-                b, _, c = late.nonzero()[0].tolist()
-                worst = float(residual[late].amax())
-                raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
-        each = (slice(None), slice(None), *[None] * (len(self.shape) - 2), slice(None))
-        v = torch.where(sound[each], v, math.nan)
-        residual = torch.where(sound, residual, math.nan)
-        self.residual = residual if several else residual[:, 0]
-        return v if several else v[:, 0]
-
-    def _solve_wide(
-        self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Potentials and residuals, those of the networks `late` (B, C) by factors in complex128."""
-        rows, factors = self._wide_rows(late)
-        fields = (x.movedim(-1, 1)[rows][..., None] for x in (s, self._leak, *self._g))
-        part, leak, *g = fields
-        ahead, left = self._refine(factors, self.dtype, part, leak, g)
-        v, residual = v.movedim(-1, 1).clone(), residual.movedim(-1, 1).clone()
-        v[rows], residual[rows] = ahead[..., 0], left[..., 0]
-        return v.movedim(1, -1), residual.movedim(1, -1)
-
-    def _size(self, v: Tensor) -> Tensor:
-        """| |A| |v| |, (B, S, C)."""
-        size = v.abs()
-        total = self._leak.abs()[:, None] * size
-        for axis, conductance in enumerate(self._g):
-            if v.shape[axis + 2] > 1:
-                g = used_edges(conductance, axis, self._periodic[axis]).abs()[:, None]
-                total = total + at_both_ends(
-                    g * sum_of_ends(size, axis + 1, self._periodic[axis]),
-                    axis + 1,
-                    self._periodic[axis],
-                )
-        return _norm(total)
-
-    def _all_wide(self) -> Any:
-        """Factors of all networks in complex128, whose pivots all have digits."""
-        if self._narrow == torch.complex128:
-            factors = self.factors
-        else:
-            factors = self._wide_rows(torch.ones(self.shape[0], self.shape[-1], dtype=torch.bool))[
-                1
-            ]
-        if bool(factors.changed.any()):
-            raise RuntimeError(
-                "factorize: expected pivots above rounding, got a network at a resonance, or of "
-                "which a part is. To eliminate it: loss, or another frequency"
-            )
-        return factors
-
-    def logdet(self) -> Tensor:
-        """(B, C), complex128; the imaginary part up to multiples of 2 pi."""
-        return self._all_wide().logdet().reshape(self.shape[0], self.shape[-1])
-
-    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
-        """As of `Factor`, in complex128."""
-        B, *grid, C = self.shape
-        diagonal, entries = self._all_wide().inverse_entries()
-        if self._narrow == torch.complex128:
-            return diagonal, entries
-        fields = (x.reshape(B, C, *grid).movedim(1, -1) for x in (diagonal, *entries))
-        diagonal, *entries = fields
-        return diagonal, entries
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors and the networks hold."""
-        again = 0 if self._again is None else self._again[1].nbytes
-        return self.factors.nbytes + again + sum(x.nbytes for x in (self._leak, *self._g))
-
-
 def factor_of(
     conductance: Sequence[Tensor],
     leak: Tensor,
@@ -400,17 +198,14 @@ def factor_of(
     dtype: torch.dtype | None = None,
     backend: str | None = None,
     tol: float = TOL,
-) -> Factor:
+    keep: bool = True,
+) -> Factor | ComplexFactor:
     """A `ComplexFactor` of complex networks, else a `Factor`."""
-    options = {"dtype": dtype, "backend": backend}
-    if (dtype or compute_dtype(leak, *conductance)).is_complex:
-        return ComplexFactor(conductance, leak, periodic, **options, tol=tol)
-    return Factor(conductance, leak, periodic, **options)
-
-
-def _norm(field: Tensor) -> Tensor:
-    """2-norms (B, S, C) of fields (B, S, \\*grid, C)."""
-    return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
+    dtype = dtype or compute_dtype(leak, *conductance)
+    if not dtype.is_complex:
+        return Factor(conductance, leak, periodic, dtype=dtype, backend=backend)
+    plan, backend = plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
+    return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, tol=tol, keep=keep)
 
 
 def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
@@ -697,9 +492,10 @@ def predicted_bytes(
     count : int
         Networks: batch times channels.
     dtype : torch.dtype
-        float32 or float64.
+        float32, float64, complex64 or complex128.
     """
-    return cpu.bytes_of(plan_of(grid, periodic), count, dtype)
+    kernel = alternating if dtype.is_complex else cpu
+    return kernel.bytes_of(plan_of(grid, periodic), count, dtype)
 
 
 def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:

@@ -109,6 +109,9 @@ def _eliminate(
                 least = info.eps**0.5 * size
                 small = (total.abs() < least) & (size >= info.tiny)
                 changed = changed | small.flatten(1).any(1)
+            # By a larger leak, so that all pivots after it are those of one changed network.
+            more = torch.where(small, least - total, 0)
+            leak = torch.cat([leak[..., :1] + more[..., None], leak[..., 1:]], -1)
             total = torch.where(small, least, total)
         some = size >= info.tiny
         inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)

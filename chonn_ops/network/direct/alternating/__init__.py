@@ -1,0 +1,160 @@
+"""The backend "cpu" of the direct method for complex numbers: the compiled kernel through ctypes,
+which releases the GIL.
+
+Networks fill the lanes of the vectors, and groups of them are shared out to threads. Refinement is
+part of every solve.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chonn_ops import _library
+from chonn_ops.network.direct.alternating.binding import (
+    DETERMINED,
+    FACTORIZE,
+    NOT_FINITE,
+    ONCE,
+    SOLVE,
+    Arguments,
+    arguments_of,
+    available_isas,
+    kernel,
+)
+from chonn_ops.network.direct.plan import Plan
+
+__all__ = ["Factors", "available_isas", "bytes_of"]
+
+_ALIGNMENT = 64
+_WORTH = 100_000  # multiply-adds for which a thread is woken
+
+
+def _isa_of(double: bool, networks: int, threads: int) -> int:
+    """The instruction set whose vectors are no wider than leave every thread a group."""
+    found = kernel()
+    assert found is not None
+    widest = found.isa("CHONN_NETWORK_ISA")
+    if os.environ.get("CHONN_NETWORK_ISA"):
+        return widest
+    known = [_library.ISAS.index(isa) for isa in found.isas[1:] or found.isas]
+    wanted = -(-networks // threads)
+    return next((i for i in known if found.lanes(i, double) >= wanted), widest)
+
+
+class Factors:
+    """Complex networks eliminated by the kernel.
+
+    Parameters
+    ----------
+    plan : Plan
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis, of one complex dtype and on the CPU like all tensors here.
+    leak : Tensor, shape (B, \\*grid, C)
+    source : Tensor, shape (B, S, \\*grid, C), optional
+        complex128. With a source the factors are not kept: those of one group stay in the cache
+        until the next group's take their place. `once` has what `refined` would return.
+    tol : float
+        See `refined`.
+    refinements : int
+        Most steps after the first solve.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor | None = None,
+        *,
+        tol: float,
+        refinements: int,
+    ) -> None:
+        found = kernel()
+        assert found is not None
+        self._kernel, self._shape = found, leak.shape
+        B, C = leak.shape[0], leak.shape[-1]
+        self._double = leak.dtype == torch.complex128
+        threads = max(1, torch.get_num_threads())
+        self._isa = _isa_of(self._double, B * C, threads)
+        lanes = found.lanes(self._isa, self._double)
+        items = -(-B * C // lanes)
+        worth = int(float(plan.work.sum()) * B * C / _WORTH)
+        self._arguments = arguments_of(plan, B, C, max(1, min(threads, items, worth)))
+        self._arguments.tol, self._arguments.refinements = tol, refinements
+        self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]
+        real = torch.float64 if self._double else torch.float32
+        kept = items if source is None else self._arguments.threads
+        self._shares = leak.new_empty(kept, self._arguments.item_shares * lanes)
+        self._inverse = leak.new_empty(kept, plan.nodes * lanes)
+        self._scale = leak.new_ones(B * C, dtype=real)
+        self._status = torch.full((B * C,), DETERMINED, dtype=torch.int64)
+        if source is None:
+            self._run(FACTORIZE)
+        else:
+            self.once = self._potentials(source, ONCE)
+
+    def _run(self, call: int) -> None:
+        arguments: Arguments = self._arguments
+        if not self._shape.numel():
+            return
+        arguments.leak = self._fields[0].data_ptr()
+        for axis, field in enumerate(self._fields[1:]):
+            arguments.conductance[axis] = field.data_ptr()
+        arguments.shares, arguments.inverse = self._shares.data_ptr(), self._inverse.data_ptr()
+        arguments.scale, arguments.status = self._scale.data_ptr(), self._status.data_ptr()
+        arguments.call = call
+        size = self._kernel.workspace(self._isa, self._double, arguments)
+        workspace = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
+        arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        self._kernel.call["run"](self._isa, self._double, arguments)
+
+    def _potentials(self, source: Tensor, call: int) -> tuple[Tensor, Tensor]:
+        source = source.resolve_conj().contiguous()
+        potential = torch.empty_like(source)
+        residual = source.new_zeros((*source.shape[:2], source.shape[-1]), dtype=torch.float64)
+        self._arguments.sources = source.shape[1]
+        self._arguments.source = source.data_ptr()
+        self._arguments.potential = potential.data_ptr()
+        self._arguments.residual = residual.data_ptr()
+        self._run(call)
+        return potential, residual
+
+    def refined(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Potentials for sources (B, S, \\*grid, C), complex128, and relative residuals (B, S, C),
+        float64: at most `tol`, or as small as refinement makes them; NaN where an input is not
+        finite."""
+        return self._potentials(source, SOLVE)
+
+    @property
+    def finite(self) -> Tensor:
+        """(B, C): whether conductances and leaks are finite."""
+        return (self._status != NOT_FINITE).reshape(self._shape[0], self._shape[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        return self._shares.nbytes + self._inverse.nbytes
+
+    @property
+    def undetermined(self) -> list[tuple[int, int]]:
+        """Networks with a part without leak, and a node of that part."""
+        networks = (self._status >= 0).nonzero()[:, 0]
+        return [(int(network), int(self._status[network])) for network in networks]
+
+
+def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
+    """Bytes of factors and of what elimination and refinement take beside them."""
+    double = dtype == torch.complex128
+    size, threads, lanes = 16 if double else 8, max(1, torch.get_num_threads()), 1
+    found = kernel()
+    if found is not None:
+        lanes = found.lanes(_isa_of(double, networks, threads), double)
+    groups = -(-networks // lanes)
+    front = plan.largest_front
+    scratch = (front + 16) * (front + 3) + plan.stack + plan.nodes + front
+    factors = groups * lanes * (plan.num_shares + plan.nodes) * size
+    return factors + min(threads, groups) * lanes * (scratch * size + 2 * plan.nodes * 16)

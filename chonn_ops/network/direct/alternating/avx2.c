@@ -1,0 +1,3 @@
+#define KERNEL chonn_alternating_avx2
+#define VECTOR_BYTES 32
+#include "kernel.h"

@@ -1,0 +1,71 @@
+"""The compiled kernel, the C files beside this one: the arguments of a call."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from chonn_ops import _library
+from chonn_ops.network.direct.plan import Plan
+
+AXES = 3
+FACTORIZE, SOLVE, ONCE = range(3)  # ``enum alternating_call``
+DETERMINED, NOT_FINITE, RAISED = -1, -2, -3  # ``enum alternating_status``
+PAD = 16  # elements behind the factors of an item, as in ``kernel.h``
+_LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
+_SHORT = ("node", "boundary", "place", "edge", "row", "column")
+
+
+class Arguments(ctypes.Structure):
+    """``struct alternating_args`` of ``alternating.h``."""
+
+    kept: dict[str, Any]
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
+                *("stack", "item_shares"),
+            )
+        ),
+        *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
+        ("refinements", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("threads", "call")),
+        ("tol", ctypes.c_double),
+        ("leak", ctypes.c_void_p),
+        ("conductance", ctypes.c_void_p * AXES),
+        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "scale", "status")),
+        *((name, ctypes.c_void_p) for name in ("source", "potential", "residual", "workspace")),
+    )
+
+
+def kernel() -> _library.Operator | None:
+    """The compiled elimination, None where there is none."""
+    return _library.operator("alternating", Arguments, ("run",))
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that the build contains and this processor runs, slowest first."""
+    found = kernel()
+    return found.isas if found else ()
+
+
+@lru_cache(maxsize=32)
+def _arrays(plan: Plan) -> dict[str, Any]:
+    long = {name: np.ascontiguousarray(getattr(plan, name), np.int64) for name in _LONG}
+    short = {name: np.ascontiguousarray(getattr(plan, name), np.int32) for name in _SHORT}
+    return long | short
+
+
+def arguments_of(plan: Plan, batches: int, channels: int, threads: int) -> Arguments:
+    """What all calls for networks of one plan have in common."""
+    arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
+    arguments.stack, arguments.item_shares = plan.stack, plan.num_shares + PAD
+    arguments.threads = threads
+    arguments.kept = _arrays(plan)  # the addresses stay good as long as the arguments
+    for name, array in arguments.kept.items():
+        setattr(arguments, name, array.ctypes.data)
+    return arguments

@@ -1,0 +1,3 @@
+#define KERNEL chonn_alternating_generic
+#define VECTOR_BYTES 16
+#include "kernel.h"

@@ -1,0 +1,258 @@
+"""Complex networks eliminated: `ComplexFactor`, and the backend "torch" of its solves.
+
+A network of complex numbers is not definite: a pivot may be small or zero without the network being
+singular. No rows are exchanged. Pivots that have lost half of their digits are raised, so that
+nothing is divided by them, and iterative refinement makes good what that and rounding cost: with
+the residual r = s - A v in complex128, v += A^-1 r until |r| <= tol |s|.
+
+Reference: X. S. Li, J. W. Demmel, "Making sparse Gaussian elimination scalable by static pivoting",
+SC 1998.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.network.checks import resonance
+from chonn_ops.network.direct import alternating
+from chonn_ops.network.direct import torch as dense
+from chonn_ops.network.direct.plan import Plan
+from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, used_edges
+
+# Relative residual of solutions by `factorize`, which has no `tol`.
+TOL = 1e-6
+# Most steps of refinement after the first solve.
+REFINEMENTS = 4
+# A residual above this is not put down to rounding: the solution has lost six digits or more.
+RESONANT = 1e-6
+
+
+def _faces(plan: Plan, axis: int) -> tuple[str, str]:
+    word = "periodic" if plan.periodic[axis] and plan.grid[axis] > 1 else "neumann"
+    return (word, word)
+
+
+def _norm(field: Tensor) -> Tensor:
+    """2-norms (B, S, C) of fields (B, S, \\*grid, C)."""
+    return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
+
+
+class DenseFactors(dense.Factors):
+    """The same as the kernel's `alternating.Factors` by PyTorch's batched dense fronts."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor | None = None,
+        *,
+        tol: float,
+        refinements: int,
+    ) -> None:
+        super().__init__(plan, conductance, leak)
+        self._tol, self._refinements, self._narrow = tol, refinements, leak.dtype
+        self._wide_leak, *wide = (x.to(torch.complex128) for x in (leak, *conductance))
+        self._edges = [used_edges(g, axis, plan.periodic[axis]) for axis, g in enumerate(wide)]
+        # A node with neither edge nor leak is no part of the network.
+        tied = self._wide_leak != 0
+        for axis, g in enumerate(self._edges):
+            if plan.grid[axis] > 1:
+                ends = at_both_ends((g != 0).float(), axis, _faces(plan, axis)[0] == "periodic")
+                tied = tied | (ends != 0)
+        self._tied = tied[:, None]
+        if source is not None:
+            self.once = self.refined(source)
+
+    def _left(self, s: Tensor, v: Tensor) -> Tensor:
+        """s - A v of fields (B, S, \\*grid, C)."""
+        left = s - self._wide_leak[:, None] * v
+        for axis, g in enumerate(self._edges):
+            faces = _faces(self._plan, axis)
+            left = left - outflow(g[:, None] * drops(v, axis + 1, faces), axis + 1, faces)
+        return left
+
+    def refined(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Potentials for sources (B, S, \\*grid, C), complex128, and relative residuals (B, S, C),
+        float64: at most `tol`, or as small as refinement makes them; NaN where an input is not
+        finite."""
+        each = (..., *[None] * len(self._plan.grid), slice(None))  # numbers beside fields
+        always = self._narrow == torch.complex64  # the residual may be far below the error
+        s = torch.where(self._tied, source, 0 * source)
+        norm = _norm(s)
+        v, left, residual = torch.zeros_like(s), s, torch.where(norm > 0, 1.0, 0 * norm)
+        norm = torch.where(norm > 0, norm, 1)
+        active = residual > 0
+        for step in range(self._refinements + 1):
+            size = torch.where(residual > 0, residual * norm, 1)[each]
+            ahead = v + self.solve((left / size).to(self._narrow)).to(v.dtype) * size
+            now = self._left(s, ahead)
+            v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
+            before, residual = residual, torch.where(active, _norm(left) / norm, residual)
+            enough = (residual <= self._tol) & (step >= always)
+            active = active & (residual < before / 4) & ~enough
+            if not bool(active.any()):
+                break
+        sound = self.finite[:, None] & norm.isfinite()
+        return torch.where(sound[each], v, math.nan), torch.where(sound, residual, math.nan)
+
+    @property
+    def finite(self) -> Tensor:
+        """(B, C): whether conductances and leaks are finite."""
+        return self._sound.reshape(self._shape[0], self._shape[-1])
+
+
+_BACKENDS: dict[str, Any] = {"cpu": alternating.Factors, "torch": DenseFactors}
+
+
+class ComplexFactor:
+    """The elimination of complex networks, without checks and without derivatives.
+
+    Factors are of the dtype of the networks. Networks that complex64 factors leave above `tol` are
+    eliminated again in complex128. What is above `tol` then is at a resonance, an error.
+
+    Parameters
+    ----------
+    plan : Plan
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+    leak : Tensor, shape (B, \\*grid, C)
+    dtype : torch.dtype
+        complex64 or complex128.
+    backend : {"cpu", "torch"}
+    tol : float
+        Relative residual at which refinement stops.
+    keep : bool
+        False: every solve eliminates, which is faster where there is one only.
+
+    Attributes
+    ----------
+    dtype : torch.dtype
+        complex128: of potentials.
+    residual : Tensor, shape (B, C) or (B, S, C)
+        Relative residuals of the last solve, float64.
+    """
+
+    dtype = torch.complex128
+
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        *,
+        dtype: torch.dtype,
+        backend: str,
+        tol: float = TOL,
+        keep: bool = True,
+    ) -> None:
+        self.shape, self.backend = leak.shape, backend
+        self._plan, self._narrow, self._tol = plan, dtype, tol
+        self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
+        self._factors = self._eliminate(self._g, self._leak) if keep else None
+        self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
+        self._all: dense.Factors | None = None
+        self.undetermined: list[tuple[int, int]] = (keep and self._factors.undetermined) or []
+
+    def _eliminate(self, g: Sequence[Tensor], leak: Tensor, source: Tensor | None = None) -> Any:
+        options = {"tol": self._tol, "refinements": REFINEMENTS}
+        return _BACKENDS[self.backend](self._plan, g, leak, source, **options)
+
+    def wide(self, *_: Any) -> ComplexFactor:
+        """These networks with potentials in complex128, which they are."""
+        return self
+
+    def solve(self, source: Tensor) -> Tensor:
+        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), complex128.
+
+        Raises
+        ------
+        RuntimeError
+            A network at a resonance.
+        """
+        several = source.dim() == len(self.shape) + 1
+        s = (source if several else source[:, None]).detach().to(self.dtype)
+        if self._factors is None:
+            factors = self._eliminate(self._g, self._leak, s)
+            self.undetermined = factors.undetermined
+            v, residual = factors.once
+        else:
+            v, residual = self._factors.refined(s)
+        late = self._late(residual)
+        if self._narrow == torch.complex64 and bool(late.any()):
+            self._solve_wide(s, v, residual, late.any(1))
+            late = self._late(residual)
+        if bool(late.any()):
+            # Rounding alone leaves this much.
+            floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
+            late &= residual > floor.clamp_max(RESONANT)
+            if bool(late.any()):
+                b, _, c = late.nonzero()[0].tolist()
+                worst = float(residual[late].amax())
+                raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
+        self.residual = residual if several else residual[:, 0]
+        return v if several else v[:, 0]
+
+    def _late(self, residual: Tensor) -> Tensor:
+        """(B, S, C): networks above `tol`; a residual of NaN is that of a NaN in an input."""
+        late = residual > self._tol
+        for network, _ in self.undetermined:
+            b, c = divmod(network, self.shape[-1])
+            late[b, :, c] = False
+        return late
+
+    def _solve_wide(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
+        """Replaces potentials and residuals of at least the networks `late` (B, C)."""
+        if self._wide is not None:
+            late = late | self._wide[0]
+        fields = (x.movedim(-1, 1)[late][..., None] for x in (s, self._leak, *self._g))
+        part, leak, *g = (x.to(self.dtype) for x in fields)
+        if self._factors is None:
+            ahead, left = self._eliminate(g, leak, part).once
+        else:
+            if self._wide is None or not torch.equal(late, self._wide[0]):
+                self._wide = late, self._eliminate(g, leak)
+            ahead, left = self._wide[1].refined(part)
+        v.movedim(-1, 1)[late], residual.movedim(-1, 1)[late] = ahead[..., 0], left[..., 0]
+
+    def _size(self, v: Tensor) -> Tensor:
+        """| |A| |v| |, (B, S, C)."""
+        size = v.abs()
+        total = self._leak.abs()[:, None] * size
+        for axis, conductance in enumerate(self._g):
+            closed = self._plan.periodic[axis]
+            if v.shape[axis + 2] > 1:
+                g = used_edges(conductance, axis, closed).abs()[:, None]
+                ends = sum_of_ends(size, axis + 1, closed)
+                total = total + at_both_ends(g * ends, axis + 1, closed)
+        return _norm(total)
+
+    def _dense(self) -> dense.Factors:
+        """Factors in complex128 whose pivots all have digits."""
+        if self._all is None:
+            leak, *g = (x.to(self.dtype) for x in (self._leak, *self._g))
+            self._all = dense.Factors(self._plan, g, leak)
+        if bool(self._all.changed.any()):
+            raise RuntimeError(
+                "factorize: expected pivots above rounding, got a network of which the whole or a "
+                "part is at a resonance. To eliminate it: loss, or another frequency"
+            )
+        return self._all
+
+    def logdet(self) -> Tensor:
+        """(B, C), complex128; the imaginary part up to multiples of 2 pi."""
+        return self._dense().logdet()
+
+    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
+        """As of `Factor`, in complex128."""
+        return self._dense().inverse_entries()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        wide = 0 if self._wide is None else self._wide[1].nbytes
+        return wide + (0 if self._factors is None else self._factors.nbytes)
