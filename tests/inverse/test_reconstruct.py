@@ -353,6 +353,16 @@ def test_bad_input_is_refused_with_what_was_expected(changes, message):
         reconstruct(**given)
 
 
+def test_more_measurements_than_memory_holds_are_refused():
+    values = torch.ones(3, 4096)
+    with pytest.raises(
+        ValueError, match=r"at most 8\d\d\d values on the grid \(64, 64\), got 12288"
+    ):
+        reconstruct(
+            values, torch.ones(64, 64, dtype=torch.bool), torch.ones(3, 64, 64), prior=PRIOR
+        )
+
+
 def test_further_refusals():
     _, source, measured = wells()
     with pytest.raises(
