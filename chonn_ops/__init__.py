@@ -6,7 +6,7 @@ resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `Networ
 residual block, and the CHONN models are made of such blocks.
 """
 
-from chonn_ops import metrics, uncertainty
+from chonn_ops import inverse, metrics, uncertainty
 from chonn_ops.circuit import read_circuits, to_netlist
 from chonn_ops.models import (
     CHONNFNO1d,
@@ -72,6 +72,7 @@ __all__ = [
     "edge_inductance",
     "factorize",
     "helmholtz_network",
+    "inverse",
     "kirchhoff_network",
     "kirchhoff_scan",
     "lc_step",

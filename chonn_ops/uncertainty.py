@@ -141,7 +141,7 @@ class Bands(nn.Module):
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
         self.model, self.spread = model, spread
-        self.register_buffer("scale", torch.tensor(float(scale), dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(float(scale)))
 
     def forward(self, *args: Any, **kwargs: Any) -> Band:
         """Prediction and band; arguments are the model's.
@@ -352,14 +352,13 @@ def fit_spread(
     mean_error = _mean(missed for _, missed in batches)
     if not mean_error:
         raise error("model", "errors, which a spread can describe", "none")
-    if network is None:
-        network = copy.deepcopy(model)
-    else:
+    if network is not None:
         unit = 1.0
+    learner = copy.deepcopy(model) if network is None else network
     device = batches[0][1].device
     sizes = (torch.tensor(size, device=device) for size in (mean_error, unit))
-    spread = _LearnedSpread(network.to(device).requires_grad_(), *sizes).train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    spread = _LearnedSpread(learner.to(device).requires_grad_(), *sizes).train()
+    optimizer = torch.optim.Adam(learner.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for epoch in range(epochs):
         for index in torch.randperm(len(batches)).tolist():
@@ -493,6 +492,9 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 def _check_prediction(prediction: Any) -> None:
     if not isinstance(prediction, Tensor):
         raise error("model", "a tensor as its output", type(prediction).__name__)
+    if prediction.is_complex():
+        wanted = "a real field, with real and imaginary parts as channels"
+        raise error("prediction", wanted, prediction.dtype)
 
 
 def _check_fields(prediction: Tensor, target: Tensor) -> None:

@@ -53,7 +53,8 @@ def main() -> None:
         run_model(model, seed, data, args, output) for seed in args.seeds for model in args.models
     ]
     write(output / "results.json", summary(results, data, args))
-    print("\n" + table(results))
+    print("\nErrors on the validation samples, the first tenth of the file; lower is better.")
+    print(table(results))
     first = [result for result in results if result["seed"] == args.seeds[0]]
     draw_fields(first, data, output, args)
     print(f"\nresults: {output / 'results.json'}\nfigure:  {output / 'fields.png'}")

@@ -324,6 +324,12 @@ def test_models_that_return_more_than_a_field():
         conformal(Pair(), [noisy(20)])
 
 
+def test_complex_fields():
+    x, y = noisy(20)
+    with pytest.raises(ValueError, match="prediction: expected a real field"):
+        conformal(IDENTITY, [(x.cfloat(), y.cfloat())])
+
+
 def test_nothing_to_learn_or_evaluate():
     x, _ = noisy(20)
     with pytest.raises(ValueError, match="model: expected errors"):

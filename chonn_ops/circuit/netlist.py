@@ -48,10 +48,10 @@ def to_netlist(
     ``Vn<c>_ground`` carries the sum of the leak currents. The potentials of the operating point are
     the output of the cell, to the tolerance `Network.tol`. Nodes outside the mask are left out.
 
-    A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils, capacitors
-    and resistors that has its potentials at `omega`: conductivities are coils, leaks are coils or
-    capacitors, and losses resistors. The analysis is ``.ac``. SPICE counts phases the other way
-    round: its potentials are the complex conjugates of the cell's.
+    A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils,
+    capacitors and resistors that has its potentials at `omega`: conductivities are coils, leaks are
+    coils or capacitors, and losses resistors. The analysis is ``.ac``. SPICE counts phases the
+    other way round: its potentials are the complex conjugates of the cell's.
 
     Parameters
     ----------

@@ -155,9 +155,7 @@ def rlc_lines(network: RLCNetwork, source: Array, prefix: str = "n") -> list[str
     for (p, q), *edge in zip(network.edges, *values, strict=True):
         name = f"{names[p]}_{names[q]}"
         parts = [
-            (letter, value)
-            for letter, value in zip("RLC", edge, strict=True)
-            if 0 < value < np.inf
+            (letter, value) for letter, value in zip("RLC", edge, strict=True) if 0 < value < np.inf
         ]
         between = [f"{name}_{letter}" for letter, _ in parts[:-1]]
         for (letter, value), a, b in zip(

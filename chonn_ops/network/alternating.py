@@ -1,4 +1,4 @@
-r"""Networks at a frequency: admittances of coils, capacitors and resistors, and time-harmonic waves.
+r"""Networks at a frequency: admittances of coils and capacitors, and time-harmonic waves.
 
 Fields vary in time as :math:`\mathrm{Re}(v\, e^{-i \omega t})`, everywhere in this package. So a
 time derivative is a factor :math:`-i \omega`, a wave that travels along +x is
@@ -271,8 +271,8 @@ def absorbing_layer(
     at the depth x in a layer of thickness D. A wave at a right angle leaves the layer, reflected at
     its end, with a of its amplitude; an oblique one, whose path is longer, with less. The end
     itself absorbs with ``boundary="matched"``, so that a need not be small: what starts more gently
-    reflects less. A layer of two wavelengths in front of a matched end reflects 0.2 % of a wave at a
-    right angle and 2 % of one at 60 degrees to it; the end alone reflects 0 % and 34 %.
+    reflects less. A layer of two wavelengths in front of a matched end reflects 0.2 % of a wave at
+    a right angle and 2 % of one at 60 degrees to it; the end alone reflects 0 % and 34 %.
 
     Parameters
     ----------

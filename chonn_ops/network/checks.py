@@ -11,6 +11,7 @@ from torch import Tensor
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
 from chonn_ops.boundary import BOUNDARIES, Boundary, per_face
 from chonn_ops.checks import check_choice, check_kind, check_tensor, error
+from chonn_ops.network.cpu import floating
 from chonn_ops.network.edges import used_edges
 
 # The boundaries of networks with coils or directed edges.
@@ -190,6 +191,9 @@ def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequen
         leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
     if _smallest(leak) > 0:
         return
+    found = floating(conductance, leak, periodic)
+    if found is not None and bool((found == -1).all()):
+        return
     edges = [
         used_edges(g, axis, wraps).flatten(1, -2)
         for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True))
@@ -273,43 +277,3 @@ def node_index(node: int, grid: Sequence[int]) -> tuple[int, ...]:
         node, i = divmod(node, n)
         index.append(i)
     return tuple(reversed(index))
-
-
-def floating_node(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
-) -> tuple[int, ...] | None:
-    """A node of a part with edges but without a leak, of one network (\\*grid), or None.
-
-    Ground is spread from the leaks, along whole runs of edges at a time, until nothing changes.
-    """
-    grid = leak.shape
-    reached = leak != 0
-    tied = torch.zeros_like(reached)
-    runs = []
-    for axis, g in enumerate(conductance):
-        n = grid[axis]
-        edge = (g != 0).movedim(axis, -1)  # from each node to the next along the axis
-        if not (periodic[axis] and n > 1):
-            edge = torch.cat([edge[..., :-1], torch.zeros_like(edge[..., :1])], -1)
-        tied = tied | (edge | edge.roll(1, -1)).movedim(-1, axis)
-        # A run begins behind every node that has no edge to the next; lines never join in one.
-        begins = ~edge.roll(1, -1)
-        begins[..., 0] = True
-        runs.append((begins.flatten().cumsum(0) - 1, edge[..., -1]))
-    while True:
-        before = reached
-        for axis, (run, wraps) in enumerate(runs):
-            lines = reached.movedim(axis, -1)
-            if bool(wraps.any()):
-                first, last = lines[..., 0], lines[..., -1]
-                either = wraps & (first | last)
-                lines = torch.cat(
-                    [(first | either)[..., None], lines[..., 1:-1], (last | either)[..., None]], -1
-                )
-            found = torch.zeros(int(run[-1]) + 1, dtype=torch.bool)
-            found[run[lines.flatten()]] = True
-            reached = found[run].reshape(lines.shape).movedim(-1, axis)
-        if torch.equal(reached, before):
-            break
-    floating = (tied & ~reached).nonzero()
-    return tuple(floating[0].tolist()) if len(floating) else None

@@ -176,11 +176,16 @@ def _solve(
     ):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
+    recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
+    if rest and not recording and methods.exceed_digits(conductance, leak, periodic, dtype):
+        return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     patience = methods.PATIENCE[sum(n > 1 for n in grid)]
     most = min(max_iterations, patience) if rest else max_iterations
-    v, iterations, residual = solver.solve(*network, tol, most)
-    if residual.is_cuda and torch.cuda.is_current_stream_capturing():
-        return v, iterations, residual  # nothing may be read while a CUDA graph is being recorded
+    # What can be eliminated is to be as right as if it were.
+    enough = tol / methods.SAFETY if rest and tol < methods.TIGHT else tol
+    v, iterations, residual = solver.solve(*network, enough, most)
+    if recording:
+        return v, iterations, residual
     late = residual > tol  # not NaN: an input of that network is not finite
     if bool(late.any()):
         v, iterations, residual = _solve_rest(

@@ -1,6 +1,6 @@
 """Marks of the files that this package wrote: a command replaces only those.
 
-Files of runs and reports carry a mark, by their kind in a meta tag, a comment or a field.
+Files of runs and reports carry a mark, by their kind in a comment, in metadata or in a field.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ MARK = "chonn-ops"
 # A mark is within the first bytes of a file; JSON files have a field.
 HEAD = 4096
 MARKS = {
-    ".html": f'<meta name="generator" content="{MARK}">'.encode(),
     ".md": f"<!-- generator: {MARK} -->".encode(),
     ".svg": f"<dc:title>{MARK}</dc:title>".encode(),
     ".png": f"Software\0{MARK}".encode(),

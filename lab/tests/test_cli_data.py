@@ -71,6 +71,11 @@ CALLS = {
         ["2D_Helmholtz_k8_ratio1.25_r20.hdf5"],
         ("tensor", (1, 1, 20, 20)),
     ),
+    "helmholtz_open": (
+        ["--n-samples", "1", "--resolution", "16", "--wavenumber", "5", "--contrast", "1.5"],
+        ["2D_HelmholtzOpen_k5_contrast1.5_r16.hdf5"],
+        ("tensor", (1, 2, 16, 16)),
+    ),
 }
 
 

@@ -14,9 +14,10 @@ def random_network(seed, kind="mixed", n=4):
     """A network of 4 x 4 nodes with every kind of element."""
     rng = np.random.default_rng(seed)
     edges, _ = edges_of_grid([np.ones((n, n))] * 2, [False, True])
-    some = lambda share, low=0.0: np.where(
-        rng.random(len(edges)) < share, rng.random(len(edges)) + low, 0
-    )
+
+    def some(share, low=0.0):
+        return np.where(rng.random(len(edges)) < share, rng.random(len(edges)) + low, 0)
+
     resistance, inductance, elastance = some(0.5), some(0.9, 0.1) + 0.01, some(0.5)
     if kind == "coils":
         resistance, elastance = 0.0, 0 * elastance

@@ -172,7 +172,11 @@ def test_bad_arguments():
         (lambda: to_netlist(scan, field), ValueError, r"u: expected shape \(1, L, 3\), got"),
         (lambda: to_netlist(scan, line, channel=3), ValueError, "channel: expected 0 to 2, got 3"),
         (lambda: to_netlist(scan, line, reverse=True), ValueError, "scans forward only"),
-        (lambda: to_netlist(scan, line, spacing=[1.0]), ValueError, "spacing, mask: expected None"),
+        (
+            lambda: to_netlist(scan, line, spacing=[1.0]),
+            ValueError,
+            "spacing, mask, omega: expected",
+        ),
         (lambda: to_netlist(network, line), ValueError, r"u: expected shape \(1, H, W, 3\), got"),
         (lambda: to_netlist(network, field.expand(2, -1, -1, -1)), ValueError, r"\(2, 4, 4, 3\)"),
         (

@@ -24,9 +24,10 @@ def run(name, capsys, *arguments):
     return module, capsys.readouterr().out
 
 
-def test_the_five_scripts_and_no_more():
+def test_the_eight_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
     expected = ["direct_solve", "neuralop_darcy", "pdebench_darcy", "pretrained", "read_network"]
+    expected += ["tomography", "waves", "wells"]
     assert scripts == expected
 
 
@@ -36,6 +37,19 @@ def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
     # Twice the conductivity, half the pressure.
     a = torch.rand(1, 8, 8) + 0.1
     torch.testing.assert_close(module.pressure(2 * a), module.pressure(a) / 2)
+
+
+def test_waves_do_not_enter_the_obstacle(tmp_path, capsys):
+    picture = tmp_path / "waves.png"
+    arguments = ("--points", "64", "--wavelengths", "4", "--output", str(picture))
+    module, printed = run("waves", capsys, *arguments)
+    assert 0 < float(re.search(r"obstacle: ([\d.]+) %", printed)[1]) < 20
+    assert picture.stat().st_size > 10_000
+    pressure, air = module.waves(48, 3)
+    assert (pressure[~air] == 0).all()
+    torch.testing.assert_close(
+        pressure, pressure.flip(1), rtol=1e-3, atol=1e-3 * pressure.abs().max().item()
+    )
 
 
 def test_the_pretrained_network_is_good_on_its_grid_and_on_a_finer_one(capsys):
@@ -52,6 +66,35 @@ def test_a_network_is_read(capsys):
     _, printed = run("read_network", capsys, "--resolution", "16", "--samples", "1")
     assert printed.count("layer") == 2
     assert len(re.findall(r"^ +\d+ .*%$", printed, flags=re.M)) == 16
+
+
+def test_a_disc_is_imaged_from_its_rim(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "disc.png"
+    sizes = ("--electrodes", "16", "--resolution", "24")
+    _, printed = run("tomography", capsys, *sizes, "--figure", str(figure))
+    assert printed.startswith("208 measurements")
+    errors = [float(x) for x in re.findall(r"log-conductivity ([\d.]+)", printed)]
+    assert len(errors) == 2
+    assert max(errors) < 0.8
+    assert printed.count("converged: True") == 2
+    assert figure.stat().st_size > 0
+
+
+def test_permeability_is_recovered_from_wells(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "wells.png"
+    sizes = ("--resolution", "16", "--seeds", "2")
+    _, printed = run("wells", capsys, *sizes, "--figure", str(figure))
+    found = re.findall(
+        r"permeability ([\d.]+), of the prior's mean ([\d.]+); .* ([\d.]+)%;", printed
+    )
+    assert len(found) == 2
+    for error, alone, covered in found:
+        assert float(error) < 0.6 * float(alone)
+        assert 75 < float(covered) < 99
+    assert printed.count("converged: True") == 2
+    assert figure.stat().st_size > 0
 
 
 @pytest.mark.slow

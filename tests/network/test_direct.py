@@ -584,6 +584,11 @@ class TestNetworksOperator:
         self.check(kind, contrast, (7, 1, 6), 1e-6, boundary, 1e-5)
         self.check(kind, contrast, (7, 8, 6), 1e-6, boundary, 1e-5)
 
+    @pytest.mark.parametrize("boundary", BOUNDARIES)
+    @pytest.mark.parametrize(("kind", "contrast"), [*EASY, ("smooth", 1e2), ("smooth", 1e12)])
+    def test_volumes_that_are_iterated_first(self, kind, contrast, boundary):
+        self.check(kind, contrast, (13, 12, 14), 1e-12, boundary, 1e-5)
+
     @pytest.mark.parametrize(("kind", "contrast"), EASY)
     @pytest.mark.parametrize("tol", [1e-3, 1e-5])
     def test_the_pytorch_backend(self, kind, contrast, tol):

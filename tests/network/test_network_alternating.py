@@ -1,5 +1,6 @@
 """Admittances of edges, time-harmonic waves and absorbing layers."""
 
+import itertools
 import math
 
 import pytest
@@ -78,12 +79,15 @@ def test_second_order_convergence(boundary):
             minus.append(total.detach())
         u, c, d, omega = torch.complex(*u).detach(), 1.5, 0.2, 3.0
         f = torch.complex(*minus) - omega**2 * c * u - 1j * omega * d * u
-        as_field = lambda z: z.detach()[None, ..., None]
+
+        def as_field(z):
+            return z.detach()[None, ..., None]
+
         found = helmholtz_network(
             as_field(f), as_field(k), c, d, omega, 1 / n, boundary=boundary, backend="reference"
         )
         errors.append((found[0, ..., 0] - u).abs().max().item())
-    orders = [math.log2(a / b) for a, b in zip(errors, errors[1:], strict=False)]
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert min(orders) > 1.7, (errors, orders)
 
 
@@ -143,7 +147,10 @@ def test_gradients():
     k, c, d = fields(1, 3, 4, 1), fields(1, 3, 4, 1, seed=1), fields(1, 3, 4, 1, seed=2)
     f = torch.complex(fields(1, 3, 4, 1, seed=3), fields(1, 3, 4, 1, seed=4))
     arguments = [x.requires_grad_() for x in (f, k, c, d)]
-    solve = lambda *given: helmholtz_network(*given, 2.0, 0.5, boundary="matched")
+
+    def solve(*given):
+        return helmholtz_network(*given, 2.0, 0.5, boundary="matched")
+
     assert torch.autograd.gradcheck(solve, arguments)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from network_cases import make_network
 
 from chonn_ops import edge_conductance, kirchhoff_network
-from chonn_ops.network import available_backends, methods, reference, wall_leak
+from chonn_ops.network import available_backends, checks, cpu, methods, reference, wall_leak
 
 
 def _arguments(**changes):
@@ -244,6 +245,34 @@ def test_islands_of_a_mask_are_found(boundary):
     island[9, 7:9] = True
     with pytest.raises(ValueError, match=r"contains node \(9, 7\)"):
         kirchhoff_network(source, edges(island), leak, boundary=boundary)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("grid", [(9,), (1, 7), (5, 6), (4, 1, 5), (3, 4, 5)])
+def test_compiled_search_finds_the_same_parts(grid, dtype):
+    """Random edges, at and below the density at which parts join."""
+    if not cpu.available_isas():
+        pytest.skip("no compiled kernel")
+    generator = torch.Generator().manual_seed(len(grid))
+    shape, found = (2, *grid, 3), set()
+
+    def random(density):
+        return (torch.rand(shape, generator=generator) < density).to(dtype)
+
+    for periodic in itertools.product((False, True), repeat=len(grid)):
+        for density in (0.3, 0.6, 2.0):
+            conductance, leak = [random(density) for _ in grid], random(0.2)
+            nodes = cpu.floating(conductance, leak, periodic)
+            assert nodes is not None
+            for b, c in itertools.product(range(2), range(3)):
+                one = [x[b : b + 1, ..., c] for x in (leak, *conductance)]
+                expected = checks._floating_node(one[1:], one[0], periodic)
+                node = int(nodes[b, c])
+                actual = (0, *checks.node_index(node, grid)) if node >= 0 else None
+                assert actual == expected
+                assert node >= -1 or not leak[b, ..., c].any()
+                found.add(expected is None)
+    assert found == {True, False}
 
 
 def test_parts_joined_around_a_periodic_axis_have_ground():

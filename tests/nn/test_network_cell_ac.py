@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -34,9 +35,7 @@ def _cell(dim=3, m=2, axes=2, *, boundary="robin", scale=1.0, **options):
 
 
 def _features(*shape, seed=1):
-    return torch.randn(
-        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("grid", [(9,), (5, 7)])
@@ -108,9 +107,7 @@ def test_potentials_converge_with_the_second_order_of_the_spacing():
         x, y = torch.meshgrid(x, x, indexing="ij")
         u = torch.stack((x, y, torch.sin(3 * x), torch.cos(2 * y)), -1)[None]
         fields.append(cell(u).unflatten(1, (16, -1)).mean(2).unflatten(2, (16, -1)).mean(3))
-    first, second = (
-        (a - b).abs().max() for a, b in zip(fields, fields[1:], strict=False)
-    )
+    first, second = ((a - b).abs().max() for a, b in itertools.pairwise(fields))
     assert first / second > 3.2
 
 

@@ -11,25 +11,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.cpu.binding import (
+    ALIGNMENT,
     AXES,
     Arguments,
     available_isas,
     field,
     isa_for,
     kernel,
+    uninitialized,
+    zeros,
 )
 
 __all__ = ["available_isas", "solve"]
 
 _ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
-_ALIGNMENT = 64
 # Up to so many networks a thread are solved one after the other: 3 of 64 x 64 or 16^3 nodes take
 # the time of a group, 8 of 256 x 256 do.
 _FEW = 3
@@ -50,6 +51,25 @@ def _strength(conductance: Tensor) -> float:
     return mean if math.isfinite(mean) and mean > 0 else 1e-30
 
 
+def _arguments(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> tuple[Arguments, list[int]]:
+    """What describes networks in a call, and their axes in the kernel's order."""
+    B, *grid, C = leak.shape
+    # Axes of one node come first: the kernel's rows run along the last one.
+    order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
+    missing = AXES - len(order)
+    # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+    threads = max(1, min(torch.get_num_threads(), B * C, leak.numel() // 4096))
+    arguments = Arguments(B, C, threads=threads)
+    arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
+    arguments.periodic[:] = [0] * missing + [int(periodic[axis]) for axis in order]
+    arguments.leak = field(leak, order)
+    for axis, index in enumerate(order, missing):
+        arguments.edges[axis] = field(conductance[index], order)
+    return arguments, order
+
+
 def solve(
     source: Tensor,
     conductance: tuple[Tensor, ...],
@@ -67,22 +87,14 @@ def solve(
     iterations = torch.empty(B, C, dtype=torch.int32)
     residual = torch.empty(B, C, dtype=torch.float64)
     double = dtype == torch.float64
-    # Axes of one node come first: the kernel's rows run along the last one.
-    order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
-    missing = AXES - len(order)
-    # As many threads as PyTorch uses, but none for less work than it takes to wake it.
-    threads = max(1, min(torch.get_num_threads(), B * C, source.numel() // 4096))
-    arguments = Arguments(B, C, threads=threads, iterations_max=max_iterations)
-    arguments.eliminate, arguments.tolerance = _ELIMINATE, tol
-    arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
-    arguments.periodic[:] = [0] * missing + [int(periodic[axis]) for axis in order]
+    arguments, order = _arguments(conductance, leak, periodic)
+    arguments.iterations_max, arguments.tolerance = max_iterations, tol
+    arguments.eliminate = _ELIMINATE
     if len(grid) > 1 and B:
-        arguments.strength[:] = [0.0] * missing + [_strength(conductance[axis]) for axis in order]
-    arguments.source, arguments.leak = field(source, order), field(leak, order)
-    for axis, index in enumerate(order):
-        arguments.edges[missing + axis] = field(conductance[index], order)
-    arguments.potential = field(potential, order)
+        arguments.strength[AXES - len(order) :] = [_strength(conductance[i]) for i in order]
+    arguments.source, arguments.potential = field(source, order), field(potential, order)
     arguments.iterations, arguments.residual = iterations.data_ptr(), residual.data_ptr()
+    threads = arguments.threads
     if not potential.numel():
         return potential, iterations.zero_(), residual.zero_().to(dtype)
     isa = isa_for(network, B * C, math.prod(grid), threads, double)
@@ -90,9 +102,29 @@ def solve(
         isa = network.isa("CHONN_NETWORK_ISA")
         arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
-    # NumPy's zeros take no time and no memory before they are written, PyTorch's do.
-    allocate = np.zeros if alone else np.empty
-    workspace = allocate((1 if alone else threads) * size + _ALIGNMENT, dtype=np.uint8)
-    arguments.workspace = -(-workspace.ctypes.data // _ALIGNMENT) * _ALIGNMENT
-    network.call["solve"](isa, double, arguments)
+    memory = zeros if alone else uninitialized
+    with memory((1 if alone else threads) * size) as arguments.workspace:
+        network.call["solve"](isa, double, arguments)
     return potential, iterations, residual.to(dtype)
+
+
+def floating(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> Tensor | None:
+    """(B, C), int32: a node, in row-major order, of a part of a network that has edges and no leak;
+    -1 where there is no such part, -2 in a network without edge and leak. None without a kernel
+    and for grids whose nodes an int32 does not number.
+    """
+    network = kernel()
+    if network is None or math.prod(leak.shape[1:-1]) >= 2**31:
+        return None
+    B, C = leak.shape[0], leak.shape[-1]
+    found = torch.full((B, C), -1, dtype=torch.int32)
+    if leak.numel():
+        arguments, _ = _arguments(conductance, leak, periodic)
+        *_, n = arguments.grid
+        size = -(-(5 * math.prod(leak.shape[1:-1]) + n) // ALIGNMENT) * ALIGNMENT
+        arguments.iterations = found.data_ptr()
+        with uninitialized(arguments.threads * size) as arguments.workspace:
+            network.call["floating"](0, False, arguments)
+    return found

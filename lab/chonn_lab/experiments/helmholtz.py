@@ -1,4 +1,4 @@
-"""Helmholtz' equation: in a closed square, where networks of resistors must fail, and in open space.
+"""Helmholtz' equation: in a closed square, where resistors must fail, and in open space.
 
 Networks at a frequency have coils and capacitors, whose admittances have both signs.
 """
@@ -17,7 +17,7 @@ from chonn_lab.experiments.base import Data, Makers, Variant
 from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import Physics, WaveSolve
-from chonn_lab.experiments.steady import SteadyConfig, SteadyExperiment, workers
+from chonn_lab.experiments.steady import SteadyExperiment, workers
 from chonn_lab.experiments.steady_models import BY_HAND, Variants
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
@@ -78,7 +78,7 @@ class HelmholtzOpen(SteadyExperiment[OpenConfig]):
     coordinates = staticmethod(cell_centres)
     ladders: ClassVar[bool] = False
     physics: ClassVar[Physics] = Physics("wave number", "centres")
-    units: ClassVar[Units] = Units((20.0, 0.0), (5.0, 50.0), 0.0, 0.06)
+    units: ClassVar[Units] = Units((20.0, 0.0), (5.0, 10.0), 0.0, 0.06)
     metrics: ClassVar[tuple[str, ...]] = Darcy.metrics
     scales = scales_of(OpenConfig, smoke={"resolution": 48}, small={}, paper={"resolution": 64})
     sources = sources_of(

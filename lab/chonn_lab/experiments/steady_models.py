@@ -79,9 +79,7 @@ def fno(config: SteadyConfig) -> nn.Module:
     modes = (config.fno_modes,) * 2
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
     fields, frames = config.fields_out, in_channels(config) // config.fields_out
-    return GridFNO(
-        CHONNFNO2d(fields, *modes, config.fno_width, initial_step=frames, ckb=PLAIN)
-    )
+    return GridFNO(CHONNFNO2d(fields, *modes, config.fno_width, initial_step=frames, ckb=PLAIN))
 
 
 def neuralop_fno(config: SteadyConfig) -> nn.Module:

@@ -2,14 +2,14 @@
 
 ========== =====================================================================================
 Equation   ``div(nu grad u) + beta = 0``; learn ``nu -> u``
-Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``. Ours:
-           also an l-shape, or a square with holes, see `chonn_lab.problems.domains`; ``nu`` and
-           ``u`` are 0 in cells that do not exist
+Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``. We add
+           an l-shape and a square with holes, see `chonn_lab.problems.domains`; ``nu`` and ``u``
+           are 0 in cells outside of them
 Boundary   ``u = 0`` in the ghost cells, that is at ``-1/(2R)`` and ``1 + 1/(2R)``: half a cell
-           outside the unit square, as in PDEBench. Solutions on two grids therefore differ by
-           O(1/R): those of R = 64 and 256 by 5% (relative L1). The same at the walls of the other
-           domains. `margin` sets another distance m, on any grid, ``u + m du/dn = 0`` at the walls:
-           with the 1/128 of R = 64 its solutions and those of R = 256 differ by 1.5%
+           outside the unit square, as in PDEBench, and likewise at the walls of the other domains.
+           Solutions on two grids therefore differ by O(1/R): those of R = 64 and 256 by 5%
+           (relative L1). `margin` sets another distance m, ``u + m du/dn = 0`` at the walls. With
+           m = 1/128 on both grids, these solutions differ by 1.5%
 Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its mean over all
            cells of a batch of 200 samples, else 0.1; centres ``c_j ~ U(0, 1)^2``, squared widths
            ``s_j ~ U(0, 1/2]``. Ours: with `contrast` c, 1 / c instead of 0.1; with the coefficient
@@ -21,10 +21,10 @@ Parameters ``beta = 1``, R = 128. The official file has 10,000 samples; the CHON
 Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, direct sparse solve
            in float64, stored as float32
 Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSequence(seed)``. A whole
-           batch is drawn even if fewer are asked for, so sample i is the same for every number of
-           samples and of workers. Centres and widths do not depend on R: the same seed gives the
-           same samples on another grid; nor do the modes of log-normal fields. A seed's phases are
-           the same for every contrast, its log-normal fields each other's powers
+           batch is always drawn, so sample i is the same for every number of samples and of
+           workers. Centres, widths and the modes of log-normal fields do not depend on R: one seed
+           gives the same samples on every grid. For one seed, the phases are the same at every
+           contrast, and log-normal fields of two contrasts are powers of each other
 Cost       about 0.035 s a sample and core at 128 x 128
 Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
            float32, attribute ``beta``; ours also has the attributes of
@@ -34,11 +34,10 @@ Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219,
            md5 81694ed31306ff2e5f6b76349b0b4389; `fetch` gets it
 ========== =====================================================================================
 
-Difference to the official data: PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random
-field and stores t = 1.75, where a transient is left. On the same nu, its frame and the steady
-state were found to differ by 3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is
-0.1 over large regions.
-The random numbers differ too (JAX there, NumPy here): same distribution, other samples.
+The official data differ. PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random field and
+stores t = 1.75, when a transient is left. On the same nu, its frame and the steady state differ by
+3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is 0.1 over large regions. The
+random numbers come from JAX there and from NumPy here: the same distribution, other samples.
 
 References
 ----------

@@ -27,10 +27,9 @@ Official   FNO's ``piececonst_r421_N1024_smooth1.mat`` and ``piececonst_r421_N10
            checksum
 ========== =====================================================================================
 
-What this follows is the paper. FNO's published script (MATLAB) differs from it, and thereby from
-these data, in details: the field lies at cell centres, a and u are taken from there to the nodes
-and back by splines, the field has three times the size (no difference to its sign), and its
-low value is 4.
+These data follow the paper. FNO's published MATLAB script differs from the paper: the field lies at
+cell centres; a and u are interpolated from there to the nodes and back by splines; the field is
+three times as large, which does not change its sign; the low value of a is 4.
 
 References
 ----------

@@ -25,12 +25,12 @@ Layout     HDF5: ``k`` (N, R, R), ``tensor`` (N, 1, R, R), ``x-coordinate``, ``y
 Official   none: ours
 ========== =====================================================================================
 
-Here an M-matrix must fail. Its inverse has no negative entry: a positive source gives potentials of
-at least 0, in every Kirchhoff network of positive conductances, too. But the wave numbers are above
-``sqrt(2) pi``, the square's first resonance, so the lowest eigenvalue of ``-laplace - k^2`` is
-negative. Its eigenfunction v is positive, and the mean of ``u v`` is that of v over the eigenvalue:
-every solution is negative somewhere. A network model can only reach that by what is around its
-networks.
+No M-matrix can solve this problem. The inverse of an M-matrix has no negative entry, so a positive
+source gives potentials of at least 0, as in every network of positive conductances. But the wave
+numbers are above ``sqrt(2) pi``, the square's first resonance, so the lowest eigenvalue of
+``-laplace - k^2`` is negative. Its eigenfunction v is positive, and the mean of ``u v`` is the mean
+of v over the eigenvalue: every solution is negative somewhere. A network model can get negative
+values only from the layers around its networks.
 """
 
 import math

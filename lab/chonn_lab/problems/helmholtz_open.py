@@ -69,9 +69,7 @@ def default_name(
     resolution: int = RESOLUTION, wavenumber: float = WAVENUMBER, contrast: float = CONTRAST
 ) -> str:
     """File name that says what is in it."""
-    return (
-        f"2D_HelmholtzOpen_k{float(wavenumber):g}_contrast{float(contrast):g}_r{resolution}.hdf5"
-    )
+    return f"2D_HelmholtzOpen_k{float(wavenumber):g}_contrast{float(contrast):g}_r{resolution}.hdf5"
 
 
 def solve(k: np.ndarray, f: np.ndarray) -> np.ndarray:

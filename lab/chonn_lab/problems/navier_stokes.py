@@ -31,8 +31,8 @@ Official   FNO's ``ns_V1e-3_N5000_T50.mat``, in a Google Drive folder without a 
            be downloaded by hand. We know no checksum
 ========== =====================================================================================
 
-The papers' step is 1e-4. Ours may be longer, and the solver's grid coarser: relative L2 differences
-of the frame at t, the largest of 1 to 4 samples,
+The papers' step is 1e-4. Longer steps and a coarser grid of the solver change the frame at t by
+these relative L2 differences, the largest of 1 to 4 samples:
 
 ======================================== =========== ============ ============ ============
 difference                               field       t = 1        t = 30       t = 50

@@ -5,8 +5,8 @@ Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4); learn ``x -> 
 Domain     periodic unit interval, R points ``s_i = i / R``, dimensionless
 Boundary   periodic
 Operator   ``y^(k) = x^(k) / (1 + tau^2 k^2)^n`` with the angular wavenumber ``k = 2 pi m`` of mode
-           m. The paper calls k only "the wavenumber"; the angular one is the one for which its two
-           forms, in Fourier space and with ``d_ss`` on [0, 1], are the same operator
+           m. The paper calls k "the wavenumber"; with the angular one, its two forms, in Fourier
+           space and with ``d_ss`` on [0, 1], are the same operator
 Input      sum of three parts (the paper names them and gives no amplitudes; these are ours):
 
            * low frequencies: ``a_m cos(2 pi m s) + b_m sin(2 pi m s)``, m = 1..4, every

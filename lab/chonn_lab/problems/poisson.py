@@ -10,8 +10,8 @@ Boundary   ``u = 0``; on the square f vanishes there too. The walls inside the s
 Input      ``f = pi / K^2 sum_{i,j=1..K} a_ij (i^2 + j^2)^(-r) sin(pi i x) sin(pi j y)`` with
            ``r = -0.5`` and ``a_ij ~ U[-1, 1]``
 Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact. On other
-           domains less the harmonic function with these values on the walls, by a direct sparse
-           solve in float64 of five-point finite volumes on the grid itself
+           domains, the harmonic function that has these values on the walls is subtracted; it comes
+           from a direct sparse solve in float64 of five-point finite volumes on the grid itself
 Parameters K = 16, out of distribution K = 20; R = 64
 Splits     of the file IN: samples 0-1023 train, 1024-1151 validation, 1152-1407 test; of the file
            OUT (K = 20): 0-255

@@ -6,7 +6,7 @@ Equation   shallow water over a flat bed: ``h_t + (hu)_x + (hv)_y = 0``,
            frames of h -> later ones
 Domain     ``[-2.5, 2.5]^2``, R x R cells, values at cell centres; t from 0 to 1. Lengths are in
            units of the outer depth, g = 1
-Boundary   outflow (constant extrapolation). No wave gets there before t = 1, so the mass stays
+Boundary   outflow (constant extrapolation). No wave arrives there before t = 1: mass is conserved
 Input      at rest, depth 2 within the distance ``radius`` of the centre and 1 outside;
            ``radius ~ U(0.3, 0.7)``
 Parameters R = 128, 101 frames 0.01 apart, the first at t = 0. The official file and the CHONN paper

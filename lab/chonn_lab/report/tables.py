@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from chonn_lab.experiments import provenance
 from chonn_lab.report.comparison import Statistic, number
-from chonn_lab.report.document import Table
 from chonn_lab.report.results import Group, Run, Study
 
 METRICS = {
@@ -46,6 +45,14 @@ TITLES = {
 
 # Behind a model's name: see `notes`.
 MARK = " †"
+
+
+class Table(NamedTuple):
+    """A table of numbers behind a first column of text."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
 
 
 def title(experiment: str) -> str:

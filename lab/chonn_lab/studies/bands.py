@@ -42,7 +42,7 @@ SHIFTED = 1000.0
 # Samples to train on, to learn the spread from, to calibrate with and to test on.
 SPLITS = {"neuralop": (500, 200, 150, 200), "darcy": (400, 200, 200, 512)}
 NODES = {"neuralop": "left", "darcy": "centres"}
-RATES = {"fno": 5e-3, "network": 1e-2, "unet": 1e-2}
+RATES = {"fno": 1e-2, "network": 1e-2, "unet": 1e-2}
 MODELS = ("fno", "network")
 Samples = tuple[Tensor, Tensor]
 
@@ -69,10 +69,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("data"), help="of the darcy_*.pt files")
     parser.add_argument("--output", type=Path, default=Path("runs/bands.json"))
     parser.add_argument("--problems", nargs="+", choices=list(SPLITS), default=list(SPLITS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["fno"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--resolution", type=int, default=16, help="of the generated data")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
@@ -197,7 +197,7 @@ def built(model: str, nodes: str, train: Samples) -> nn.Module:
     elif model == "unet":
         made = CHONNUNet2d(channels, 1, 4, ckb=PLAIN)
     else:
-        made = Neuralop(FNO((8, 8), channels, 1, 12, n_layers=3))
+        made = Neuralop(FNO((8, 8), channels, 1, 12, n_layers=2))
     return Scaled(made, units)
 
 

@@ -156,7 +156,7 @@ def draw(rows: list[dict[str, Any]], seen: dict[str, dict[str, Tensor]], path: P
         cut.fill_between(x, -width, width, color=style.PALE, alpha=0.5, label="90 % band")
         shown = result["target"][:, middle] - centre
         cut.plot(x, shown, color=style.NETWORK, label="truth")
-        cut.set_title("less the prediction, along y = 1/2")
+        cut.set_title("truth less prediction, y = 1/2")
         cut.legend()
         for row, line in zip(rows, ("--", "-"), strict=True):
             for name, colour in (
@@ -172,7 +172,7 @@ def draw(rows: list[dict[str, Any]], seen: dict[str, dict[str, Tensor]], path: P
         curve.plot((0.5, 1), (0.5, 1), ":", color="black", linewidth=0.8)
         curve.set_xlabel("level")
         curve.set_title("share of points inside")
-        curve.legend()
+        curve.legend(fontsize=6, loc=(0.02, 0.25))
         path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 

@@ -82,8 +82,10 @@ def check_units(experiment, data):
     """With `standardize`, models see and predict fields of about unit size around zero."""
     units = experiment.units
     source, target = data.train.tensors
+    of_channels = (units.input_centre, units.input_spread)
+    centre_in, spread_in = (torch.as_tensor(n).reshape(-1, 1, 1) for n in of_channels)
     for field, centre, spread in (
-        (source, units.input_centre, units.input_spread),
+        (source, centre_in, spread_in),
         (target, units.output_centre, units.output_spread),
     ):
         scaled = (field - centre) / spread
@@ -92,9 +94,7 @@ def check_units(experiment, data):
     config = dataclasses.replace(experiment.scales["smoke"], standardize=True)
     model = experiment.variants(config)[0].build(config)
     model.model = nn.Identity()
-    expected = units.output_centre + units.output_spread * (
-        (source[:2] - units.input_centre) / units.input_spread
-    )
+    expected = units.output_centre + units.output_spread * ((source[:2] - centre_in) / spread_in)
     torch.testing.assert_close(model(source[:2]), expected)
 
 

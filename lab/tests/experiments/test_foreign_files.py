@@ -138,9 +138,7 @@ def results(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "name", ["index.html", "results.md", "figures/shallow_water/small/fields.png"]
-)
+@pytest.mark.parametrize("name", ["results.md", "figures/shallow_water/small/fields.png"])
 def test_report_refuses_before_it_draws(results, tmp_path, capsys, name):
     path = tmp_path / "report" / name
     path.parent.mkdir(parents=True)

@@ -25,7 +25,8 @@ TRAINED = {
     "fno_darcy": ("unet", "cno", "transolver", "network", "direct"),
     "darcy_contrast": ("network", "direct-fitted"),
     "darcy_lognormal": ("network", "direct-fitted"),
-    "helmholtz": ("network", "ffno"),
+    "helmholtz": ("network", "network-ac", "ffno", "direct"),
+    "helmholtz_open": ("network-ac", "unet", "fno", "uno", "direct"),
 }
 CONTROLS = {"direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant"}
 
@@ -199,15 +200,49 @@ def test_making_fno_darcy_goes_on(tmp_path, monkeypatch):
     assert [options["workers"] for options in seen] == [1, 7, 1, 7]
 
 
-def test_no_control_solves_helmholtz_and_no_m_matrix_can(folders):
+def test_no_m_matrix_can_solve_helmholtz(folders):
     experiment = get("helmholtz")
     config = experiment.scales["smoke"]
     names = {variant.name for variant in experiment.variants(config)}
-    assert names & CONTROLS == {"network-no-cell", "network-constant"}
+    assert names & CONTROLS == {"network-no-cell", "network-constant", "direct"}
     u = experiment.load(config, folders["helmholtz"]).train.tensors[1]
     # The field without negative values that is nearest to each solution.
     best = experiment.errors(config, One(lambda x: x.clamp(min=0)), (u, u))
     assert 0.5 < float(best.mean()) < 0.8
+
+
+@pytest.mark.parametrize("name", ["helmholtz", "helmholtz_open"])
+def test_who_is_told_the_equation_of_waves_knows_them(folders, name):
+    experiment = get(name)
+    config = experiment.scales["smoke"]
+    told = next(v for v in experiment.variants(config) if v.name == "direct").build(config)
+    data = experiment.load(config, folders[name]).train
+    with torch.no_grad():
+        assert float(experiment.errors(config, told, data.tensors).max()) < 1e-3
+
+
+def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):
+    """The same media and sources as the test samples."""
+    experiment = get("helmholtz_open")
+    config = dataclasses.replace(
+        experiment.scales["smoke"],
+        n_train=2,
+        n_validation=1,
+        n_test=1,
+        batch_size=1,
+        test_resolutions=(96,),
+        test_wavenumbers=(15.0,),
+    )
+    experiment.prepare(config, tmp_path, progress=False)
+    tests = experiment.load(config, tmp_path).tests
+    assert list(tests) == ["test", "at_96", "at_wavenumber_15"]
+    k, u = tests["test"].tensors
+    finer, slower = tests["at_96"].tensors, tests["at_wavenumber_15"].tensors
+    mean = torch.nn.functional.avg_pool2d
+    torch.testing.assert_close(mean(finer[0], 2)[:, 0], k[:, 0], rtol=2e-2, atol=0)
+    assert float((mean(finer[1], 2) - u).abs().sum() / u.abs().sum()) < 0.1
+    torch.testing.assert_close(slower[0][:, 0] / 15, k[:, 0] / 20)
+    torch.testing.assert_close(slower[0][:, 1], k[:, 1])
 
 
 @pytest.mark.parametrize("name", FURTHER)
@@ -216,7 +251,8 @@ def test_models(name):
     names = [variant.name for variant in experiment.variants(experiment.scales["small"])]
     assert {"unet", "fno", "fno-neuralop", "network", "network-constant"} <= set(names)
     assert "chonn2" not in names
-    assert ("direct" in names) == (name != "helmholtz")
+    assert "direct" in names
+    assert ("network-ac" in names) == name.startswith("helmholtz")
     if name == "fno_darcy":
         assert CONTROLS | {"ffno", "transolver", "galerkin", "mgno", "uno", "cno"} <= set(names)
 

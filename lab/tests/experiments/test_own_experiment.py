@@ -21,6 +21,6 @@ def test_example_of_the_docs(tmp_path, monkeypatch, capsys):
     for line in (lines[0], [*lines[1], "--jobs", "1"], lines[3]):
         assert cli.main(line) == 0
     assert "Antiderivatives of periodic signals" in capsys.readouterr().out
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert ">Antiderivatives of periodic signals, smoke</h2>" in page
-    assert page.count("<figure>") == 3
+    page = (tmp_path / "report" / "results.md").read_text()
+    assert "## Antiderivatives of periodic signals, smoke\n" in page
+    assert page.count("](figures/antiderivative/smoke/") == 3

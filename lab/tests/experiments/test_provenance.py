@@ -16,7 +16,6 @@ pytest.importorskip("filelock")
 from chonn_lab import cli
 from chonn_lab.experiments import get, provenance, schedule, training
 from chonn_lab.problems import darcy
-from chonn_lab.report.document import as_markdown
 from chonn_lab.report.page import content, write_report
 from chonn_lab.report.results import read_study
 from chonn_lab.report.tables import run_table
@@ -281,10 +280,10 @@ def test_mixed_report_says_so(tmp_path):
 
 def test_result_of_another_commit_is_flagged(tmp_path):
     folder = study(tmp_path, nested("commit", value="f" * 40))
-    text = as_markdown(content([read_study(folder)]))
+    text = content([read_study(folder)])
     assert "- commit: 0123456789ab (8 runs) / ffffffffffff (1 runs)" in text
     dirty = study(tmp_path / "dirty", nested("dirty", value=True))
-    text = as_markdown(content([read_study(dirty)]))
+    text = content([read_study(dirty)])
     assert "- commit: 0123456789ab (8 runs) / 0123456789ab-dirty (1 runs)" in text
 
 
@@ -294,7 +293,7 @@ def test_old_results_are_marked(tmp_path):
             del record[name]
 
     folder = study(tmp_path, forget)
-    text = as_markdown(content([read_study(folder)]))
+    text = content([read_study(folder)])
     assert "| unet † |" in text
     assert "| fno |" in text
     assert "† no record of data and code: unet\n" in text

@@ -20,6 +20,7 @@ from chonn_lab.problems import (
     darcy,
     fno_darcy,
     helmholtz,
+    helmholtz_open,
     navier_stokes,
     order1d,
     origin,
@@ -74,10 +75,15 @@ def make_helmholtz(folder):
     return helmholtz.generate(folder / "h.hdf5", 2, 32, 12.0, seed=8, progress=False)
 
 
+def make_helmholtz_open(folder):
+    return helmholtz_open.generate(folder / "o.hdf5", 2, 16, 5.0, seed=9, progress=False)
+
+
 GENERATORS = {
     "darcy": (make_darcy, 5, {"domain": "l-shape", "beta": 1.0, "margin": None, "first": 0}),
     "fno_darcy": (make_fno_darcy, 6, {"n_samples": 2, "resolution": 11}),
     "helmholtz": (make_helmholtz, 8, {"n_samples": 2, "wavenumber": 12.0}),
+    "helmholtz_open": (make_helmholtz_open, 9, {"wavenumber": 5.0, "contrast": 2.25, "first": 0}),
     "poisson": (make_poisson, 7, {"kind": "IN", "n_samples": 3, "domain": "square"}),
     "order1d": (make_order1d, 4, {"sizes": {"train": 3, "validation": 2, "test": 1}}),
     "navier_stokes": (make_navier_stokes, 2, {"field": "fno-code", "step": 0.1}),

@@ -30,7 +30,6 @@ from chonn_lab.report.comparison import (
     share,
     sign,
 )
-from chonn_lab.report.document import as_markdown
 from chonn_lab.report.page import content
 from chonn_lab.report.results import Run, Study
 
@@ -296,7 +295,7 @@ def test_a_claim_about_all_orders_needs_all_orders():
 def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
     studies = [study(source()) for source in SOURCES.values()]
     found = claims.verdicts(studies)
-    page, report = page_of(studies), as_markdown(content(studies))
+    page, report = page_of(studies), content(studies)
     for claim, studied, judgement in found:
         assert judgement.verdict in VERDICTS
         assert claim.quote in page

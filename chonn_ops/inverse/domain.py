@@ -1,0 +1,76 @@
+"""The grid that an unknown field lives on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Boundary, is_periodic, per_face
+from chonn_ops.checks import error
+from chonn_ops.network import Factorization, factorize
+from chonn_ops.network.conductance import Spacing, spacings
+
+# Other boundaries depend on the unknown field in ways that are not offered here.
+BOUNDED = ("neumann", "dirichlet", "periodic")
+
+
+class Domain(NamedTuple):
+    """Grid, spacing of each axis, existing nodes, and the word of each face."""
+
+    grid: tuple[int, ...]
+    steps: list[float]
+    mask: Tensor
+    faces: tuple[tuple[str, str], ...]
+
+    @property
+    def volume(self) -> float:
+        """Of a cell."""
+        return math.prod(self.steps)
+
+    @property
+    def periodic(self) -> list[bool]:
+        """One an axis."""
+        return is_periodic(self.faces)
+
+    @property
+    def insulated(self) -> tuple[str, ...]:
+        """The boundary of a network whose leaks hold all conductances to ground."""
+        return tuple("periodic" if closed else "neumann" for closed in self.periodic)
+
+    def field(self, values: Tensor) -> Tensor:
+        """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
+        inside = values.reshape(-1, *self.grid)
+        return torch.where(self.mask, inside, 0)[None, ..., None]
+
+    def eliminate(self, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
+        """Networks whose leaks hold all conductances to ground."""
+        return factorize(tuple(edges), leak, boundary=self.insulated)
+
+
+def domain_of(
+    grid: Sequence[int],
+    spacing: Spacing,
+    mask: Any,
+    boundary: Boundary,
+    device: torch.device,
+) -> Domain:
+    """Check the arguments and make a domain of them."""
+    grid = tuple(grid)
+    if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n > 0 for n in grid):
+        raise error("grid", "1 to 3 sizes of at least 1", grid)
+    if mask is None:
+        exists = torch.ones(grid, dtype=torch.bool, device=device)
+    else:
+        exists = torch.as_tensor(mask, device=device)
+        if exists.dtype != torch.bool:
+            raise error("mask", "dtype torch.bool, True where a node exists", exists.dtype)
+        if tuple(exists.shape) != grid:
+            raise error("mask", f"shape (*grid) = {grid}", tuple(exists.shape))
+        if not bool(exists.any()):
+            raise error("mask", "at least one node", "none")
+    faces = per_face(boundary, len(grid), BOUNDED)
+    return Domain(grid, spacings(spacing, len(grid)), exists, faces)

@@ -1,0 +1,210 @@
+r"""Potentials measured at nodes as a function of an unknown field, with its Jacobian.
+
+With A v_s = f_s the nodal equations of source s and b_i the weights of measurement i, the measured
+value is b_i . v_s. The matrix is symmetric, so that one solve A w_i = b_i a measurement, whatever
+the number of sources, gives all derivatives: -w_i v_s by a leak, -(w_p - w_q)_i (v_p - v_q)_s by an
+edge, w_i by the source. `torch.func` pulls them back from edges and leaks to the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.checks import error
+from chonn_ops.inverse.domain import Domain
+from chonn_ops.network import Factorization, edge_conductance, wall_leak
+from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.leaks import leak_with_boundary
+
+UNKNOWNS = ("conductivity", "leak", "source")
+# Rows of the Jacobian that are pulled back at once.
+ROWS = 128
+# Sums of sources or of weights that are this part of their size count as zero.
+BALANCED = 1e-6
+
+
+def weights_of(nodes: Any, domain: Domain) -> Tensor:
+    """Weights (M, n) of measured potentials from indices, a mask of nodes, or weights."""
+    given = torch.as_tensor(nodes, device=domain.mask.device)
+    grid, axes = domain.grid, len(domain.grid)
+    count, inside = domain.mask.numel(), domain.mask.flatten()
+    if given.dtype == torch.bool:
+        if tuple(given.shape) != grid:
+            raise error("nodes", f"a mask of shape (*grid) = {grid}", tuple(given.shape))
+        flat = given.flatten().nonzero()[:, 0]
+    elif given.is_floating_point():
+        if given.dim() != axes + 1 or tuple(given.shape[1:]) != grid:
+            expected = f"weights of shape (M, *grid) = (M, {', '.join(map(str, grid))})"
+            raise error("nodes", expected, tuple(given.shape))
+        weights = given.double().flatten(1)
+        if not bool(weights.isfinite().all()):
+            raise error("nodes", "finite weights", "NaN or infinity")
+        if bool((weights[:, ~inside] != 0).any()):
+            raise error("nodes", "weights of 0 at missing nodes", "others")
+        return weights
+    else:
+        if given.dim() != 2 or given.shape[1] != axes:
+            raise error("nodes", f"indices of shape (M, {axes})", tuple(given.shape))
+        sizes = torch.tensor(grid, device=given.device)
+        if given.numel() and not bool(((given >= 0) & (given < sizes)).all()):
+            expected = f"indices of the grid {grid}, from 0"
+            raise error("nodes", expected, f"{given.amin().item()} to {given.amax().item()}")
+        flat = torch.zeros(len(given), dtype=torch.long, device=given.device)
+        for axis, size in enumerate(grid):
+            flat = flat * size + given[:, axis].long()
+    if not bool(inside[flat].all()):
+        first = int(flat[~inside[flat]][0])
+        raise error(
+            "nodes", "nodes that exist", f"a missing one, number {first} in row-major order"
+        )
+    weights = torch.zeros(len(flat), count, dtype=torch.float64, device=given.device)
+    weights[torch.arange(len(flat), device=given.device), flat] = 1
+    return weights
+
+
+class Experiment:
+    """What was measured, on which network, and which of its fields is unknown.
+
+    Parameters
+    ----------
+    domain : Domain
+    unknown : {"conductivity", "leak", "source"}
+    conductivity, leak : Tensor, shape (\\*grid), or None for the unknown one
+    source : Tensor, shape (S, \\*grid), or None where it is unknown
+    weights : Tensor, shape (M, n)
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        unknown: str,
+        conductivity: Tensor | None,
+        leak: Tensor | None,
+        source: Tensor | None,
+        weights: Tensor,
+    ) -> None:
+        self.domain, self.unknown, self.weights = domain, unknown, weights
+        self.conductivity, self.leak, self.source = conductivity, leak, source
+        self.ground = torch.zeros(domain.grid, dtype=torch.float64, device=weights.device)
+        self._fixed: Factorization | None = None
+        self._ground_what_floats()
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether x is the field's logarithm."""
+        return self.unknown != "source"
+
+    def circuit(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Leak with all conductances to ground, then the conductances, (1, \\*grid, 1) each."""
+        domain = self.domain
+        field = torch.where(domain.mask, x.exp() if self.logarithmic else x, 0)
+        k = field if self.unknown == "conductivity" else self.conductivity
+        leak = field if self.unknown == "leak" else self.leak
+        assert k is not None
+        assert leak is not None
+        k, leak = (y[None, ..., None] for y in (k, leak))
+        g = edge_conductance(k, domain.steps, mask=domain.mask, boundary=domain.faces)
+        leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
+        words = {word for pair in domain.faces for word in pair}
+        if "dirichlet" in words and "neumann" not in words and not bool(domain.mask.all()):
+            walls = wall_leak(k, domain.steps, mask=domain.mask, boundary=domain.faces)
+            return leak + walls, *g
+        return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
+
+    def factorize(self, x: Tensor) -> Factorization:
+        """The network of a field (n,), eliminated."""
+        if self._fixed is not None:
+            return self._fixed
+        leak, *g = self.circuit(x.reshape(self.domain.grid))
+        network = self.domain.eliminate(g, leak)
+        if self.unknown == "source":
+            self._fixed = network
+        return network
+
+    def _solve(self, network: Factorization, sources: Tensor) -> Tensor:
+        return network.solve(self.domain.field(sources))[0, ..., 0].flatten(1)
+
+    def potentials(self, network: Factorization, x: Tensor) -> Tensor:
+        """(S, n)."""
+        return self._solve(network, x[None] if self.source is None else self.source.flatten(1))
+
+    def predict(self, potentials: Tensor) -> Tensor:
+        """Measured values (S, M)."""
+        return potentials @ self.weights.T
+
+    def jacobian(
+        self, network: Factorization, x: Tensor, potentials: Tensor, rows: Tensor
+    ) -> Tensor:
+        """Derivatives (m, n) of the values `rows` (m, 2): source and measurement of each."""
+        w = self._solve(network, self.weights)
+        if self.unknown == "source":
+            return w[rows[:, 1]]
+        grid, axes = self.domain.grid, len(self.domain.grid)
+        linearised: Any = torch.func.vjp(self.circuit, x.reshape(grid))
+        pullback = linearised[1]
+        w, v = w.reshape(-1, *grid), potentials.reshape(-1, *grid)
+
+        def along(fields: Tensor) -> list[Tensor]:
+            closed = self.domain.periodic
+            return [drops(fields, axis - axes, closed[axis]) for axis in range(axes)]
+
+        found = torch.empty(len(rows), x.numel(), dtype=x.dtype, device=x.device)
+        for some in torch.arange(len(rows), device=x.device).split(ROWS):
+            s, i = rows[some].T
+            a, b = w[i], v[s]
+            products = [a * b, *(p * q for p, q in zip(along(a), along(b), strict=True))]
+            cotangents = tuple(-y[:, None, ..., None] for y in products)
+            found[some] = torch.func.vmap(pullback)(cotangents)[0].flatten(1)
+        return found
+
+    def _ground_what_floats(self) -> None:
+        """Connect a node of each part without leak to ground, which carries no current where the
+        sources sum to zero, and shifts no difference of potentials."""
+        x = torch.zeros_like(self.ground)
+        for _ in range(self.ground.numel()):
+            leak, *g = self.circuit(x)
+            floating = self.domain.eliminate(g, leak).undetermined
+            if not floating:
+                return
+            source = self.weights.new_ones(1, 1) if self.source is None else self.source.flatten(1)
+            if not (_balanced(source) and _balanced(self.weights)):
+                raise error(
+                    "leak",
+                    "a leak or a 'dirichlet' face in every connected part, or sources that sum to "
+                    "zero and measured differences of potentials (weights that sum to zero)",
+                    f"a part without ground at node {floating[0][1]} in row-major order",
+                )
+            for _, node in floating:
+                self.ground.view(-1)[node] = max(float(y.max()) for y in g) or 1.0
+
+
+def _balanced(rows: Tensor) -> bool:
+    return bool((rows.sum(1).abs() <= BALANCED * rows.abs().sum(1)).all())
+
+
+def best_constant(
+    experiment: Experiment, measured: Tensor, noise: Tensor, rows: Sequence[Tensor]
+) -> float:
+    """Logarithm of the constant field whose potentials fit best: a search by decades, refined."""
+    s, i = rows
+
+    def misfit(x: float) -> float:
+        field = torch.full((experiment.weights.shape[1],), x, dtype=torch.float64)
+        field = field.to(measured.device)
+        predicted = experiment.predict(experiment.potentials(experiment.factorize(field), field))
+        found = float((((predicted - measured) / noise)[s, i] ** 2).sum())
+        return found if found == found else float("inf")
+
+    decade = 2.302585092994046
+    # SI units reach from the permeability of shale, 1e-20 m^2, to the conductance of silver.
+    middle, step = 0.0, decade
+    trials = [k * decade for k in range(-24, 13)]
+    for _ in range(3):
+        middle = min(trials, key=misfit)
+        trials = [middle + k * step / 8 for k in range(-8, 9)]
+        step /= 8
+    return middle

@@ -1,0 +1,487 @@
+r"""`reconstruct`: the most probable field given measurements, and its error bars.
+
+With r(x) the residuals in units of the noise, J their Jacobian at x, and a prior of mean mu whose
+covariance around x is C, a Gauss-Newton step goes to
+
+    x' = mu + C J^T alpha,   (I + J C J^T) alpha = J (x - mu) - r
+
+which is exact algebra with one row a measurement (Woodbury): one elimination of the network, a
+solve a source and a measured node, and solves with the prior's network. At the solution the same
+matrices are the Laplace approximation: covariance C - C J^T (I + J C J^T)^-1 J C.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Boundary
+from chonn_ops.checks import check_choice, check_integer, error
+from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.experiment import UNKNOWNS, Experiment, best_constant, weights_of
+from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
+from chonn_ops.network.conductance import Spacing
+
+Unknown = Literal["conductivity", "leak", "source"]
+
+# Bytes that the Jacobian and its product with the covariance may take together.
+MOST_BYTES = 2 * 2**30
+# Where noise is unknown: its first value and its least one, over the measurements' size.
+FIRST_NOISE, LEAST_NOISE = 0.1, 1e-9
+# Relative change at which an estimated noise has settled.
+SETTLED = 0.02
+HALVINGS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Posterior:
+    """The Laplace approximation, in x: the field or its logarithm."""
+
+    x: Tensor  # (n,)
+    gaussian: Gaussian
+    variance: Tensor  # (n,), of the prior
+    jacobian: Tensor  # (m, n), in units of the noise
+    gain: Tensor  # (m, n): J C
+    triangle: Tensor  # (m, m): Cholesky factor of I + J C J^T
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """A recovered field with its error bars: what `reconstruct` returns.
+
+    Attributes
+    ----------
+    field : Tensor, shape (\\*grid)
+        The most probable field, NaN at missing nodes.
+    converged : bool
+        Whether the last step was smaller than `tol`.
+    iterations : int
+        Gauss-Newton steps.
+    fit : float
+        Root mean square of the residuals over the value that it has on average if noise, prior and
+        model are right. Far above 1, the field does not explain the measurements; 1 by construction
+        where the noise is estimated.
+    residual : Tensor, shape of the measurements
+        Measured less predicted potentials, NaN where nothing was measured.
+    noise : Tensor, shape of the measurements
+        Standard deviation of the noise, given or estimated.
+    """
+
+    field: Tensor
+    converged: bool
+    iterations: int
+    fit: float
+    residual: Tensor
+    noise: Tensor
+    _posterior: _Posterior = dataclasses.field(repr=False)
+    _mask: Tensor = dataclasses.field(repr=False)
+    _logarithmic: bool = dataclasses.field(repr=False)
+
+    def _shaped(self, x: Tensor) -> Tensor:
+        shaped = x.reshape(*x.shape[:-1], *self._mask.shape)
+        return torch.where(self._mask, shaped, math.nan).to(self.field.dtype)
+
+    def _deviation(self) -> Tensor:
+        p = self._posterior
+        known = torch.linalg.solve_triangular(p.triangle, p.gain, upper=False)
+        return (p.variance - known.square().sum(0)).clamp(min=0).sqrt()
+
+    def deviation(self) -> Tensor:
+        """Standard deviation at every node, (\\*grid): of the field's natural logarithm for a
+        conductivity or a leak, of the field for a source. NaN at missing nodes."""
+        return self._shaped(self._deviation())
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Ends (\\*grid) of the interval that holds the true value with this probability, node by
+        node, in the field's unit.
+
+        Raises
+        ------
+        ValueError
+            A level not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise error("level", "above 0 and below 1", level)
+        half = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
+        reach, x = half * self._deviation(), self._posterior.x
+        low, high = x - reach, x + reach
+        if self._logarithmic:
+            low, high = low.exp(), high.exp()
+        return self._shaped(low), self._shaped(high)
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Fields (count, \\*grid) that are as probable as the errors of prior and measurements make
+        them, in the field's unit."""
+        check_integer(0, count=count)
+        p = self._posterior
+        kind = {"dtype": p.x.dtype, "device": p.x.device, "generator": generator}
+        # Matheron's rule: a sample of the prior, corrected by what it would have measured.
+        prior = p.gaussian.sample(torch.randn(count, p.x.numel(), **kind))
+        measured = prior @ p.jacobian.T + torch.randn(count, len(p.jacobian), **kind)
+        x = p.x + prior - torch.cholesky_solve(measured.T, p.triangle).T @ p.gain
+        return self._shaped(x.exp() if self._logarithmic else x)
+
+
+def reconstruct(
+    measured: Any,
+    nodes: Any,
+    source: Any = None,
+    *,
+    prior: Smoothness | TotalVariation,
+    noise: Any = None,
+    unknown: Unknown = "conductivity",
+    conductivity: Any = None,
+    leak: Any = None,
+    spacing: Spacing = 1.0,
+    mask: Any = None,
+    boundary: Boundary = "neumann",
+    tol: float = 0.05,
+    max_iterations: int = 50,
+) -> Reconstruction:
+    r"""Recover a field of a network from potentials measured at some nodes.
+
+    .. math::
+
+        -\nabla \cdot (k \nabla v_s) + c \, v_s = f_s, \qquad d_{si} = v_s(x_i) + \text{noise}
+
+    One of k, c and f is unknown. The field of the largest posterior probability minimises half the
+    sum of squared residuals, in units of the noise, plus the prior's energy. Gauss-Newton steps
+    with a line search find it, with the exact Jacobian. k and c are positive: their logarithm is
+    what is searched.
+
+    All is computed in float64; results have the dtype of `measured` if it is a floating one.
+
+    Parameters
+    ----------
+    measured : array_like, shape (S, M), or (M,) for one source
+        Potentials under each source, in any unit; NaN where nothing was measured.
+    nodes : array_like
+        Where: indices (M, axes) of integers; or a bool mask (\*grid) of the measured nodes, in
+        row-major order; or weights (M, \*grid) of floats, where the i-th measured value is the
+        sum of weights[i] times the potentials: the average over an electrode, a point between
+        nodes, a difference of two electrodes.
+    source : array_like, shape (S, \*grid) or (\*grid)
+        Current into each node, the unit of conductance times potential: a rate of a well, a
+        current of an electrode; a density f times the cell's volume. None where it is unknown.
+    prior : Smoothness or TotalVariation
+        What is known of the field without measurements.
+    noise : array_like that broadcasts to (S, M), optional
+        Standard deviation of the noise, in the unit of `measured`. Default: one number for all,
+        estimated with the field.
+    unknown : {"conductivity", "leak", "source"}
+    conductivity : array_like, shape (\*grid)
+        Known k >= 0 of each cell, where another field is unknown. On two axes k is a conductance:
+        conductivity times the thickness of the plane.
+    leak : array_like, shape (\*grid), optional
+        Known conductance to ground of each node, c times the cell's volume; 0 by default. The
+        unknown leak is in this unit, too.
+    spacing : float or sequence of float
+        Distance between nodes along each axis.
+    mask : array_like of bool, shape (\*grid), optional
+        Which nodes exist. Edges to missing nodes conduct nothing; but with "dirichlet" at all
+        faces, or at all that are not "periodic", the boundary of the mask is at potential 0, too.
+    boundary : {"neumann", "dirichlet", "periodic"} or a sequence
+        As in `kirchhoff_network`. A network without any path to ground takes sources that sum to
+        zero and measured differences: weights that sum to zero.
+    tol : float
+        Largest last step, in posterior standard deviations.
+    max_iterations : int
+
+    Returns
+    -------
+    Reconstruction
+
+    Warns
+    -----
+    RuntimeWarning
+        If the steps have not converged.
+
+    Raises
+    ------
+    ValueError
+        Wrong shapes; measurements or weights that are not finite; noise that is not above 0; nodes
+        that do not exist; a field that is missing or given though unknown; a part of the network
+        that nothing grounds; several sources where the source is unknown; more measurements than
+        2 GiB hold.
+    TypeError
+        A prior of another class.
+
+    References
+    ----------
+    A. Tarantola, "Inverse Problem Theory" (2005), sections 3.2 and 6.22; T. Bui-Thanh, O. Ghattas,
+    J. Martin, G. Stadler, SIAM J. Sci. Comput. 35 (2013) A2494; the noise: D. MacKay, "Bayesian
+    interpolation", Neural Computation 4 (1992).
+
+    Examples
+    --------
+    A bar of 32 cells, potential 0 at both ends, a conductive piece in the middle. The potential is
+    measured at every fourth node under two currents:
+
+    >>> import torch
+    >>> from chonn_ops import edge_conductance, kirchhoff_network
+    >>> from chonn_ops.inverse import Smoothness, reconstruct
+    >>> k = torch.ones(32, dtype=torch.float64)
+    >>> k[12:20] = 3.0
+    >>> nodes = torch.arange(2, 32, 4)[:, None]
+    >>> source = torch.zeros(2, 32, dtype=torch.float64)
+    >>> source[0, 8] = source[1, 24] = 1.0
+    >>> g = edge_conductance(k[None, :, None])
+    >>> v = kirchhoff_network(
+    ...     source[None, ..., None], g, torch.zeros(1, 32, 1), boundary="dirichlet"
+    ... )
+    >>> found = reconstruct(
+    ...     v[0, :, nodes[:, 0], 0],
+    ...     nodes,
+    ...     source,
+    ...     prior=Smoothness(length=10),
+    ...     noise=0.01,
+    ...     boundary="dirichlet",
+    ... )
+    >>> found.converged
+    True
+    >>> bool(found.field[16] > 2 * found.field[2])
+    True
+    """
+    check_choice("unknown", unknown, UNKNOWNS)
+    if not isinstance(prior, (Smoothness, TotalVariation)):
+        kind = type(prior).__name__
+        raise TypeError(f"prior: expected a Smoothness or a TotalVariation, got {kind}")
+    check_above(0, tol=tol)
+    check_integer(1, max_iterations=max_iterations)
+    given = torch.as_tensor(measured)
+    device = given.device
+    fields = {"source": source, "conductivity": conductivity, "leak": leak}
+    if fields[unknown] is not None:
+        raise error(unknown, "None, because it is unknown", "a value")
+    for name in ("source", "conductivity"):
+        if name != unknown and fields[name] is None:
+            raise error(name, f"values, because the unknown is the {unknown}", None)
+    known = {
+        name: None if x is None else torch.as_tensor(x, device=device).double()
+        for name, x in fields.items()
+    }
+    if given.dim() not in (1, 2) or not given.numel():
+        raise error("measured", "shape (S, M) or (M,), at least one value", tuple(given.shape))
+    values = given.double().reshape(-1, given.shape[-1])
+    grid = _grid(known, unknown, len(values))
+    domain = domain_of(grid, spacing, mask, boundary, device)
+    for name, x in known.items():
+        if x is not None:
+            _check_known(name, x, domain.mask)
+    if known["source"] is not None:
+        known["source"] = torch.where(domain.mask, known["source"].reshape(-1, *grid), 0)
+    if known["leak"] is None and unknown != "leak":
+        known["leak"] = values.new_zeros(grid)
+    weights = weights_of(nodes, domain)
+    if len(weights) != values.shape[1]:
+        raise error("measured", f"{len(weights)} values a source, one a node", values.shape[1])
+    rows = (~values.isnan()).nonzero()
+    kept = values[rows[:, 0], rows[:, 1]]
+    if not len(rows) or not bool(kept.isfinite().all()):
+        raise error("measured", "finite values, NaN where nothing was measured", "no or infinite")
+    most = MOST_BYTES // (2 * 8 * domain.mask.numel())
+    if len(rows) > most:
+        raise error("measured", f"at most {most} values on the grid {grid}", len(rows))
+    sigma, estimate = _noise(noise, values, kept)
+    experiment = Experiment(domain, unknown, **known, weights=weights)
+    search = _Search(experiment, prior, values, sigma, estimate, rows)
+    search.run(tol, max_iterations)
+    if not search.converged:
+        warnings.warn(
+            f"reconstruct: not converged after {search.iterations} iterations, {search.reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return search.result(given)
+
+
+def _grid(known: dict[str, Tensor | None], unknown: str, sources: int) -> tuple[int, ...]:
+    """The grid, from the source, or from the conductivity where the source is unknown."""
+    if unknown == "source":
+        k = known["conductivity"]
+        assert k is not None
+        if sources != 1:
+            raise error("measured", "one source's values where the source is unknown", sources)
+        return tuple(k.shape)
+    source = known["source"]
+    assert source is not None
+    k = known["conductivity"] if known["conductivity"] is not None else known["leak"]
+    several = sources > 1 or (source.dim() > 1 and source.shape[0] == 1)
+    if k is not None:
+        several = source.dim() == k.dim() + 1
+    if several and source.shape[0] != sources:
+        raise error("source", f"shape (S, *grid) with S = {sources}", tuple(source.shape))
+    if not several and sources != 1:
+        raise error("measured", "one source's values", sources)
+    return tuple(source.shape[1:] if several else source.shape)
+
+
+def _check_known(name: str, x: Tensor, mask: Tensor) -> None:
+    grid = tuple(mask.shape)
+    inner = x.shape[x.dim() - len(grid) :] if name == "source" else x.shape
+    if tuple(inner) != grid:
+        raise error(name, f"shape (*grid) = {grid}", tuple(x.shape))
+    inside = x[..., mask]
+    if not bool(inside.isfinite().all()):
+        raise error(name, "finite values at all nodes", "NaN or infinity")
+    if name != "source" and bool((inside < 0).any()):
+        raise error(name, ">= 0 everywhere", f"minimum {inside.min().item():g}")
+
+
+def _noise(noise: Any, values: Tensor, kept: Tensor) -> tuple[Tensor, bool]:
+    """Standard deviations (S, M), and whether their size is to be estimated."""
+    if noise is None:
+        size = float(kept.square().mean().sqrt())
+        if not size > 0:
+            raise error("measured", "some value other than 0", "0 only")
+        return torch.full_like(values, FIRST_NOISE * size), True
+    sigma = torch.as_tensor(noise, device=values.device).double()
+    try:
+        sigma = sigma.expand(values.shape)
+    except RuntimeError:
+        expected = f"a shape that broadcasts to {tuple(values.shape)}"
+        raise error("noise", expected, tuple(sigma.shape)) from None
+    at = sigma[~values.isnan()]
+    if not bool((at.isfinite() & (at > 0)).all()):
+        raise error("noise", "finite values > 0", f"minimum {at.min().item():g}")
+    return sigma, False
+
+
+class _Search:
+    """The state of the Gauss-Newton iterations."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        prior: Smoothness | TotalVariation,
+        values: Tensor,
+        sigma: Tensor,
+        estimate: bool,
+        rows: Tensor,
+    ) -> None:
+        self.experiment, self.values, self.rows = experiment, values, rows
+        self.s, self.i = rows.T
+        self.sigma, self.estimate = sigma, estimate
+        self.prior = prior.on(experiment.domain)
+        self.mean = self._mean(prior.mean)
+        self.x, self.dual = self.mean.clone(), torch.zeros_like(self.mean)
+        self.converged, self.iterations, self.reason = False, 0, ""
+
+    def _mean(self, mean: Any) -> Tensor:
+        experiment = self.experiment
+        mask = experiment.domain.mask
+        if mean is None:
+            level = 0.0
+            if experiment.logarithmic:
+                level = best_constant(experiment, self.values, self.sigma, (self.s, self.i))
+            return torch.full((mask.numel(),), level, dtype=torch.float64, device=mask.device)
+        field = torch.as_tensor(mean, device=mask.device).double()
+        if field.dim() and field.shape != mask.shape:
+            expected = f"a number or shape (*grid) = {tuple(mask.shape)}"
+            raise error("mean", expected, tuple(field.shape))
+        field = torch.where(mask, field, 1.0)
+        if not bool(field.isfinite().all()):
+            raise error("mean", "finite values", "NaN or infinity")
+        if experiment.logarithmic:
+            if bool((field <= 0).any()):
+                raise error("mean", f"> 0 for a {experiment.unknown}", field.min().item())
+            field = field.log()
+        return field.flatten()
+
+    def _residual(self, x: Tensor) -> tuple[Any, Tensor, Tensor]:
+        """Eliminated network, potentials (S, n), and residuals (m,) in units of the noise."""
+        network = self.experiment.factorize(x)
+        v = self.experiment.potentials(network, x)
+        r = ((self.experiment.predict(v) - self.values) / self.sigma)[self.s, self.i]
+        return network, v, r
+
+    def run(self, tol: float, max_iterations: int) -> None:
+        """Iterate until the step is below `tol` posterior deviations."""
+        network, v, r = self._residual(self.x)
+        while True:
+            offset = self.x - self.mean
+            noise = self.sigma[self.s, self.i][:, None]
+            J = self.experiment.jacobian(network, self.x, v, self.rows) / noise
+            gaussian = self.prior.around(offset)
+            gain = gaussian.times(J)
+            inner = J @ gain.T
+            settled = True
+            if self.estimate:
+                factor = max(_fit(r, _cholesky(inner)), self._least_factor())
+                settled = abs(factor - 1) < SETTLED
+                self.sigma, r, J = self.sigma * factor, r / factor, J / factor
+                gain, inner = gain / factor, inner / factor**2
+            triangle = _cholesky(inner)
+            self.posterior = (gaussian, J, gain, triangle)
+            self.residual = r
+            alpha = torch.cholesky_solve((J @ offset - r)[:, None], triangle)[:, 0]
+            step = alpha @ gain - offset
+            change = alpha @ J - self.dual
+            energy, gradient = self.prior.energy(offset, self.dual)
+            slope = float(r @ (J @ step) + gradient @ step)
+            if slope > -(tol**2) and settled:
+                self.converged = True
+                return
+            if self.iterations == max_iterations:
+                self.reason = f"last step {math.sqrt(max(-slope, 0)):.2g} deviations, tol {tol:g}"
+                return
+            self.iterations += 1
+            before = float(r @ r / 2 + energy)
+            for halving in range(HALVINGS):
+                t = 0.5**halving
+                x, dual = self.x + t * step, self.dual + t * change
+                network, v, r_new = self._residual(x)
+                energy, _ = self.prior.energy(x - self.mean, dual)
+                after = float(r_new @ r_new / 2 + energy)
+                if after <= before + 1e-4 * t * slope + 1e-12 * before:  # a NaN is refused
+                    break
+            else:
+                self.reason = "no step along the Gauss-Newton direction improves the fit"
+                return
+            self.x, self.dual, r = x, dual, r_new
+
+    def _least_factor(self) -> float:
+        """By which the noise may be multiplied at least."""
+        size = float(self.values[self.s, self.i].square().mean().sqrt())
+        return LEAST_NOISE * size / float(self.sigma.nan_to_num().max())
+
+    def result(self, given: Tensor) -> Reconstruction:
+        """What was found, in the dtype of the measurements."""
+        dtype = given.dtype if given.is_floating_point() else torch.float64
+        gaussian, J, gain, triangle = self.posterior
+        posterior = _Posterior(
+            self.x, gaussian, self.prior.variance_around(gaussian), J, gain, triangle
+        )
+        mask = self.experiment.domain.mask
+        field = self.x.exp() if self.experiment.logarithmic else self.x
+        residual = torch.full_like(self.values, math.nan)
+        residual[self.s, self.i] = -self.residual * self.sigma[self.s, self.i]
+        return Reconstruction(
+            field=torch.where(mask, field.reshape(mask.shape), math.nan).to(dtype),
+            converged=self.converged,
+            iterations=self.iterations,
+            fit=_fit(self.residual, triangle),
+            residual=residual.reshape(given.shape).to(dtype),
+            noise=self.sigma.reshape(given.shape).to(dtype),
+            _posterior=posterior,
+            _mask=mask,
+            _logarithmic=self.experiment.logarithmic,
+        )
+
+
+def _fit(r: Tensor, triangle: Tensor) -> float:
+    """Size of the residuals of the most probable field over its expectation: its mean square is
+    trace (I + J C J^T)^-1 / m in units of the noise."""
+    return float((r @ r / torch.cholesky_inverse(triangle).diagonal().sum()).sqrt())
+
+
+def _cholesky(inner: Tensor) -> Tensor:
+    """Factor of I + J C J^T, which rounding may leave not quite symmetric."""
+    one = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
+    return torch.linalg.cholesky(one + (inner + inner.T) / 2)

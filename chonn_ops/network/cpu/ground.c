@@ -1,0 +1,135 @@
+/* Which networks have a connected part without a leak, whose potentials nothing determines. */
+
+#include "network.h"
+
+#include "_library.h"
+
+struct grid_view {
+    const struct network_args *a;
+    int64_t n[3], network; /* batch * channels + channel */
+};
+
+#define MARKS(type, is_set)                                                                     \
+    {                                                                                           \
+        const type *from = (const type *)f->at + origin;                                        \
+        for (int64_t x = 0; x < v->n[2]; x++) to[x] = is_set(from[x * step]);                   \
+    }                                                                                           \
+    break;
+#define IS_NUMBER(value) ((value) != 0)
+#define IS_HALF(value) (((value) & 0x7fff) != 0)
+
+/* 1 for each node of a row whose entry is not zero (a NaN is not), else 0. */
+static void mark_row(const struct grid_view *v, const struct network_field *f, int64_t z, int64_t y,
+                     uint8_t *to) {
+    const int64_t step = f->node[2];
+    const int64_t origin = v->network / v->a->channels * f->batch +
+                           v->network % v->a->channels * f->channel + z * f->node[0] + y * f->node[1];
+    switch (f->type) {
+    case DTYPE_FLOAT32: MARKS(float, IS_NUMBER)
+    case DTYPE_FLOAT64: MARKS(double, IS_NUMBER)
+    default: MARKS(uint16_t, IS_HALF)
+    }
+}
+
+/* The edges of a row along an axis: the last ones count on periodic axes of several nodes only. */
+static void mark_edges(const struct grid_view *v, int axis, int64_t z, int64_t y, uint8_t *to) {
+    const int64_t at[2] = {z, y}, n = v->n[axis];
+    const int closed = v->a->periodic[axis] && n > 1;
+    mark_row(v, &v->a->edges[axis], z, y, to);
+    if (closed) return;
+    if (axis == 2)
+        to[n - 1] = 0;
+    else if (at[axis] == n - 1)
+        for (int64_t x = 0; x < v->n[2]; x++) to[x] = 0;
+}
+
+static int32_t root_of(int32_t *parent, int32_t p) {
+    while (parent[p] != p) p = parent[p] = parent[parent[p]];
+    return p;
+}
+
+/* The first node of a part is its root. */
+static void join(int32_t *parent, int32_t p, int32_t q) {
+    p = root_of(parent, p), q = root_of(parent, q);
+    if (p < q)
+        parent[q] = p;
+    else
+        parent[p] = q;
+}
+
+static void find_parts(const struct grid_view *v, int32_t *parent, uint8_t *edges) {
+    const int64_t *n = v->n, all = n[0] * n[1] * n[2];
+    for (int64_t p = 0; p < all; p++) parent[p] = (int32_t)p;
+    for (int64_t z = 0; z < n[0]; z++)
+        for (int64_t y = 0; y < n[1]; y++) {
+            const int64_t row = (z * n[1] + y) * n[2];
+            const int64_t next[2] = {((z + 1) % n[0] * n[1] + y) * n[2],
+                                     (z * n[1] + (y + 1) % n[1]) * n[2]};
+            mark_edges(v, 2, z, y, edges);
+            for (int64_t x = 0; x < n[2]; x++)
+                if (edges[x]) join(parent, (int32_t)(row + x), (int32_t)(row + (x + 1) % n[2]));
+            for (int axis = 0; axis < 2; axis++) {
+                if (n[axis] == 1) continue;
+                mark_edges(v, axis, z, y, edges);
+                for (int64_t x = 0; x < n[2]; x++)
+                    if (edges[x]) join(parent, (int32_t)(row + x), (int32_t)(next[axis] + x));
+            }
+        }
+}
+
+enum { TIED = 1, GROUNDED = 2 };
+
+/* A network without a leak of zero, or with a leak and no edge of zero, has no such part: -1. Else
+ * the first node of one, -1 where there is none and -2 where there is neither edge nor leak. */
+static int32_t floating_node(const struct grid_view *v, int32_t *parent) {
+    const int64_t *n = v->n, all = n[0] * n[1] * n[2];
+    uint8_t *state = (uint8_t *)(parent + all), *row = state + all;
+    int some_leak = 0, no_leak = 0, no_edge = 0;
+    for (int64_t z = 0; z < n[0]; z++)
+        for (int64_t y = 0; y < n[1]; y++) {
+            int64_t count = 0;
+            mark_row(v, &v->a->leak, z, y, row);
+            for (int64_t x = 0; x < n[2]; x++) count += row[x];
+            some_leak |= count > 0, no_leak |= count < n[2];
+            for (int axis = 0; axis < 3 && !no_edge; axis++) {
+                const int closed = v->a->periodic[axis] && n[axis] > 1;
+                if (!closed && axis < 2 && (axis ? y : z) == n[axis] - 1) continue;
+                mark_edges(v, axis, z, y, row);
+                count = 0;
+                for (int64_t x = 0; x < n[2]; x++) count += row[x];
+                no_edge |= count < n[2] - (axis == 2 && !closed);
+            }
+        }
+    if (!no_leak || (some_leak && !no_edge)) return -1;
+    find_parts(v, parent, row);
+    for (int64_t p = 0; p < all; p++) state[p] = 0;
+    for (int64_t z = 0; z < n[0]; z++)
+        for (int64_t y = 0; y < n[1]; y++) {
+            mark_row(v, &v->a->leak, z, y, row);
+            for (int64_t x = 0; x < n[2]; x++) {
+                const int32_t p = (int32_t)((z * n[1] + y) * n[2] + x), root = root_of(parent, p);
+                if (root != p) state[root] |= TIED;
+                if (row[x]) state[root] |= GROUNDED;
+            }
+        }
+    int found = 0;
+    for (int64_t p = 0; p < all; p++) {
+        if (parent[p] == p && state[p] == TIED) return (int32_t)p;
+        found |= state[p];
+    }
+    return found ? -1 : -2;
+}
+
+/* Writes to a->iterations; the workspace holds 5 bytes a node and 1 of a row for each thread. */
+EXPORT void chonn_network_floating(int32_t isa, int32_t is_double, const struct network_args *a) {
+    (void)isa, (void)is_double;
+    const int64_t all = a->grid[0] * a->grid[1] * a->grid[2], bytes = (5 * all + a->grid[2] + 63) / 64 * 64;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
+    for (int64_t thread = 0; thread < a->threads; thread++) {
+        int32_t *parent = (int32_t *)((char *)a->workspace + thread * bytes);
+        for (int64_t i = thread; i < a->batches * a->channels; i += a->threads) {
+            const struct grid_view v = {a, {a->grid[0], a->grid[1], a->grid[2]}, i};
+            a->iterations[i] = floating_node(&v, parent);
+        }
+    }
+}

@@ -1,0 +1,397 @@
+"""`reconstruct`: its Jacobian against finite differences, its solution and error bars against
+dense algebra, and what users bring."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from chonn_ops import edge_conductance, factorize, kirchhoff_network, wall_leak
+from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
+from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.experiment import Experiment, weights_of
+
+CPU = torch.device("cpu")
+NODES = torch.tensor([[1, 1], [1, 5], [4, 2], [6, 3], [6, 6], [3, 4]])
+PRIOR = Smoothness(length=4.0, mean=1.0)
+
+
+def wells(grid=(8, 8), *, seed=0, factor=1.0):
+    """A medium of the prior, currents into three nodes, and the potentials at `NODES`."""
+    generator = torch.Generator().manual_seed(seed)
+    k = factor * PRIOR.sample(grid, generator=generator)[0].exp()
+    source = torch.zeros(3, *grid, dtype=torch.float64)
+    for s, (i, j) in enumerate(NODES[:3]):
+        source[s, i, j] = 1.0
+    v = potentials(k, source, boundary="dirichlet")
+    return k, source, v[:, NODES[:, 0], NODES[:, 1]]
+
+
+def potentials(k, source, leak=None, *, spacing=1.0, mask=None, boundary="neumann"):
+    k = k[None, ..., None]
+    leak = torch.zeros_like(k) if leak is None else leak[None, ..., None]
+    g = edge_conductance(k, spacing, mask=mask, boundary=boundary)
+    return factorize(g, leak, boundary=boundary).solve(source[None, ..., None])[0, ..., 0]
+
+
+@pytest.mark.parametrize("unknown", ["conductivity", "leak", "source"])
+@pytest.mark.parametrize(
+    ("grid", "boundary", "masked"),
+    [
+        ((9,), "dirichlet", False),
+        ((5, 6), "neumann", False),
+        ((5, 6), ("periodic", ("dirichlet", "neumann")), False),
+        ((6, 7), "dirichlet", True),
+        ((6, 7), "neumann", True),
+        ((3, 4, 3), "dirichlet", False),
+    ],
+)
+def test_the_jacobian_is_that_of_finite_differences(unknown, grid, boundary, masked):
+    torch.manual_seed(0)
+    mask = torch.ones(grid, dtype=torch.bool)
+    if masked:
+        mask[:2, :3] = False
+    domain = domain_of(grid, [0.5 + 0.1 * a for a in range(len(grid))], mask, boundary, CPU)
+    nodes = mask.nonzero()[::4]
+    known = {
+        "conductivity": torch.rand(grid, dtype=torch.float64) + 0.5,
+        "leak": torch.rand(grid, dtype=torch.float64) + 0.1,
+        "source": torch.randn(1 if unknown == "source" else 2, *grid, dtype=torch.float64) * mask,
+    }
+    known[unknown] = None
+    experiment = Experiment(domain, unknown, **known, weights=weights_of(nodes, domain))
+    x = torch.randn(mask.numel(), dtype=torch.float64) * mask.flatten()
+
+    def predict(x):
+        return experiment.predict(experiment.potentials(experiment.factorize(x), x))
+
+    rows = (predict(x) == predict(x)).nonzero()
+    network = experiment.factorize(x)
+    found = experiment.jacobian(network, x, experiment.potentials(network, x), rows)
+    step = 1e-5
+    for p in range(x.numel()):
+        e = torch.zeros_like(x)
+        e[p] = step
+        expected = ((predict(x + e) - predict(x - e)) / (2 * step))[rows[:, 0], rows[:, 1]]
+        expected = expected * mask.flatten()[p]
+        torch.testing.assert_close(found[:, p], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_the_jacobian_is_that_of_autograd_through_the_operator():
+    k, source, measured = wells()
+    domain = domain_of((8, 8), 1.0, None, "dirichlet", CPU)
+    zeros = torch.zeros(8, 8, dtype=torch.float64)
+    experiment = Experiment(domain, "conductivity", None, zeros, source, weights_of(NODES, domain))
+    x = k.log().flatten().requires_grad_()
+    network = experiment.factorize(x.detach())
+    v = experiment.potentials(network, x.detach())
+    rows = (measured == measured).nonzero()
+    weight = torch.randn(measured.shape, dtype=torch.float64)
+    jacobian = experiment.jacobian(network, x.detach(), v, rows)
+    g = edge_conductance(x.exp().reshape(1, 8, 8, 1))
+    out = kirchhoff_network(
+        source[None, ..., None], g, zeros[None, ..., None], boundary="dirichlet"
+    )[0, ..., 0]
+    (expected,) = torch.autograd.grad(out[:, NODES[:, 0], NODES[:, 1]], x, weight)
+    torch.testing.assert_close(weight[rows[:, 0], rows[:, 1]] @ jacobian, expected)
+
+
+def dense_covariance(prior, domain):
+    n = domain.mask.numel()
+    return prior.on(domain).gaussian.times(torch.eye(n, dtype=torch.float64))
+
+
+def test_a_source_is_the_mean_of_the_linear_posterior_and_so_are_its_errors():
+    """All is linear: solution, deviation and samples have closed forms."""
+    torch.manual_seed(0)
+    grid, noise = (6, 7), 0.05
+    k, leak = torch.rand(2, *grid, dtype=torch.float64) + 0.2
+    nodes = torch.tensor([[0, 0], [2, 3], [5, 6], [4, 1]])
+    measured = torch.randn(4, dtype=torch.float64)
+    prior = Smoothness(length=3.0, deviation=2.0, mean=0.5)
+    found = reconstruct(
+        measured, nodes, prior=prior, noise=noise, unknown="source", conductivity=k, leak=leak
+    )
+    one = torch.eye(42, dtype=torch.float64).reshape(42, *grid)
+    J = potentials(k, one, leak)[:, nodes[:, 0], nodes[:, 1]].T
+    C = dense_covariance(prior, domain_of(grid, 1.0, None, "neumann", CPU))
+    precision = torch.linalg.inv(C) + J.T @ J / noise**2
+    covariance = torch.linalg.inv(precision)
+    mean = 0.5 + covariance @ J.T @ (measured - 0.5 * J.sum(1)) / noise**2
+    assert found.converged
+    assert found.iterations <= 2
+    torch.testing.assert_close(found.field.flatten(), mean, rtol=1e-6, atol=1e-6)
+    deviation = covariance.diagonal().sqrt()
+    torch.testing.assert_close(found.deviation().flatten(), deviation, rtol=1e-4, atol=1e-5)
+    low, high = found.interval(0.9)
+    torch.testing.assert_close((high - low).flatten(), 2 * 1.6448536 * deviation, rtol=1e-4, atol=0)
+    samples = found.sample(40_000, torch.Generator().manual_seed(0)).flatten(1)
+    torch.testing.assert_close(samples.T.cov(), covariance, rtol=0, atol=0.06)
+
+
+def test_the_objective_has_no_slope_at_the_solution():
+    _, source, measured = wells()
+    noise = 0.02 * measured.abs()
+    found = reconstruct(
+        measured + noise, NODES, source, prior=PRIOR, noise=noise, boundary="dirichlet", tol=1e-6
+    )
+    precision = torch.linalg.inv(
+        dense_covariance(PRIOR, domain_of((8, 8), 1.0, None, "dirichlet", CPU))
+    )
+    x = found.field.log().requires_grad_()
+    v = potentials(x.exp(), source, boundary="dirichlet")[:, NODES[:, 0], NODES[:, 1]]
+    misfit = ((v - measured - noise) / noise).square().sum() / 2
+    (slope,) = torch.autograd.grad(misfit, x)
+    energy = precision @ x.detach().flatten()
+    assert slope.abs().max() > 0.1
+    torch.testing.assert_close(slope.flatten(), -energy, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, TotalVariation(weight=1.0)])
+def test_data_of_any_unit_and_type_give_the_same_field(prior):
+    """Permeability in m^2 and pressure in Pa, in float32, as against numbers near 1."""
+    _, source, measured = wells()
+    noise = 0.01 * measured.abs()
+    prior = type(prior)(**{**vars(prior), "mean": None})
+    plain = reconstruct(
+        measured, NODES, source, prior=prior, noise=noise, boundary="dirichlet", tol=1e-3,
+        max_iterations=200,
+    )  # fmt: skip
+    scaled = reconstruct(
+        (measured * 1e5).float(), NODES, source * 1e-8, prior=prior, noise=noise * 1e5,
+        boundary="dirichlet", tol=1e-3, max_iterations=200,
+    )  # fmt: skip
+    assert plain.converged
+    assert scaled.converged
+    assert scaled.field.dtype == torch.float32
+    ratio = scaled.field.double() / plain.field * 1e13
+    assert (ratio.log().abs() < 0.05).all()
+    assert (scaled.deviation() / plain.deviation() - 1).abs().max() < 0.05
+
+
+def test_nodes_are_indices_a_mask_or_weights():
+    _, source, measured = wells()
+    order = (NODES[:, 0] * 8 + NODES[:, 1]).argsort()
+    mask = torch.zeros(8, 8, dtype=torch.bool)
+    mask[NODES[:, 0], NODES[:, 1]] = True
+    weights = torch.zeros(6, 8, 8)
+    weights[range(6), NODES[:, 0], NODES[:, 1]] = 1
+    settings = {"prior": PRIOR, "noise": 0.01, "boundary": "dirichlet"}
+    expected = reconstruct(measured, NODES, source, **settings).field
+    for values, nodes in (
+        (measured[:, order], mask),
+        (measured, weights),
+        (measured, NODES.numpy()),
+    ):
+        torch.testing.assert_close(reconstruct(values, nodes, source, **settings).field, expected)
+
+
+def test_missing_values_do_not_count_and_one_source_needs_no_axis():
+    _, source, measured = wells()
+    settings = {"prior": PRIOR, "noise": 0.01, "boundary": "dirichlet"}
+    gaps = measured.clone()
+    gaps[1:] = math.nan
+    gaps[0, 2] = math.nan
+    found = reconstruct(gaps, NODES, source, **settings)
+    kept = [0, 1, 3, 4, 5]
+    alone = reconstruct(measured[0, kept], NODES[kept], source[0], **settings)
+    torch.testing.assert_close(found.field, alone.field)
+    assert alone.residual.shape == (5,)
+    assert found.residual.isnan().equal(gaps.isnan())
+
+
+def test_a_network_without_ground_takes_currents_and_differences_that_sum_to_zero():
+    """The mean potential is not determined; where it is put changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.ones(8, 8, dtype=torch.bool)
+    mask[:3, :3] = False
+    k = PRIOR.sample((8, 8), mask=mask, generator=generator)[0].exp()
+    electrodes = torch.tensor([[0, 5], [2, 7], [7, 7], [7, 0], [4, 0]])
+    one = torch.zeros(5, 8, 8, dtype=torch.float64)
+    one[range(5), electrodes[:, 0], electrodes[:, 1]] = 1
+    pairs = one - one.roll(1, 0)
+    ground = torch.zeros(8, 8, dtype=torch.float64)
+    ground[5, 5] = 3.0
+    v = potentials(k, pairs, ground, mask=mask)
+    measured = torch.einsum("spq,mpq->sm", v, pairs)
+    settings = {"prior": PRIOR, "noise": 0.01, "mask": mask}
+    found = reconstruct(measured, pairs, pairs, **settings)
+    assert found.converged
+    assert found.field.isnan().equal(~mask)
+    grounded = reconstruct(measured, pairs, pairs, leak=ground, **settings)
+    torch.testing.assert_close(found.field, grounded.field, equal_nan=True)
+    inside = found.field[mask].log() - k[mask].log()
+    assert inside.square().mean() < k[mask].log().square().mean()
+
+
+def test_unknown_noise_is_estimated():
+    k, source, _ = wells()
+    v = potentials(k, source, boundary="dirichlet")
+    generator = torch.Generator().manual_seed(1)
+    nodes = torch.ones(8, 8, dtype=torch.bool)
+    sigma = 0.02
+    measured = v.flatten(1) + sigma * torch.randn(3, 64, dtype=v.dtype, generator=generator)
+    found = reconstruct(measured, nodes, source, prior=PRIOR, boundary="dirichlet")
+    assert found.converged
+    assert found.fit == pytest.approx(1, abs=0.03)
+    assert found.noise.mean().item() == pytest.approx(sigma, rel=0.2)
+
+
+def test_a_leak_is_recovered():
+    torch.manual_seed(0)
+    leak = torch.full((10, 10), 0.02, dtype=torch.float64)
+    leak[5:] = 0.2
+    k = torch.ones(10, 10, dtype=torch.float64)
+    source = torch.zeros(4, 10, 10, dtype=torch.float64)
+    source[range(4), [2, 2, 7, 7], [2, 7, 2, 7]] = 1
+    nodes = torch.cartesian_prod(torch.arange(1, 10, 2), torch.arange(1, 10, 2))
+    measured = potentials(k, source, leak)[:, nodes[:, 0], nodes[:, 1]]
+    found = reconstruct(
+        measured, nodes, source, prior=TotalVariation(weight=1.0), noise=0.01, unknown="leak",
+        conductivity=k,
+    )  # fmt: skip
+    assert found.converged
+    # Jumps of ln 10: the halves keep nine tenths of it.
+    jump = found.field[6:].log().mean() - found.field[:4].log().mean()
+    assert jump.item() == pytest.approx(math.log(10), rel=0.1)
+
+
+def test_total_variation_keeps_an_edge_that_smoothness_blurs():
+    k = torch.ones(24, dtype=torch.float64)
+    k[12:] = 4.0
+    nodes = torch.arange(1, 24, 2)[:, None]
+    source = torch.zeros(2, 24, dtype=torch.float64)
+    source[range(2), [4, 20]] = 1
+    measured = potentials(k, source, boundary="dirichlet")[:, nodes[:, 0]]
+    settings = {"noise": 0.02, "boundary": "dirichlet"}
+    blurred = reconstruct(measured, nodes, source, prior=Smoothness(length=10.0), **settings)
+    sharp = reconstruct(measured, nodes, source, prior=TotalVariation(weight=4.0), **settings)
+    edges = [x.field.log().diff()[11] for x in (sharp, blurred)]
+    assert edges[0] > 0.7 * math.log(4)
+    assert edges[1] < 0.3 * math.log(4)
+
+
+def test_what_has_not_converged_says_so():
+    _, source, measured = wells()
+    with pytest.warns(RuntimeWarning, match="not converged after 1 iterations"):
+        found = reconstruct(
+            measured, NODES, source, prior=PRIOR, noise=1e-4, boundary="dirichlet",
+            max_iterations=1,
+        )  # fmt: skip
+    assert not found.converged
+
+
+def test_measurements_that_no_field_explains_have_a_bad_fit():
+    _, source, measured = wells()
+    settings = {"prior": PRIOR, "boundary": "dirichlet", "noise": 0.01}
+    assert reconstruct(measured, NODES, source, **settings).fit < 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert reconstruct(-measured, NODES, source, **settings).fit > 10
+
+
+def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
+    mask = torch.ones(9, 9, dtype=torch.bool)
+    mask[:4, :4] = False
+    k = PRIOR.sample((9, 9), mask=mask, generator=torch.Generator().manual_seed(2))[0].exp()
+    source = torch.zeros(2, 9, 9, dtype=torch.float64)
+    source[0, 6, 6] = source[1, 2, 6] = 1
+    field = k[None, ..., None]
+    g = edge_conductance(field, mask=mask)
+    v = factorize(g, wall_leak(field, mask=mask)).solve(source[None, ..., None])[0, ..., 0]
+    nodes = torch.tensor([[6, 6], [2, 6], [6, 2], [4, 4], [8, 8]])
+    found = reconstruct(
+        v[:, nodes[:, 0], nodes[:, 1]], nodes, source, prior=PRIOR, noise=1e-3, mask=mask,
+        boundary="dirichlet",
+    )  # fmt: skip
+    assert found.fit < 1.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unknown": "capacitance"}, "unknown: expected one of"),
+        ({"conductivity": torch.ones(8, 8)}, "conductivity: expected None, because it is unknown"),
+        ({"source": None}, "source: expected values, because the unknown is the conductivity"),
+        ({"unknown": "leak"}, "conductivity: expected values"),
+        ({"measured": torch.zeros(3, 5)}, "expected 6 values a source, one a node, got 5"),
+        ({"measured": torch.ones(2, 6)}, r"source: expected shape \(S, \*grid\) with S = 2"),
+        ({"measured": torch.full((3, 6), math.nan)}, "measured: expected finite values"),
+        ({"measured": torch.full((3, 6), math.inf)}, "measured: expected finite values"),
+        ({"noise": 0.0}, "noise: expected finite values > 0, got minimum 0"),
+        ({"noise": torch.ones(4)}, r"noise: expected a shape that broadcasts to \(3, 6\)"),
+        ({"nodes": NODES + 5}, r"nodes: expected indices of the grid \(8, 8\), from 0"),
+        ({"nodes": NODES[:, :1]}, r"nodes: expected indices of shape \(M, 2\)"),
+        ({"nodes": torch.ones(6, 8, 7)}, r"nodes: expected weights of shape \(M, \*grid\)"),
+        ({"nodes": torch.ones(6, dtype=torch.bool)}, r"nodes: expected a mask of shape"),
+        ({"boundary": "neumann"}, "leak: expected a leak or a 'dirichlet' face"),
+        ({"boundary": "robin"}, "boundary: expected one of"),
+        ({"mask": torch.ones(8, 7, dtype=torch.bool)}, r"mask: expected shape \(\*grid\) = "),
+        ({"mask": torch.ones(8, 8)}, "mask: expected dtype torch.bool"),
+        ({"mask": torch.eye(8) < 0.5}, "nodes that exist, got a missing one, number 9"),
+        ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        ({"leak": -torch.ones(8, 8)}, "leak: expected >= 0 everywhere, got minimum -1"),
+        ({"tol": 0}, "tol: expected a finite number > 0"),
+        ({"max_iterations": 0}, "max_iterations: expected an integer of at least 1"),
+        ({"prior": Smoothness(length=4.0, mean=-1.0)}, "mean: expected > 0 for a conductivity"),
+        ({"prior": Smoothness(length=4.0, mean=torch.ones(3))}, "mean: expected a number or shape"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_what_was_expected(changes, message):
+    _, source, measured = wells()
+    given = {
+        "measured": measured,
+        "nodes": NODES,
+        "source": source,
+        "prior": PRIOR,
+        "noise": 0.01,
+        "boundary": "dirichlet",
+        **changes,
+    }
+    with pytest.raises(ValueError, match=message):
+        reconstruct(**given)
+
+
+def test_further_refusals():
+    _, source, measured = wells()
+    with pytest.raises(
+        TypeError, match="prior: expected a Smoothness or a TotalVariation, got str"
+    ):
+        reconstruct(measured, NODES, source, prior="smooth")
+    with pytest.raises(ValueError, match="length: expected a finite number > 0, got 0"):
+        Smoothness(length=0)
+    with pytest.raises(ValueError, match="weight: expected a finite number > 0, got -1"):
+        TotalVariation(weight=-1)
+    k = torch.ones(8, 8)
+    with pytest.raises(ValueError, match="measured: expected one source's values"):
+        reconstruct(measured, NODES, prior=PRIOR, unknown="source", conductivity=k, leak=k)
+    found = reconstruct(measured, NODES, source, prior=PRIOR, noise=0.1, boundary="dirichlet")
+    with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
+        found.interval(1)
+
+
+@pytest.mark.slow
+def test_intervals_hold_as_many_true_values_as_they_say():
+    """Truths drawn from the prior, 25 wells, noise of 1 %, over 24 media."""
+    n, covered, ratios = 16, [], []
+    nodes = torch.cartesian_prod(*[torch.arange(1, n, 3)] * 2)
+    prior = Smoothness(length=0.5, mean=1.0)
+    source = torch.zeros(5, n, n, dtype=torch.float64)
+    wells = nodes[[0, 4, 12, 20, 24]]
+    source[range(5), wells[:, 0], wells[:, 1]] = 1
+    for seed in range(24):
+        generator = torch.Generator().manual_seed(seed)
+        k = prior.sample((n, n), 1 / n, generator=generator)[0].exp()
+        v = potentials(k, source, spacing=1 / n, boundary="dirichlet")[:, nodes[:, 0], nodes[:, 1]]
+        noise = 0.01 * v.abs()
+        measured = v + noise * torch.randn(v.shape, dtype=v.dtype, generator=generator)
+        found = reconstruct(
+            measured, nodes, source, prior=prior, noise=noise, spacing=1 / n, boundary="dirichlet"
+        )
+        assert found.converged
+        low, high = found.interval(0.9)
+        covered.append(((low < k) & (k < high)).double().mean())
+        ratios.append((found.field / k).log().square().mean() / k.log().square().mean())
+    assert 0.85 < torch.stack(covered).mean() < 0.95
+    assert max(ratios) < 1
