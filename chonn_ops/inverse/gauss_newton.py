@@ -30,7 +30,7 @@ from chonn_ops.network.conductance import Spacing
 
 Unknown = Literal["conductivity", "leak", "source"]
 
-# Bytes that the Jacobian and its product with the covariance may take together.
+# Bytes that J and J C, (m, n) each, and three matrices (m, m) may take together.
 MOST_BYTES = 2 * 2**30
 # Where noise is unknown: its first value and its least one, over the measurements' size.
 FIRST_NOISE, LEAST_NOISE = 0.1, 1e-9
@@ -285,7 +285,7 @@ def reconstruct(
     kept = values[rows[:, 0], rows[:, 1]]
     if not len(rows) or not bool(kept.isfinite().all()):
         raise error("measured", "finite values, NaN where nothing was measured", "no or infinite")
-    most = MOST_BYTES // (2 * 8 * domain.mask.numel())
+    most = _most_rows(domain.mask.numel())
     if len(rows) > most:
         raise error("measured", f"at most {most} values on the grid {grid}", len(rows))
     sigma, estimate = _noise(noise, values, kept)
@@ -299,6 +299,11 @@ def reconstruct(
             stacklevel=2,
         )
     return search.result(given)
+
+
+def _most_rows(n: int) -> int:
+    """The largest m for which 2 m n + 3 m^2 numbers fit."""
+    return int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)
 
 
 def _grid(known: dict[str, Tensor | None], unknown: str, sources: int) -> tuple[int, ...]:

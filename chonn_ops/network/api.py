@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype, potential_dtype, real_dtype
+from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import error
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
@@ -134,9 +134,11 @@ def kirchhoff_network(
     M-matrix. For any conductances :math:`v \ge 0` where :math:`s \ge 0`,
     :math:`|v| \le \max |s| / \min l`, and the network dissipates the power :math:`s \cdot v`.
 
-    Networks are eliminated (`method` "direct"), which loses no digit at any contrast, or iterated
-    ("multigrid"), which is faster for large batches of smooth networks at a coarse `tol`. A
-    gradient costs one more solve; a direct forward keeps its factors for it, as long as all that
+    Complex numbers make it a network at a frequency, or a time-harmonic wave, see Notes.
+
+    Real networks are eliminated (`method` "direct"), which loses no digit at any contrast, or
+    iterated ("multigrid"), which is faster for large batches of smooth networks at a coarse `tol`.
+    A gradient costs one more solve; a direct forward keeps its factors for it, as long as all that
     are kept take at most 2 GiB.
 
     ===========  =================================================================================
@@ -156,19 +158,20 @@ def kirchhoff_network(
     Parameters
     ----------
     source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
-        Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32 or float64.
-        The solve is float64 if any input is float64, else float32, also under autocast. S sources
+        Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32, float64,
+        complex64 or complex128. The solve is float64 if any input is float64 or complex128, else
+        float32, also under autocast, and complex if any input is complex. S sources
         share one elimination of their networks, as by `factorize`, whose backends and derivatives
         these have.
     conductance : sequence of Tensor, shape (B, \*grid, C)
-        :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
-        axis. The last entry along an axis is used by "periodic" only, where it joins the last node
-        to the first. `edge_conductance` computes them from a conductivity.
+        :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
+        the next one along that axis. The last entry along an axis is used by "periodic" only, where
+        it joins the last node to the first. `edge_conductance` computes them from a conductivity.
     leak : Tensor, shape (B, \*grid, C)
-        Conductance :math:`l_p \ge 0` from each node to ground. Every connected part of a network
-        needs a leak at one node, or a boundary that adds one; otherwise its potentials are not
-        determined, and it is refused. A node with neither edge nor leak has potential 0, whatever
-        its source.
+        Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
+        connected part of a network needs a leak at one node, or a boundary that adds one; otherwise
+        its potentials are not determined, and it is refused. A node with neither edge nor leak has
+        potential 0, whatever its source.
     boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
         Boundary condition, see above: one word for all axes, or for each axis one word or a pair
         of words for its low and its high face.
@@ -199,8 +202,9 @@ def kirchhoff_network(
     Returns
     -------
     v : Tensor, shape (B, \*grid, C)
-        Potentials :math:`v_p`, in ``source.dtype``, in the unit of source over conductance. A
-        network with a NaN or an infinity in an input is all NaN; the others are not affected.
+        Potentials :math:`v_p`, in ``source.dtype`` or the complex dtype of its precision, in the
+        unit of source over conductance. A network with a NaN or an infinity in an input is all NaN;
+        the others are not affected.
     info : NetworkInfo
         Only with `return_info`.
 
@@ -216,7 +220,27 @@ def kirchhoff_network(
         an unknown or unavailable backend.
     RuntimeError
         A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
-        is "multigrid". The message says what to change.
+        is "multigrid", or a complex network is at a resonance. The message says what to change.
+
+    Notes
+    -----
+    If any input is complex, conductances are admittances of coils, capacitors and resistors, or
+    the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign is
+    checked, and real numbers may be negative. Time goes as :math:`e^{-i \omega t}`, so loss is a
+    negative imaginary part of a wave's leak and a positive real part of an admittance. Passive
+    networks, which have no gain anywhere, are recommended: they have no resonance where there is
+    loss.
+
+    Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64: factors in
+    complex64, and steps of refinement with residuals in complex128, one at least, until the
+    residual is at most `tol`; networks that stay above it are eliminated in complex128. What is
+    above `tol` then is at a resonance, a `RuntimeError`. The residual is that of the potentials
+    before they are rounded to complex64. Gradients follow PyTorch: for a real loss, the conjugate
+    Wirtinger derivative, and its real part for a real input.
+
+    "matched" takes the root of the endless line that decays away from the face. Without loss
+    neither decays; then it is the root that takes power in, and for real conductances the wave
+    that goes out with :math:`e^{-i \omega t}`. It reflects nothing of a wave at normal incidence.
 
     References
     ----------

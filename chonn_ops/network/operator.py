@@ -309,9 +309,6 @@ def _eliminate_complex(
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
             factor: Any = factor_of(g, l, periodic, **options, keep=keep)
             v.append(factor.solve(s))
-            if factor.undetermined:
-                network, node = factor.undetermined[0]
-                raise ungrounded(divmod(network, C), node_index(node, grid))
             residual.append(factor.residual)
             if keep:
                 KEPT.factor, KEPT.found = factor, factor.drops_of(v[0]) if KEPT.drops else ()

@@ -100,7 +100,7 @@ def _factors(g: Sequence[_Array], leak: _Array, name: str) -> Callable[[_Array],
     _check_ground(adjacency, leak, name)
     adjacency = adjacency + adjacency.T
     diagonal = leak.ravel() + adjacency.sum(1)
-    diagonal[diagonal == 0] = 1  # not part of the network
+    diagonal[(leak.ravel() == 0) & (abs(adjacency).sum(1) == 0)] = 1  # not part of the network
     in_place = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
         factors = splu(

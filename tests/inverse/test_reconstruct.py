@@ -269,7 +269,7 @@ def test_total_variation_keeps_an_edge_that_smoothness_blurs():
     sharp = reconstruct(measured, nodes, source, prior=TotalVariation(weight=4.0), **settings)
     edges = [x.field.log().diff()[11] for x in (sharp, blurred)]
     assert edges[0] > 0.7 * math.log(4)
-    assert edges[1] < 0.3 * math.log(4)
+    assert edges[1] < 0.45 * math.log(4)
 
 
 def test_what_has_not_converged_says_so():
@@ -351,6 +351,16 @@ def test_bad_input_is_refused_with_what_was_expected(changes, message):
     }
     with pytest.raises(ValueError, match=message):
         reconstruct(**given)
+
+
+def test_more_measurements_than_memory_holds_are_refused():
+    values = torch.ones(3, 4096)
+    with pytest.raises(
+        ValueError, match=r"at most 8\d\d\d values on the grid \(64, 64\), got 12288"
+    ):
+        reconstruct(
+            values, torch.ones(64, 64, dtype=torch.bool), torch.ones(3, 64, 64), prior=PRIOR
+        )
 
 
 def test_further_refusals():

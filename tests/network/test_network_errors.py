@@ -175,10 +175,10 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
     """Only those networks: the others keep what iterations gave them."""
     monkeypatch.setattr(methods, "eliminates", lambda *_: False)
     case = _hard()
-    for name in ("conductance",):
-        case[name] = tuple(g.clone() for g in case[name])
-        for g in case[name]:
-            g[1] = 1.0
+    # Conductances whose rounding is below the leaks; with others all are eliminated at once.
+    case["conductance"] = tuple(g.clamp(max=1e3) for g in case["conductance"])
+    for g in case["conductance"]:
+        g[1] = 1.0
     options = {"tol": 1e-3, "max_iterations": 4, "backend": backend}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -193,6 +193,14 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
     if backend == "torch":  # compiled coarse grids depend on the batch's mean conductances
         options |= {"max_iterations": 100, "method": "multigrid"}
         torch.testing.assert_close(v[1:], kirchhoff_network(**easy, **options))
+
+
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+def test_leaks_below_rounding_are_eliminated_at_once(backend):
+    v, info = kirchhoff_network(**_hard(), tol=1e-3, backend=backend, return_info=True)
+    assert (info.iterations == 0).all()
+    expected = kirchhoff_network(**_hard(), backend="reference")
+    assert (v - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
 def test_too_large_to_eliminate_raises(monkeypatch):

@@ -30,6 +30,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
+from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import TOL, ComplexFactor
 from chonn_ops.network.leaks import leak_with_boundary
@@ -173,9 +174,7 @@ class Factor:
         """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factor's dtype."""
         return self.solve_all(source, drops=False).potential
 
-    def solve_all(
-        self, source: Tensor, *, drops: bool, network: Sequence[Tensor] = ()
-    ) -> Solution:
+    def solve_all(self, source: Tensor, *, drops: bool, network: Sequence[Tensor] = ()) -> Solution:
         """Potentials and, where wanted, drops: for each axis each node's potential less the next
         one's, 0 where no edge is. Rounding of drops is relative to what potentials differ by around
         the edge: they keep their digits where small leaks lift all potentials alike. Residuals

@@ -21,8 +21,8 @@ from torch import Tensor
 from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import alternating
 from chonn_ops.network.direct import torch as dense
-from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import at_both_ends, outflow, pad, sum_of_ends, used_edges
 from chonn_ops.network.edges import drops as differences
 
@@ -140,6 +140,8 @@ class ComplexFactor:
     """
 
     dtype = torch.complex128
+    # What has no leak is told from what is at a resonance before networks are eliminated.
+    undetermined: tuple[tuple[int, int], ...] = ()
 
     def __init__(
         self,
@@ -158,7 +160,6 @@ class ComplexFactor:
         self._factors = self._eliminate(self._g, self._leak) if keep else None
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
         self._all: dense.Factors | None = None
-        self.undetermined: list[tuple[int, int]] = (keep and self._factors.undetermined) or []
 
     def _eliminate(self, g: Sequence[Tensor], leak: Tensor, source: Tensor | None = None) -> Any:
         options = {"tol": self._tol, "refinements": REFINEMENTS}
@@ -180,14 +181,13 @@ class ComplexFactor:
         s = (source if several else source[:, None]).detach().to(self.dtype)
         if self._factors is None:
             factors = self._eliminate(self._g, self._leak, s)
-            self.undetermined = factors.undetermined
             v, residual = factors.once
         else:
             v, residual = self._factors.refined(s)
-        late = self._late(residual)
+        late = residual > self._tol  # a residual of NaN is that of a NaN in an input
         if self._narrow == torch.complex64 and bool(late.any()):
             self._solve_wide(s, v, residual, late.any(1))
-            late = self._late(residual)
+            late = residual > self._tol
         if bool(late.any()):
             # Rounding alone leaves this much.
             floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
@@ -213,14 +213,6 @@ class ComplexFactor:
             drop = differences(v, axis + first, faces)
             found.append(drop if faces[0] == "periodic" else pad(drop, axis + first, 0, 1))
         return found
-
-    def _late(self, residual: Tensor) -> Tensor:
-        """(B, S, C): networks above `tol`; a residual of NaN is that of a NaN in an input."""
-        late = residual > self._tol
-        for network, _ in self.undetermined:
-            b, c = divmod(network, self.shape[-1])
-            late[b, :, c] = False
-        return late
 
     def _solve_wide(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
         """Replaces potentials and residuals of at least the networks `late` (B, C)."""

@@ -152,6 +152,62 @@ def volumes(rows: list[Row]) -> str:
     )
 
 
+def inverse_images(rows: list[Row]) -> str:
+    """A line a phantom and data set: the best error of each side and its setting."""
+    return tabulate(
+        rows,
+        ("phantom", "phantom"),
+        ("data of the", "data"),
+        ("noise", "noise", "{:g}"),
+        ("pyEIT, error", "pyeit_error", "{:.3f}"),
+        ("its setting", "pyeit_setting"),
+        ("chonn-ops, error", "error", "{:.3f}"),
+        ("its setting", "setting"),
+        texts=(0, 1, 4, 6),
+    )
+
+
+def inverse_gradients(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("electrodes", "electrodes"),
+        ("elements of pyEIT", "elements"),
+        ("cells", "cells"),
+        ("measurements", "measurements"),
+        ("pyEIT, Jacobian, ms", "pyeit_jacobian_s", "{:.0f}", 1e3),
+        ("Jacobian, ms", "jacobian_s", "{:.0f}", 1e3),
+        ("gradient, ms", "gradient_s", "{:.1f}", 1e3),
+        ("pyEIT's Jacobian / gradient", "ratio", "{:.0f}"),
+        texts=(),
+    )
+
+
+def _wells(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("cells", lambda row: times(row["grid"])),
+        ("sources", "sources"),
+        ("wells", "wells"),
+        ("seed", "seed"),
+        ("error", "error", "{:.3f}"),
+        ("error of the prior's mean", "prior_error", "{:.3f}"),
+        ("in 90 % intervals", lambda row: f"{row['coverage']:.1%}"),
+        ("steps", "iterations"),
+        ("s", "seconds", "{:.1f}"),
+    )
+
+
+def inverse_wells(section: Row) -> str:
+    """The first three media, and the coverage over all."""
+    rows = section["rows"]
+    ratios = [row["ratio"] for row in rows]
+    return (
+        f"{_wells(rows[:3])}\nOver {len(rows)} media {section['coverage']:.1%} of the true values "
+        f"lie in their 90 % intervals. The error is {min(ratios):.2f} to {max(ratios):.2f} of that "
+        "of the prior's mean.\n"
+    )
+
+
 def contrast(sections: list[Row]) -> str:
     """A line a grid and kind of region; iterations of both solvers, ours' time and residual."""
     contrasts = sorted({section["contrast"] for section in sections})
@@ -235,6 +291,10 @@ PERFORMANCE: dict[str, Build] = {
     "direct batches": block("direct", "batches", direct),
     "direct single": block("direct", "single", direct),
     "direct sources": block("direct", "sources", many_sources),
+    "inverse images": block("inverse", "images", inverse_images),
+    "inverse gradients": block("inverse", "gradients", inverse_gradients),
+    "inverse wells": block("inverse", "wells", inverse_wells),
+    "inverse seconds": block("inverse", "seconds", _wells),
     "volumes": block("volumes", "rows", volumes),
     "block": block("block", "rows", blocks),
     "models": block("models", "rows", models),

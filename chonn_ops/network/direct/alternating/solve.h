@@ -161,8 +161,11 @@ static void NAME(solve_source)(const struct alternating_args *a, const struct NA
         for (int lane = 0; lane < item->width; lane++) {
             const double *s = a->source + 2 * (item->of[lane] + source * next + a->node[p] * a->channels);
             bad[lane] += (s[0] - s[0]) + (s[1] - s[1]);
-            /* A node with neither edge nor leak is no part of the network. */
-            if (inverse[p].re[lane] == 0 && inverse[p].im[lane] == 0) continue;
+            /* A node with neither edge nor leak is no part of the network. A node with edges whose
+             * pivot is zero is: its source stays in the residual. */
+            if (inverse[p].re[lane] == 0 && inverse[p].im[lane] == 0 &&
+                a->status[item->index * LANES + lane] < 0)
+                continue;
             left[p].re[lane] = s[0];
             left[p].im[lane] = s[1];
         }

@@ -1,0 +1,337 @@
+"""Complex networks: against a dense solve, all boundaries, gradients, resonances and power."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chonn_ops import edge_conductance, factorize, kirchhoff_network
+from chonn_ops.network import available_backends
+
+Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
+BACKENDS = tuple(name for name in ("cpu", "torch", "reference") if name in available_backends())
+EACH = pytest.mark.parametrize("backend", BACKENDS)
+# `make check` takes the one that users get.
+EACH_THOROUGHLY = pytest.mark.parametrize(
+    "backend",
+    [pytest.param(x, marks=() if x == BACKENDS[0] else pytest.mark.thorough) for x in BACKENDS],
+)
+GRIDS = [(1,), (2,), (17,), (9, 11), (1, 6), (16, 12), (3, 4, 5)]
+
+
+def make(kind: str, grid: tuple[int, ...], B: int = 2, C: int = 2, seed: int = 0) -> Network:
+    """complex128. "waves": -laplace u - k^2 u with 3 % loss, "lossless" without; "circuit": passive
+    admittances of any phase; "any": of both signs."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform() -> Tensor:
+        return torch.rand(B, *grid, C, dtype=torch.float64, generator=generator)
+
+    source = torch.complex(uniform() - 0.5, uniform() - 0.5)
+    if kind in ("waves", "lossless"):
+        g = tuple((0.5 + uniform()).to(torch.complex128) for _ in grid)
+        loss = 1 + 0.03j if kind == "waves" else 1 + 0j
+        return source, g, -((9 / max(grid)) ** 2) * (0.7 + 0.6 * uniform()) * loss
+    real = (lambda: 2 * uniform() - 1) if kind == "any" else uniform
+    g = tuple(torch.complex(real(), 2 * uniform() - 1) for _ in grid)
+    return source, g, torch.complex(0.3 * real(), uniform() - 0.5)
+
+
+def matrix(g: tuple[Tensor, ...], leak: Tensor, periodic: bool) -> Tensor:
+    """Of one network (\\*grid), edge by edge."""
+    nodes = np.arange(leak.numel()).reshape(leak.shape)
+    a = torch.diag(leak.flatten())
+    for axis, values in enumerate(g):
+        n = leak.shape[axis]
+        use = range(n if periodic and n > 1 else n - 1)
+        low = nodes.take(use, axis).ravel()
+        high = np.roll(nodes, -1, axis).take(use, axis).ravel()
+        p, q, value = torch.from_numpy(low), torch.from_numpy(high), values.flatten()[low]
+        for row, column, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+            a.index_put_((row, column), sign * value, accumulate=True)
+    return a
+
+
+def solve_dense(case: Network, periodic: bool = False) -> Tensor:
+    source, g, leak = (x if isinstance(x, Tensor) else tuple(x) for x in case)
+    v = torch.empty_like(source)
+    for b in range(source.shape[0]):
+        for c in range(source.shape[-1]):
+            a = matrix(tuple(x[b, ..., c] for x in g), leak[b, ..., c], periodic)
+            v[b, ..., c] = torch.linalg.solve(a, source[b, ..., c].flatten()).reshape(v.shape[1:-1])
+    return v
+
+
+def cast(case: Network, dtype: torch.dtype) -> Network:
+    source, g, leak = case
+    return source.to(dtype), tuple(x.to(dtype) for x in g), leak.to(dtype)
+
+
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
+
+
+@EACH_THOROUGHLY
+@pytest.mark.parametrize("kind", ["waves", "lossless", "circuit", "any"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_potentials(grid, kind, backend):
+    case = make(kind, grid, B=3)
+    narrow = cast(case, torch.complex64)
+    for periodic in (False, True):
+        boundary = "periodic" if periodic else "neumann"
+        v = kirchhoff_network(*case, boundary=boundary, backend=backend)
+        assert error(v, solve_dense(case, periodic)) < 1e-9
+        v, info = kirchhoff_network(
+            *narrow, boundary=boundary, backend=backend, tol=1e-8, return_info=True
+        )
+        assert v.dtype == torch.complex64
+        assert info.residual.max() <= 1e-8
+        assert error(v, solve_dense(cast(narrow, torch.complex128), periodic)) < 1e-5
+
+
+@EACH
+@pytest.mark.parametrize("boundary", ["dirichlet", "matched", "robin", ("neumann", "matched")])
+def test_boundaries_are_leaks(boundary, backend):
+    source, g, leak = make("circuit", (5, 4), B=1, C=1)
+    wall = torch.tensor([0.3 - 0.2j], dtype=torch.complex128) if boundary == "robin" else None
+    words = boundary if isinstance(boundary, tuple) else (boundary, boundary)
+    total = leak.clone()
+    for axis, word in enumerate(words):
+        for node, edge in ((0, 0), (-1, -2)):
+            k, c = g[axis].select(axis + 1, edge), leak.select(axis + 1, node)
+            root = (c * c + 4 * k * c).sqrt()
+            root = torch.where((root / c).real < 0, -root, root)  # the wave that decays
+            added = {
+                "neumann": 0 * k,
+                "dirichlet": 2 * k,
+                "matched": (root - c) / 2,
+                "robin": 1 / (1 / (0.3 - 0.2j) + 1 / (2 * k)),
+            }[word]
+            total.select(axis + 1, node).add_(added)
+    v = kirchhoff_network(source, g, leak, boundary=boundary, wall=wall, backend=backend)
+    assert error(v, solve_dense((source, g, total))) < 1e-12
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_matched_absorbs_plane_waves_at_normal_incidence(loss):
+    n, m = 60, 3
+    g = (torch.ones(1, n, m, 1, dtype=torch.complex128),) * 2
+    leak = torch.full((1, n, m, 1), -0.2 - 0.2j * loss, dtype=torch.complex128)
+    source = torch.zeros_like(leak)
+    source[:, 0] = 1
+    v = kirchhoff_network(source, g, leak, boundary=("matched", "periodic"), tol=1e-12)
+    ratio = v[0, 1:, 0, 0] / v[0, :-1, 0, 0]
+    assert (ratio - ratio[0]).abs().max() < 1e-11  # one wave, none back
+    assert 0 < ratio[0].angle() < math.pi  # outgoing for exp(-i omega t)
+    assert ratio[0].abs() < 1 + 1e-12
+
+
+def test_matched_without_loss_takes_power_whatever_the_convention():
+    # A ladder of coils and capacitors: y = i / (omega L), -i omega C for exp(-i omega t).
+    for sign in (1, -1):
+        g = torch.full((1, 20, 1), sign * 2j, dtype=torch.complex128)
+        leak = torch.full((1, 20, 1), -sign * 0.3j, dtype=torch.complex128)
+        source = torch.zeros_like(leak)
+        source[0, 0] = 1
+        v = kirchhoff_network(source, (g,), leak, boundary=(("neumann", "matched"),))
+        assert v[0, 0, 0].real > 0.1
+        assert torch.allclose(v.abs(), v.abs()[:, :1], rtol=0.2)
+
+
+@EACH
+def test_masks(backend):
+    mask = torch.ones(8, 7, dtype=torch.bool)
+    mask[4:, 3:] = False
+    mask[2, 2] = False
+    source, _, leak = make("waves", (8, 7), B=1, C=2)
+    k = torch.rand(1, 8, 7, 2, dtype=torch.float64) + 0.5
+    g = edge_conductance(k, 1.0, mask=mask)
+    inside = mask[..., None]
+    v = kirchhoff_network(source, g, leak * inside, backend=backend)
+    assert bool((v[~inside.expand_as(v)] == 0).all())
+    g_wide = tuple(x.to(torch.complex128) for x in g)
+    other = solve_dense((source * inside, g_wide, torch.where(inside, leak, 1)))
+    assert error(v, other * inside) < 1e-12
+
+
+def small(kind: str, complex_source: bool) -> list[Tensor]:
+    source, g, leak = make(kind, (3, 2), B=1, C=1, seed=3)
+    first = source if complex_source else source.real.clone()
+    return [x.clone().requires_grad_() for x in (first, g[0], g[1].real.clone(), leak)]
+
+
+@EACH_THOROUGHLY
+@pytest.mark.parametrize("boundary", ["neumann", "periodic", "matched", "robin"])
+@pytest.mark.parametrize("complex_source", [True, False])
+def test_gradients_of_complex_and_real_inputs(boundary, complex_source, backend):
+    wall = torch.tensor([0.4 - 0.1j], dtype=torch.complex128) if boundary == "robin" else None
+    more = [] if wall is None else [wall.requires_grad_()]
+
+    def solve(s: Tensor, a: Tensor, b: Tensor, c: Tensor, *w: Tensor) -> Tensor:
+        options: Any = {"boundary": boundary, "wall": w[0] if w else None, "backend": backend}
+        return kirchhoff_network(s, (a, b), c, tol=1e-9, **options)
+
+    inputs = small("circuit", complex_source) + more
+    assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True, fast_mode=True)
+    if backend == BACKENDS[0]:
+        assert torch.autograd.gradgradcheck(solve, inputs, fast_mode=True)
+    grads = torch.autograd.grad(solve(*inputs).abs().square().sum(), inputs)
+    assert [x.dtype for x in grads] == [x.dtype for x in inputs]
+
+
+def test_gradients_in_complex64():
+    case = make("waves", (16, 12), B=3)
+    weight = torch.randn(case[0].shape, dtype=torch.complex128)
+
+    def gradients(dtype: torch.dtype, backend: str) -> list[Tensor]:
+        source, g, leak = cast(cast(case, torch.complex64), dtype)
+        leaves = [x.clone().requires_grad_() for x in (source, *g, leak)]
+        v = kirchhoff_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], backend=backend)
+        loss = (v * weight.to(dtype)).real.sum() + v.abs().square().sum()
+        return list(torch.autograd.grad(loss, leaves))
+
+    for ours, true in zip(
+        gradients(torch.complex64, BACKENDS[0]),
+        gradients(torch.complex128, "reference"),
+        strict=True,
+    ):
+        assert ours.dtype == torch.complex64
+        assert error(ours, true) < 1e-5
+
+
+def test_torch_func():
+    source, g, leak = make("circuit", (4, 3), B=2, C=1)
+    v = kirchhoff_network(source, g, leak)
+    mapped = torch.func.vmap(lambda s, c: kirchhoff_network(s, g, c))(
+        torch.stack([source, 2 * source]), torch.stack([leak, leak])
+    )
+    assert torch.allclose(mapped[1], 2 * v)
+    tangent = torch.func.jvp(lambda c: kirchhoff_network(source, g, c), (leak,), (leak,))[1]
+    step = 1e-6
+    ahead, behind = (kirchhoff_network(source, g, leak * (1 + s)) for s in (step, -step))
+    assert error(tangent, (ahead - behind) / (2 * step)) < 1e-7
+    gradient = torch.func.grad(lambda c: kirchhoff_network(source, g, c).abs().square().sum())(leak)
+    assert gradient.dtype == leak.dtype
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_pivot_of_zero_is_no_resonance(dtype, backend):
+    def pair(a: complex, b: complex) -> Tensor:
+        return torch.tensor([a, b], dtype=dtype).reshape(1, 2, 1)
+
+    # [[0, -1], [-1, 0]]
+    v = kirchhoff_network(pair(1, 2j), (pair(1, 0),), pair(-1, -1), backend=backend)
+    assert torch.allclose(v, pair(-2j, -1), atol=1e-6)
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_resonance_is_an_error_that_says_what_to_change(dtype, backend):
+    ones = torch.ones(2, 8, 1, dtype=dtype)
+    resonant = -2 + 2 * math.cos(math.pi * 3 / 8)  # an eigenvalue of the line's Laplacian
+    source = torch.randn(2, 8, 1, generator=torch.Generator().manual_seed(0)).to(dtype)
+    leak = resonant * ones if dtype == torch.complex128 else (-2.0 * ones)
+    if dtype == torch.complex64:  # -2 is an eigenvalue of four nodes, exactly
+        source, ones, leak = source[:, :4], ones[:, :4], leak[:, :4]
+    with pytest.raises(RuntimeError, match=r"resonance.*loss.*negative imaginary part"):
+        kirchhoff_network(source, (ones,), leak, backend=backend)
+    kirchhoff_network(source, (ones,), leak - 0.01j, backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
+    ones = torch.ones(1, 8, 8, 1, dtype=torch.complex64)
+    leak = (-2 + 2 * math.cos(math.pi * 3 / 8) + 3e-6) * ones
+    source = torch.zeros_like(ones)
+    source[0, 1, 2] = 1
+    v, info = kirchhoff_network(source, (ones, ones), leak, backend=backend, return_info=True)
+    assert info.residual.max() < 1e-5
+    wide = cast((source, (ones, ones), leak), torch.complex128)
+    assert error(v, solve_dense(wide)) < 1e-5
+
+
+def test_values_that_are_not_finite_stay_in_their_network():
+    source, g, leak = make("waves", (6, 5), B=3)
+    v = kirchhoff_network(source, g, leak)
+    leak, source = leak.clone(), source.clone()
+    leak[1, 2, 3, 1] = math.nan
+    source[0, 0, 0, 0] = math.inf
+    for backend in BACKENDS:
+        w = kirchhoff_network(source, g, leak, backend=backend)
+        lost = torch.isnan(w.real).flatten(1, 2)
+        assert lost.all(1).tolist() == [[True, False], [False, True], [False, False]]
+        assert torch.equal(lost.all(1), lost.any(1))
+        assert torch.allclose(w[2], v[2])
+
+
+def test_power_delivered_equals_power_dissipated():
+    for seed in range(5):
+        source, g, leak = make("circuit", (13, 11), seed=seed)
+        v = kirchhoff_network(source, g, leak, tol=1e-13)
+        delivered = (source.conj() * v).real.flatten(1, 2).sum(1)
+        dissipated = (leak.real * v.abs().square()).flatten(1, 2).sum(1)
+        for axis, y in enumerate(g):
+            n = v.shape[axis + 1]
+            drop = v.narrow(axis + 1, 0, n - 1) - v.narrow(axis + 1, 1, n - 1)
+            part = y.narrow(axis + 1, 0, n - 1).real * drop.abs().square()
+            dissipated = dissipated + part.flatten(1, 2).sum(1)
+        assert bool((delivered > 0).all())
+        assert torch.allclose(delivered, dissipated, rtol=1e-11)
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_factorize(backend):
+    source, g, leak = make("circuit", (5, 4), B=2, C=1)
+    sources = torch.stack([source, 1j * source, source.conj()], 1)
+    networks = factorize(g, leak, backend=backend)
+    v = networks.solve(sources)
+    assert torch.allclose(v[:, 0], kirchhoff_network(source, g, leak))
+    assert torch.allclose(v[:, 1], 1j * v[:, 0])
+    together = kirchhoff_network(sources, g, leak, backend=backend)
+    assert torch.allclose(together, v)
+    inverse, logdet = [], []
+    for b in range(2):
+        a = matrix(tuple(x[b, ..., 0] for x in g), leak[b, ..., 0], False)
+        inverse.append(torch.linalg.inv(a).diagonal().reshape(5, 4, 1))
+        logdet.append(torch.linalg.det(a))
+    assert torch.allclose(networks.diagonal_of_inverse(), torch.stack(inverse))
+    assert torch.allclose(networks.logdet()[:, 0].exp(), torch.stack(logdet))
+    with pytest.raises(ValueError, match="real networks to sample from"):
+        networks.sample(source.real)
+
+    def results(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        made = factorize((a, b), c, backend=backend)
+        return made.solve(sources).sum() + made.logdet().sum()
+
+    inputs = [x.clone().requires_grad_() for x in (*g, leak)]
+    assert torch.autograd.gradcheck(results, inputs, fast_mode=True)
+
+
+def test_errors():
+    source, g, leak = make("waves", (4, 3))
+    with pytest.raises(ValueError, match="'auto' or 'direct' for complex numbers"):
+        kirchhoff_network(source, g, leak, method="multigrid")
+    with pytest.raises(ValueError, match="none in 4 of 4 networks"):
+        kirchhoff_network(source, g, 0 * leak)
+    with pytest.raises(ValueError, match=">= 0 everywhere"):
+        kirchhoff_network(source.real, [x.real for x in g], leak.real)
+
+
+def test_dtypes_of_potentials():
+    source, g, leak = make("waves", (4, 3))
+    for given, wanted in (
+        (source, torch.complex128),
+        (source.to(torch.complex64), torch.complex64),
+        (source.real, torch.complex128),
+        (source.real.float(), torch.complex64),
+        (source.real.bfloat16(), torch.complex64),
+    ):
+        assert kirchhoff_network(given, g, leak).dtype == wanted
+    v = kirchhoff_network(source, [x.real for x in g], leak.real)  # only the source is complex
+    assert torch.allclose(v, kirchhoff_network(source, g, leak.real.to(torch.complex128)))
