@@ -264,9 +264,9 @@ def resonance(residual: float, tol: float, network: str) -> RuntimeError:
     """The error of a complex network that elimination in complex128 does not solve."""
     return RuntimeError(
         f"kirchhoff_network: expected a residual of at most tol={tol:g}, got {residual:.2e} in "
-        f"{network}: it is at a resonance, or so near that complex128 has no digits left, or a part "
-        "of it has no leak. To solve it: loss (of a wave, a negative imaginary part of the leak; of admittances, a positive "
-        "real part), or another frequency"
+        f"{network}: it is at a resonance, or so near that complex128 has no digits left, or a "
+        "part of it has no leak. To solve it: loss (of a wave, a negative imaginary part of the "
+        "leak; of admittances, a positive real part), or another frequency"
     )
 
 
