@@ -76,10 +76,10 @@ def unet(config: SteadyConfig) -> nn.Module:
 
 def fno(config: SteadyConfig) -> nn.Module:
     """PDEBench's plain FNO."""
-    modes = (config.fno_modes,) * 2
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
     fields, frames = config.fields_out, in_channels(config) // config.fields_out
-    return GridFNO(CHONNFNO2d(fields, *modes, config.fno_width, initial_step=frames, ckb=PLAIN))
+    kept, width = config.fno_modes, config.fno_width
+    return GridFNO(CHONNFNO2d(fields, kept, kept, width, initial_step=frames, ckb=PLAIN))
 
 
 def neuralop_fno(config: SteadyConfig) -> nn.Module:
