@@ -71,20 +71,20 @@ class SolvedNetworks:
         are coils, or capacitors where they are negative, and losses are resistors.
         """
         leak, source, *conductance = (
-            values[sample, ..., index].detach().cpu().numpy()
+            values[sample, ..., index].detach().cpu()
             for values in (self.leak, self.source, *self.conductance)
         )
-        edges, k = edges_of_grid([g.real.astype(np.float64) for g in conductance], self.periodic)
-        real, loss = leak.real.astype(np.float64).ravel(), -leak.imag.astype(np.float64).ravel()
+        edges, k = edges_of_grid([g.real.double().numpy() for g in conductance], self.periodic)
+        real, loss = leak.real.double().flatten().numpy(), -leak.imag.double().flatten().numpy()
         network = RLCNetwork(
             edges[k > 0],
             inductance=1 / k[k > 0],
             leak=loss / omega,
             leak_capacitance=np.maximum(-real, 0) / omega**2,
             leak_inductance=np.divide(1, real, out=np.full_like(real, np.inf), where=real > 0),
-            shape=leak.shape,
+            shape=tuple(leak.shape),
         )
-        return network, 1j / omega * source.ravel().astype(np.complex128)
+        return network, 1j / omega * source.to(torch.complex128).flatten().numpy()
 
 
 class _Recorder(TorchFunctionMode):

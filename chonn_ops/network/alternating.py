@@ -145,6 +145,12 @@ def edge_admittance(
     return tuple(found)
 
 
+def _only(pair: tuple[str, str], words: tuple[str, ...]) -> tuple[str, str]:
+    """The boundaries of an axis that are among the words, "neumann" in place of others."""
+    low, high = (word if word in words else "neumann" for word in pair)
+    return low, high
+
+
 def helmholtz_network(
     source: Tensor,
     conductivity: Tensor,
@@ -225,12 +231,8 @@ def helmholtz_network(
     real = -(omega**2) * volume * capacity
     if any("dirichlet" in pair for pair in faces):
         # The operator takes the conductivity from the edge next to the face; this takes the node's.
-        real = real + wall_leak(
-            conductivity,
-            spacing,
-            boundary=[tuple(w if w in ("dirichlet", "periodic") else "neumann" for w in pair)
-                      for pair in faces],
-        )  # fmt: skip
+        walls = [_only(pair, ("dirichlet", "periodic")) for pair in faces]
+        real = real + wall_leak(conductivity, spacing, boundary=walls)
     wide = torch.promote_types(conductivity.dtype, torch.float32)
     leak = torch.complex(
         real.to(wide).expand(conductivity.shape),
@@ -240,7 +242,7 @@ def helmholtz_network(
     if mask is not None:
         exists = _existing(torch.ones_like(conductivity), mask)[0] > 0
         source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
-    left = [tuple("neumann" if w == "dirichlet" else w for w in pair) for pair in faces]
+    left = [_only(pair, ("periodic", "matched")) for pair in faces]
     complex_dtype = torch.promote_types(torch.promote_types(source.dtype, wide), torch.complex64)
     return kirchhoff_network(
         source.to(complex_dtype),

@@ -23,6 +23,14 @@ class Units(NamedTuple):
     output_centre: float
     output_spread: float
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """An input (B, C, \\*grid) of about unit size around zero."""
+        centre, spread = (
+            x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
+            for numbers in (self.input_centre, self.input_spread)
+        )
+        return (x - centre) / spread
+
 
 class Standardized(nn.Module):
     """Scales the fields of a model to about unit size; input and output have the data's units."""
@@ -33,11 +41,7 @@ class Standardized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         units = self.units
-        centre, spread = (
-            x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
-            for numbers in (units.input_centre, units.input_spread)
-        )
-        y = self.model((x - centre) / spread)
+        y = self.model(units.scaled(x))
         return units.output_centre + units.output_spread * y
 
 

@@ -81,7 +81,7 @@ class DirectSolve(nn.Module):
         units = self.units
         if self.physics.input == "coefficient":
             return self.numbers[0] * self.solve(x, torch.ones_like(x))
-        source = (x - units.input_centre) / units.input_spread
+        source = units.scaled(x)
         fields = torch.cat((source, torch.ones_like(x)), dim=1)
         forced, constant = self.solve(
             torch.ones_like(fields), self.physics.strength * fields
@@ -144,8 +144,7 @@ class WaveSolve(nn.Module):
         one, h = torch.ones_like(k), 1 / n
         loss: Tensor | float = 0.0
         if pad:
-            given = {"thickness": pad * h, "attenuation": self.attenuation}
-            loss = absorbing_layer(one, k.square(), spacing=h, **given)
+            loss = absorbing_layer(one, k.square(), pad * h, h, attenuation=self.attenuation)
         u = helmholtz_network(
             f, one, k.square(), loss, 1.0, h, boundary="dirichlet", tol=_TOLERANCE
         )
@@ -181,7 +180,7 @@ class SolveThenConvolve(nn.Module):
         units, u = self.units, self.direct(x)
         fields = torch.cat(
             (
-                (x - units.input_centre) / units.input_spread,
+                units.scaled(x),
                 (u - units.output_centre) / units.output_spread,
             ),
             dim=1,

@@ -226,7 +226,7 @@ def _solve_part(
         u = solve(k, f)
         media.append(k)
         sources.append(f)
-        waves.append((u.real, u.imag))
+        waves.append((np.real(u), np.imag(u)))
     return {
         "k": np.array(media, "f4"),
         "f": np.array(sources, "f4"),
