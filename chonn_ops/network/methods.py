@@ -91,6 +91,10 @@ def exceed_digits(
     most = leak.flatten(1, -2).amax(1)
     for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
         edges = used_edges(g, axis, closed).flatten(1, -2)
-        if edges.shape[1] and bool((eps * edges.amax(1) > most).any()):
+        if not edges.shape[1]:
+            continue
+        most_edge = edges.amax(1)
+        # An infinity makes the potentials of its own network NaN, and tells nothing of the others.
+        if bool((most_edge.isfinite() & (eps * most_edge > most)).any()):
             return True
     return False

@@ -180,9 +180,11 @@ def _solve(
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
     recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
-    if rest and not recording and methods.exceed_digits(conductance, leak, periodic, dtype):
+    axes = sum(n > 1 for n in grid)  # the kernel of iterations eliminates lines itself
+    readable = rest and axes > 1 and not recording
+    if readable and methods.exceed_digits(conductance, leak, periodic, dtype):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
-    patience = methods.PATIENCE[sum(n > 1 for n in grid)]
+    patience = methods.PATIENCE[axes]
     most = min(max_iterations, patience) if rest else max_iterations
     # What can be eliminated is to be as right as if it were.
     enough = tol / methods.SAFETY if rest and tol < methods.TIGHT else tol
