@@ -124,7 +124,7 @@ class _Network(_SingleLevelFunction):
         grads = [None] * 3
         for axis, g in enumerate(conductance):
             if needed[axis + 1] and over_v and over_w:
-                grads[axis] = (over_w[axis] * over_v[axis]).neg_().to(g.dtype)
+                grads[axis] = over_w[axis].mul_(over_v[axis]).neg_().to(g.dtype)
             elif needed[axis + 1]:
                 grads[axis] = _edge_gradient(w, v, axis, periodic).to(g.dtype)
         grad_source = w.to(source.dtype) if needed[0] else None
