@@ -121,7 +121,7 @@ class _Network(_SingleLevelFunction):
         else:
             w, over_w = factor.solve_all(grad_v, drops=any(needed[1:4]))
         grad_leak = (w * v).neg_().to(leak.dtype) if needed[4] else None
-        grads = [None] * 3
+        grads: list[Tensor | None] = [None] * 3
         for axis, g in enumerate(conductance):
             if needed[axis + 1] and over_v and over_w:
                 grads[axis] = over_w[axis].mul_(over_v[axis]).neg_().to(g.dtype)
