@@ -123,12 +123,12 @@ class _Network(_SingleLevelFunction):
             w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0].conj()
         else:
             w, over_w, _ = factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
-            w, over_w = w.conj(), [x.conj() for x in over_w]
+            w, over_w = w.conj(), [x.conj().resolve_conj() for x in over_w]
         grad_leak = to_dtype_of((w * v.conj()).neg_(), leak) if needed[4] else None
-        grads = [None] * 3
+        grads: list[Tensor | None] = [None] * 3
         for axis, g in enumerate(conductance):
             if needed[axis + 1] and over_v and over_w:
-                grads[axis] = to_dtype_of((over_w[axis] * over_v[axis].conj()).neg_(), g)
+                grads[axis] = to_dtype_of(over_w[axis].mul_(over_v[axis].conj()).neg_(), g)
             elif needed[axis + 1]:
                 grads[axis] = to_dtype_of(_edge_gradient(w, v, axis, periodic), g)
         grad_source = to_dtype_of(w, source) if needed[0] else None

@@ -231,10 +231,10 @@ class Factors:
         x = source.movedim(-1, 1).reshape(B * C, S, -1)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
+        tied = self._inverse()[:, None] > 0
+        ground = self._leak.sum(1, keepdim=True)
+        whole = torch.where(tied, x, 0).sum(-1) / torch.where(ground > 0, ground, 1)
         if wanted:  # see `take_level` of the kernel
-            tied = self._inverse() > 0
-            ground = self._leak.sum(1, keepdim=True)
-            whole = torch.where(tied[:, None], x, 0).sum(-1) / torch.where(ground > 0, ground, 1)
             x = torch.cat([x, x - self._leak[:, None] * whole[..., None]], 1)
 
         def nodes(index: int, pivots: bool) -> Tensor:
@@ -263,7 +263,7 @@ class Factors:
             x = x.index_copy(2, at.flatten(), flat(received * inverse))
             x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
         if wanted:  # what is no part of the network has the potential 0
-            x = torch.cat([x[:, :S], torch.where(tied[:, None], x[:, S:], -whole[..., None])], 1)
+            x = torch.cat([x[:, :S], torch.where(tied, x[:, S:], -whole[..., None])], 1)
         drops = x.new_zeros(len(x), S, self._g.shape[1])
         level: dict[int, Tensor] = {}
         relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel

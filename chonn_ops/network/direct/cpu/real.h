@@ -198,11 +198,16 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
     const int64_t count = a->nodes * wide;
     const REAL *leak = item->field[0];
     double norm[LANES], excess[LANES], terms[LANES];
-    for (int64_t p = 0; p < a->nodes; p++)
-        for (int lane = 0; lane < wide; lane++) {
-            const int64_t at = a->node[p] * (int64_t)wide + lane;
-            if (!(inverse[p * wide + lane] > 0) && !(leak[at] > 0)) r[at] *= 0;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const int64_t at = a->node[p] * (int64_t)wide;
+        if (wide == 1) {
+            if (!(inverse[p] > 0) && !(leak[at] > 0)) r[at] *= 0;
+            continue;
         }
+        const vec value = *(const loose *)(r + at);
+        const vec tied = NAME(larger)(*(const loose *)(leak + at), *(const loose *)(inverse + p * wide));
+        *(loose *)(r + at) = NAME(either)(tied, value, value * 0);
+    }
     NAME(add_squares)(r, count, norm);
     for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * NAME(size)(v[i]) + LEAST;
     for (int axis = 0; axis < a->axes; axis++) {
