@@ -201,6 +201,7 @@ class ComplexFactor:
 
     def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
         """As of `Factor`; drops are differences of potentials, which have the digits for it."""
+        del network  # every solve has found its residual
         v = self.solve(source)
         return Solution(v, self.drops_of(v) if drops else [], self.residual)
 
