@@ -317,7 +317,7 @@ def fit_spread(
 
     It minimises the mean of ``s + max(|target - prediction| - s, 0) / (1 - level)``: the mean width
     of the bands, with a price for what they miss. At the minimum `s` is the quantile of this level
-    of the absolute error, for this input at this point [3]_. Adam with a cosine schedule.
+    of the absolute error, for this input at this point, as in UQNO. Adam with a cosine schedule.
 
     Parameters
     ----------

@@ -343,7 +343,7 @@ class Factorization:
     @property
     def undetermined(self) -> list[tuple[int, int]]:
         """See `Factor.undetermined`."""
-        return self._factor.undetermined
+        return list(self._factor.undetermined)
 
     def solve(self, source: Tensor) -> Tensor:
         """Potentials.
@@ -365,7 +365,7 @@ class Factorization:
         return self.solve_with_residual(source)[0]
 
     def solve_with_residual(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """`solve`, and |s - A v| / |s| of each network, 0 where that is what rounding leaves.
+        """`solve`, and ``|s - A v| / |s|`` of each network, 0 where that is what rounding leaves.
 
         Returns
         -------
@@ -434,6 +434,7 @@ class Factorization:
         check_sources("noise", noise, self._given[0])
         wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
         factor = self._differentiable() if wanted else self._factor
+        assert isinstance(factor, Factor)  # of real networks
         return factor.sample(noise).to(noise.dtype)
 
 

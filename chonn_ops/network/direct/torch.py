@@ -231,9 +231,9 @@ class Factors:
         x = source.movedim(-1, 1).reshape(B * C, S, -1)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
-        tied = self._inverse()[:, None] > 0
+        tied = self._inverse()[:, None] != 0
         ground = self._leak.sum(1, keepdim=True)
-        whole = torch.where(tied, x, 0).sum(-1) / torch.where(ground > 0, ground, 1)
+        whole = torch.where(tied, x, 0).sum(-1) / torch.where(ground != 0, ground, 1)
         if wanted:  # see `take_level` of the kernel
             x = torch.cat([x, x - self._leak[:, None] * whole[..., None]], 1)
 
