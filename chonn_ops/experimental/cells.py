@@ -48,7 +48,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
     ) -> None:
         super().__init__(dim, spatial_dims, options, **keywords)
         # The log of the capacities. At 0 a step of 1 diffuses over sqrt(k) / 16 of the domain.
-        self.capacitance_param = nn.Parameter(torch.zeros_like(self.coefficient_bias)[::2].clone())
+        self.capacitance_param = nn.Parameter(torch.zeros_like(self.leak_param))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

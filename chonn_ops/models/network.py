@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# The parameters of the readout count a tenth and start small, so that the first steps of an
+# optimiser stay small beside samples of small amplitude, whose relative errors would be hundreds.
+READOUT_GAIN = 0.1
+# The embedding has each input twice: linear up to about three, and logarithmic above a thousandth.
+LARGE, SMALL = 3.0, 1e-3
+
+
+def embedded(x: Tensor) -> Tensor:
+    """The values that a model embeds of its inputs (..., C): (..., 2 C).
+
+    Conductivities matter by their logarithm, sources by their value: both are there, and neither
+    lets an outlier dominate.
+    """
+    return torch.cat((LARGE * torch.asinh(x / LARGE), torch.asinh(x / SMALL) / 3), dim=-1)
+
+
 class CHONNNetwork(nn.Module):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
@@ -53,15 +69,27 @@ class CHONNNetwork(nn.Module):
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
-        inputs = in_channels * points + (self.axes if coordinates else 0)
+        inputs = 2 * in_channels * points + (self.axes if coordinates else 0)
         self.lift = PositionLinear(inputs, width, **factory)
+        # Wider than the default of PyTorch: networks learn from features that differ. Logarithms
+        # start without weight: of a field around 0 they are little more than its sign.
+        nn.init.normal_(self.lift.weight, std=inputs**-0.5)
+        nn.init.normal_(self.lift.bias, std=inputs**-0.5)
+        with torch.no_grad():
+            self.lift.weight[:, in_channels * points : 2 * in_channels * points] = 0
         blocks, pointwise = [], []
         for _ in range(depth):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, factory))
             pointwise.append(Pointwise(width, mlp_ratio * width, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
-        self.head = PositionLinear(width, out_channels * points, **factory)
+        outputs = out_channels * points
+        # The weights of the last potentials in each output; without cells the outputs themselves.
+        weights = ckb.cell.num_outputs(width) if ckb.order else 1
+        self.head = PositionLinear(width, weights * outputs, **factory)
+        self.offset = nn.Parameter(torch.zeros(outputs, **factory))
+        nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
+        nn.init.zeros_(self.head.bias)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
@@ -131,18 +159,27 @@ class CHONNNetwork(nn.Module):
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
             x = x.masked_fill(outside[:, None], 0)
-        h = self._to_patches(x.movedim(1, -1))
+        h = embedded(self._to_patches(x.movedim(1, -1)))
         if self.coordinates:
             # The coordinates run from -1/2 to 1/2 across the domain.
             lines = torch.stack([place - 0.5 for place in node_positions(h, nodes)], -1)
             h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
-        h = self.lift(h)
+        h, v = self.lift(h), None
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                h = h + cast("CKB", self.blocks[layer]).branch(h, steps, mask, nodes)
+                block = cast("CKB", self.blocks[layer])
+                v, gate = block.gated(h, steps, mask, nodes)
+                h = h + block.project(v, gate)
             h = h + pointwise(h)
-        y = self._to_points(self.head(h)).movedim(-1, 1)
+        y = self._to_points(self._read(h, v)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
+
+    def _read(self, h: Tensor, v: Tensor | None) -> Tensor:
+        """The output of each node: the last potentials, weighted by the features."""
+        weights = self.head(h).unflatten(-1, (len(self.offset), -1))
+        if v is not None:
+            weights = weights * v.to(h.dtype).unsqueeze(-2)
+        return READOUT_GAIN * (weights.sum(-1) + self.offset)
 
     def _check_nodes(self, nodes: str) -> None:
         if self.patch > 1 and nodes != "centres":
@@ -180,10 +217,15 @@ class CHONNNetwork1d(CHONNNetwork):
 class CHONNNetwork2d(CHONNNetwork):
     """Neural operator whose points interact only through circuits solved on the grid.
 
-    A pointwise embedding; `depth` layers of a `CKB` with `NetworkCell` and a pointwise network,
-    both residual; a pointwise readout. Everything that reaches further than a point is a finite
-    volume scheme in units of the domain, so trained weights can be evaluated on any grid, any shape
-    of cell and, with `mask`, any domain. The coordinates, -1/2 to 1/2, are additional inputs.
+    A pointwise embedding of the inputs and their logarithms; `depth` layers of a `CKB` with
+    `NetworkCell` and a pointwise network, both residual; a readout that weights the last potentials
+    by the features. Outputs are thus a constant plus potentials, which scale with the inverse of
+    the conductivity: inputs and outputs should be scaled to about unit size, but a positive field
+    not be shifted, as the logarithm needs its zero. The coordinates, -1/2 to 1/2, are additional
+    inputs.
+
+    Everything that reaches further than a point is a finite volume scheme in units of the domain,
+    so trained weights can be evaluated on any grid, any shape of cell and, with `mask`, any domain.
 
     The model is not in the CHONN paper, whose circuits are lines.
 

@@ -196,6 +196,17 @@ class CKB(nn.Module):
         -------
         Tensor, shape of `field`
         """
+        return self.project(*self.gated(field, spacing, mask, nodes))
+
+    def gated(
+        self,
+        field: Tensor,
+        spacing: Sequence[float] | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs of the cells, summed, and the gate before its SiLU, both (B, \\*grid, m):
+        `branch` up to their product, for models that read the potentials out themselves."""
         geometry = (spacing, mask, nodes)
         if not self.has_networks:
             if any(argument is not None for argument in geometry):
@@ -212,6 +223,10 @@ class CKB(nn.Module):
                     driven = torch.cat((u, driven), -1) if self.has_networks else u + driven
             y = cell(driven, *geometry)
             total = total + y
+        return total, gate
+
+    def project(self, total: Tensor, gate: Tensor) -> Tensor:
+        """What the block adds, from `gated`."""
         return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
     def _inputs(self, field: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

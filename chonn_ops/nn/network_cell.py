@@ -37,12 +37,17 @@ from chonn_ops.nn.layers import PositionLinear, recomputed
 # potentials start at order 1, which halved the error on Poisson's equation.
 UNIT = 16.0
 SOURCE_GAIN = 0.1
-# Initial arguments of softplus: conductivities from 0.3 to 3, leaks of 0.05.
+# Initial logarithms of the conductivities, from network to network, and their deviation from the
+# features.
 CONDUCTIVITY_SPAN = (-1.0, 3.0)
-LEAK = -3.0
-COEFFICIENT_SCALE = 0.3
-# Smaller conductivities and leaks would only make the solve harder.
-FLOOR = 1e-3
+CONDUCTIVITY_SCALE = 1.0
+# Logarithms of conductivities stay between -8 and 8: a contrast of 10^7 within a network, and no
+# overflow for inputs that training has not seen.
+LARGEST_LOG = 8.0
+# Initial leaks. A network with walls hardly leaks, so that a leak cannot stand in for a
+# conductance: the potential of a conductor that touches no wall depends on the difference. Without
+# walls the leak alone bounds the mean potential.
+LEAK, LEAK_WITHOUT_WALLS = 1e-3, 0.05
 # Alternating current: the initial real part of the leaks runs from 0 to that of about three waves
 # across the domain, and the loss starts where waves reach about a wavelength. Training has to lower
 # the loss by orders of magnitude, while other weights move by about 1: its logarithm has this gain.
@@ -51,6 +56,7 @@ REACTANCE = -1.5
 LOSS = -2.0
 LOSS_GAIN = 4.0
 LEAST_LOSS = 1e-4
+LEAK_SCALE = 0.3
 # Initial logarithm of the distance of a "robin" wall: 0.3 % of the unit box.
 WALL = -3.0
 # The weight of the arithmetic mean is one number for the whole field, which has to move further
@@ -73,8 +79,7 @@ class Network:
         Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
         i / (n - 1). It sets the default spacing and the distance of the walls.
     selective : bool
-        Whether conductivities and leaks depend on the features; otherwise each network has one of
-        each (ablation).
+        Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
         Relative residual at which the solve stops.
     ac : bool
@@ -133,19 +138,21 @@ class NetworkCell(nn.Module):
 
     At every node p with neighbours q::
 
-        k, l = softplus(W_k SiLU(u) + b_k), softplus(W_l SiLU(u) + b_l);  s = W_s u + b_s
-        sum_q g_pq (v_p - v_q) + l_p V v_p = s_p V / 10
+        log k = 8 tanh((W_k SiLU(u) + b_k) / 8);  s = W_s u + b_s
+        sum_q g_pq (v_p - v_q) + l V v_p = s_p V / 10
 
-    where g is a mean of both nodes' conductivities k times face area over distance, and V the
-    volume of a node's cell: the finite volumes of :math:`-\nabla\cdot(k\nabla v) + l v = s` (see
-    `chonn_ops.edge_conductance`). Each network learns its mean, between the harmonic mean (k jumps
-    at the face) and the arithmetic one (the k of many finite-difference codes). So a trained cell
-    belongs to a domain and not to a grid: on finer grids its output converges with the second order
-    of the spacing. The matrix is an M-matrix whatever u is: :math:`|v| \le \max|s| / \min l`.
+    where g is a mean of both nodes' conductivities k times face area over distance, V the volume of
+    a node's cell and l the leak, one number a network: the finite volumes of
+    :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.edge_conductance`). Features set the
+    logarithm of k, whose contrast is up to 10^7. Each network learns its mean, between the harmonic
+    mean (k jumps at the face) and the arithmetic one (the k of many finite-difference codes). So a
+    trained cell belongs to a domain and not to a grid: on finer grids its output converges with the
+    second order of the spacing. The matrix is an M-matrix whatever u is:
+    :math:`|v| \le \max |s| / l`.
 
     The forward pass solves to the tolerance `Network.tol`; the backward pass solves once more. At
-    the start, conductivities spread over a decade from network to network, leaks screen potentials
-    over a fifth to a half of the domain, and "robin" walls are close to "dirichlet".
+    the start, median conductivities spread over two decades from network to network, leaks are
+    small, and "robin" walls are close to "dirichlet".
 
     Parameters
     ----------
@@ -197,13 +204,19 @@ class NetworkCell(nn.Module):
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
         self.source_proj = PositionLinear(dim, options.num_outputs(dim), **factory)
-        # Conductivities, then leaks, then losses with alternating current; the bias alone where
-        # they do not depend on the features.
-        numbers = (3 if options.ac else 2) * m
-        self.coefficient_proj = (
-            PositionLinear(dim, numbers, bias=False, **factory) if options.selective else None
+        # The bias alone where the conductivities do not depend on the features.
+        self.conductivity_proj = (
+            PositionLinear(dim, m, bias=False, **factory) if options.selective else None
         )
-        self.coefficient_bias = nn.Parameter(torch.empty(numbers, **factory))
+        self.conductivity_bias = nn.Parameter(torch.empty(m, **factory))
+        # Logarithms of the leaks, one a network; with alternating current their real parts and
+        # losses, which the features set.
+        self.leak_param = nn.Parameter(torch.empty(2 * m if options.ac else m, **factory))
+        self.leak_proj = (
+            PositionLinear(dim, 2 * m, bias=False, **factory)
+            if options.ac and options.selective
+            else None
+        )
         # Logit of the weight of the arithmetic mean, over its gain. All means of a constant
         # conductivity are the same.
         self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
@@ -219,13 +232,17 @@ class NetworkCell(nn.Module):
         m = self.options.num_networks
         nn.init.normal_(self.source_proj.weight, std=self.dim**-0.5)
         nn.init.zeros_(self.source_proj.bias)
-        if self.coefficient_proj is not None:
-            nn.init.normal_(self.coefficient_proj.weight, std=COEFFICIENT_SCALE * self.dim**-0.5)
-        self.coefficient_bias[:m] = torch.linspace(*CONDUCTIVITY_SPAN, m)
-        self.coefficient_bias[m : 2 * m] = LEAK
+        if self.conductivity_proj is not None:
+            nn.init.normal_(self.conductivity_proj.weight, std=CONDUCTIVITY_SCALE * self.dim**-0.5)
+        self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
+        if self.leak_proj is not None:
+            nn.init.normal_(self.leak_proj.weight, std=LEAK_SCALE * self.dim**-0.5)
         if self.options.ac:
-            self.coefficient_bias[m : 2 * m] = torch.linspace(0, REACTANCE, m)
-            nn.init.constant_(self.coefficient_bias[2 * m :], LOSS / LOSS_GAIN)
+            self.leak_param[:m] = torch.linspace(0, REACTANCE, m)
+            nn.init.constant_(self.leak_param[m:], LOSS / LOSS_GAIN)
+        else:
+            walled = any(word not in ("neumann", "periodic") for word in self.boundary)
+            nn.init.constant_(self.leak_param, math.log(LEAK if walled else LEAK_WITHOUT_WALLS))
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
@@ -243,18 +260,24 @@ class NetworkCell(nn.Module):
         conductivity : Tensor, shape (B, \\*grid, m)
             Above 0; the unit of length is a sixteenth of the domain's.
         leak, source : Tensor, shape (B, \\*grid, m)
-            Per unit volume; the leak is above 0.
+            Per unit volume; the leak is above 0 and the same at all nodes.
         """
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        raw = self.coefficient_bias.to(wide)
-        if self.coefficient_proj is not None:
-            raw = raw + self.coefficient_proj(F.silu(u))
-        if self.options.ac:
-            return _at_a_frequency(raw.expand(*u.shape[:-1], -1), source.to(wide))
-        rates = F.softplus(raw) + FLOOR
-        conductivity, leak = rates.expand(u.shape[:-1] + raw.shape[-1:]).chunk(2, dim=-1)
-        return conductivity, leak, source.to(wide)
+        raw = self.conductivity_bias.to(wide)
+        features = F.silu(u)
+        if self.conductivity_proj is not None:
+            raw = raw + self.conductivity_proj(features)
+        shape = (*u.shape[:-1], self.options.num_networks)
+        conductivity = torch.exp(LARGEST_LOG * torch.tanh(raw / LARGEST_LOG)).expand(shape)
+        numbers = self.leak_param.to(wide)
+        if not self.options.ac:
+            return conductivity, torch.exp(numbers).expand(shape), source.to(wide)
+        if self.leak_proj is not None:
+            numbers = numbers + self.leak_proj(features)
+        reactance, loss = numbers.expand(*u.shape[:-1], -1).chunk(2, -1)
+        leak = torch.complex(reactance, -F.softplus(LOSS_GAIN * loss) - LEAST_LOSS)
+        return conductivity, leak, torch.complex(*source.to(wide).chunk(2, -1))
 
     def forward(
         self,
@@ -391,12 +414,3 @@ class NetworkCell(nn.Module):
             f"dim={self.dim}, spatial_dims={self.spatial_dims}, {self.options}, "
             f"boundary={self.boundary}"
         )
-
-
-def _at_a_frequency(raw: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`NetworkCell.coefficients` with alternating current, from (B, \\*grid, 3 m) numbers and the
-    real and imaginary parts (B, \\*grid, 2 m) of the sources."""
-    conductivity, reactance, loss = raw.chunk(3, -1)
-    loss = F.softplus(LOSS_GAIN * loss) + LEAST_LOSS
-    leak = torch.complex(reactance, -loss)
-    return F.softplus(conductivity) + FLOOR, leak, torch.complex(*source.chunk(2, -1))

@@ -132,9 +132,9 @@ def test_correlation_and_variation():
     """A cell whose conductivity is known: that of its first feature."""
     cell = NetworkCell(1, 2, Network(num_networks=2)).double().eval()
     with torch.no_grad():
-        cell.coefficient_proj.weight.zero_()
-        cell.coefficient_proj.weight[0, 0] = 1.0
-        cell.coefficient_bias.fill_(0.5)
+        cell.conductivity_proj.weight.zero_()
+        cell.conductivity_proj.weight[0, 0] = 1.0
+        cell.conductivity_bias.fill_(0.5)
     torch.manual_seed(0)
     u = torch.rand(3, 8, 8, 1, dtype=torch.float64)
     k = cell.coefficients(u)[0][..., 0].detach()
@@ -168,7 +168,7 @@ def test_currents_run_down_the_potential():
     cell = NetworkCell(1, 1, options, boundary="neumann").double()
     with torch.no_grad():
         cell.source_proj.weight.fill_(10.0)
-        cell.coefficient_bias[1] = 0.0
+        cell.leak_param.zero_()
     u = torch.zeros(1, 9, 1, dtype=torch.float64)
     u[0, 0] = 1
     (fields,) = read_fields(cell, u).networks

@@ -68,7 +68,7 @@ def test_a_finer_grid_has_the_same_answer():
     first = (coarse - fine[..., ::2, ::2]).norm() / fine.norm() * 2
     second = (fine - finest[..., ::2, ::2]).norm() / finest.norm() * 2
     assert second < 0.02
-    assert second < first / 2.5
+    assert second < first / 2
 
 
 def test_spacing_is_that_of_the_lengths():

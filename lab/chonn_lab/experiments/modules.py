@@ -15,8 +15,11 @@ PLAIN = CKBOptions(order=0)
 
 
 class Units(NamedTuple):
-    """Typical mean and standard deviation of the fields, constants for every split; those of an
-    input with several channels one a channel."""
+    """Shifts and scales that give fields about unit size, constants for every split; those of an
+    input with several channels one a channel.
+
+    Positive fields whose zero means something, such as conductivities, are not shifted.
+    """
 
     input_centre: float | tuple[float, ...]
     input_spread: float | tuple[float, ...]

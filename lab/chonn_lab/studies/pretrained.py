@@ -3,8 +3,8 @@
     chonn-lab run darcy --scale small --variants network --seeds 3
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small
 
-The seed with the lowest validation error is taken. The units in which it was trained go into its
-first and last map, so that the model takes and gives fields in the data's own units.
+The seed with the lowest validation error is taken. The unit of its outputs in training goes into
+the readout, so that the model takes and gives fields in the data's own units.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from chonn_lab.experiments import get
+from chonn_lab.experiments.modules import Units
 from chonn_ops import CHONNNetwork2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
@@ -54,11 +55,12 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     units = get(run["experiment"]).units
     config, nodes = run["config"], get(run["experiment"]).physics.nodes
     if config["standardize"]:
-        weights["lift.weight"][:, 0] /= units.input_spread
-        weights["lift.bias"] -= weights["lift.weight"][:, 0] * units.input_centre
-        weights["head.weight"] *= units.output_spread
-        weights["head.bias"] *= units.output_spread
-        weights["head.bias"] += units.output_centre
+        if units._replace(output_spread=1.0) != Units(0.0, 1.0, 0.0, 1.0):
+            raise SystemExit(
+                f"units: expected inputs as they are, outputs not shifted, got {units}"
+            )
+        for name in ("head.weight", "head.bias", "offset"):
+            weights[name] *= units.output_spread
     options = {
         "width": config["network_width"],
         "depth": config["network_depth"],
