@@ -68,11 +68,10 @@ class Darcy(SteadyExperiment[SteadyConfig]):
     contrast: ClassVar[float] = darcy.CONTRAST
     coordinates = staticmethod(darcy.cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
-    # Not shifted: a conductivity of 0 conducts nothing, and a pressure of 0 is the walls'.
-    units: ClassVar[Units] = Units(0.0, 1.0, 0.0, 0.12)
+    units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     units_of_domains: ClassVar[Mapping[str, Units]] = {
-        "l-shape": Units(0.0, 1.0, 0.0, 0.07),
-        "holes": Units(0.0, 1.0, 0.0, 0.035),
+        "l-shape": Units(0.5, 0.45, 0.08, 0.07),
+        "holes": Units(0.5, 0.45, 0.035, 0.035),
     }
     metrics: ClassVar[tuple[str, ...]] = ("relative_l1", "relative_l1_median", *PDEBENCH_METRICS)
     scales: Mapping[str, SteadyConfig] = {
@@ -205,7 +204,7 @@ class DarcyContrast(HardDarcy):
     name = "darcy_contrast"
     title = "Darcy flow, contrast 1,000"
     contrast: ClassVar[float] = 1000.0
-    units: ClassVar[Units] = Units(0.0, 1.0, 0.0, 12.0)
+    units: ClassVar[Units] = Units(0.5, 0.5, 7.0, 12.0)
 
 
 class DarcyLognormal(HardDarcy):
@@ -215,7 +214,7 @@ class DarcyLognormal(HardDarcy):
     title = "Darcy flow, log-normal"
     coefficient: ClassVar[str] = LOG_NORMAL
     contrast: ClassVar[float] = 100.0
-    units: ClassVar[Units] = Units(0.0, 4.0, 0.0, 0.035)
+    units: ClassVar[Units] = Units(2.0, 4.0, 0.04, 0.035)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -337,7 +336,7 @@ class FNODarcy(SteadyExperiment[FNODarcyConfig]):
     title = "FNO's Darcy flow"
     coordinates = staticmethod(fno_darcy.nodes)
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
-    units: ClassVar[Units] = Units(0.0, 10.0, 0.0, 0.004)
+    units: ClassVar[Units] = Units(7.5, 4.5, 0.0055, 0.0038)
     error: Callable[[Tensor, Tensor], Tensor] = staticmethod(relative_l2)
     ladders: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = ("relative_l2", *Darcy.metrics)

@@ -17,10 +17,18 @@ from chonn_lab.experiments.base import Data, Makers, Variant
 from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import Physics, WaveSolve
-from chonn_lab.experiments.steady import SteadyExperiment, workers
+from chonn_lab.experiments.steady import SteadyExperiment, pairs, splits, workers
 from chonn_lab.experiments.steady_models import BY_HAND, Variants
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WavesConfig(BoxConfig):
+    """Settings of waves on the square, whose samples are the same on every grid."""
+
+    def _check_finer(self) -> None:
+        """Any grid that `SteadyConfig` takes."""
 
 
 def _told(made: Variants, build: Callable[[Any], nn.Module]) -> Variant[Any]:
@@ -43,16 +51,41 @@ class Helmholtz(Box):
     units: ClassVar[Units] = Units(15.0, 3.0, -0.004, 0.018)
     metrics: ClassVar[tuple[str, ...]] = Darcy.metrics
     searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
-    scales = scales_of(BoxConfig, smoke={}, small={}, paper={"resolution": 64})
+    scales = scales_of(WavesConfig, smoke={}, small={}, paper={"resolution": 64})
 
-    def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
+    def variants(self, config: WavesConfig) -> tuple[Variant[WavesConfig], ...]:
         made = Variants(self, config)
         told = _told(made, lambda _: WaveSolve())
         return (*super().variants(config), made.alternating(), told)
 
+    def makers(self, config: WavesConfig, folder: Path, progress: bool = True) -> Makers:
+        """All samples; then the test samples on finer grids."""
+        first, drawn_at = config.n_train + config.n_validation, config.resolution
+
+        def maker(n: int) -> Callable[[Path], object]:
+            options = {"first": first, "drawn_at": drawn_at, "progress": progress}
+            options |= {"workers": workers(config)}
+            return lambda path: helmholtz.generate(path, config.n_test, n, **options)
+
+        made = super().makers(config, folder, progress)
+        for n in config.test_resolutions:
+            stem = Path(helmholtz.default_name(n)).stem
+            name = f"{stem}_{first}-{first + config.n_test - 1}_drawn{drawn_at}.hdf5"
+            made[folder / name] = maker(n)
+        return made
+
+    def load(self, config: WavesConfig, folder: Path) -> Data:
+        path, *finer = self.files(config, folder)
+        data = splits(config, *helmholtz.read(path, 0, config.n_samples))
+        tests = {
+            f"at_{n}": pairs(*helmholtz.read(file))
+            for n, file in zip(config.test_resolutions, finer, strict=True)
+        }
+        return dataclasses.replace(data, tests={**data.tests, **tests})
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenConfig(BoxConfig):
+class OpenConfig(WavesConfig):
     """Settings of waves in open space.
 
     Parameters
@@ -65,9 +98,6 @@ class OpenConfig(BoxConfig):
     fields_in: ClassVar[int] = 2
     fields_out: ClassVar[int] = 2
     test_wavenumbers: tuple[float, ...] = ()
-
-    def _check_finer(self) -> None:
-        """A sample is the same on every grid."""
 
 
 class HelmholtzOpen(SteadyExperiment[OpenConfig]):

@@ -15,11 +15,8 @@ PLAIN = CKBOptions(order=0)
 
 
 class Units(NamedTuple):
-    """Shifts and scales that give fields about unit size, constants for every split; those of an
-    input with several channels one a channel.
-
-    Positive fields whose zero means something, such as conductivities, are not shifted.
-    """
+    """Typical mean and standard deviation of the fields, constants for every split; those of an
+    input with several channels one a channel."""
 
     input_centre: float | tuple[float, ...]
     input_spread: float | tuple[float, ...]
@@ -33,6 +30,11 @@ class Units(NamedTuple):
             for numbers in (self.input_centre, self.input_spread)
         )
         return (x - centre) / spread
+
+    def unshifted(self) -> Units:
+        """The input as it is and the output only scaled: for models that take the logarithm of a
+        conductivity, and whose potentials are measured from the walls'."""
+        return Units(0.0, 1.0, 0.0, self.output_spread)
 
 
 class Standardized(nn.Module):

@@ -411,13 +411,14 @@ class Variants:
         experiment = self.experiment
 
         def scaled(config: SteadyConfig) -> nn.Module:
-            model = build(config)
+            model, units = build(config), experiment.units_of(config)
+            is_network = isinstance(model, CHONNNetwork2d)
+            if is_network and experiment.physics.input == "coefficient":
+                units = units.unshifted()
             if name in HALVING and config.resolution % MULTIPLE:
                 model = Padded(model, MULTIPLE)
             if config.domain != SQUARE:
-                channel = not isinstance(model, CHONNNetwork2d)
-                model = OnDomain(model, lambda n: experiment.mask(config, n), channel)
-            units = experiment.units_of(config)
+                model = OnDomain(model, lambda n: experiment.mask(config, n), not is_network)
             return Standardized(model, units) if config.standardize else model
 
         return Variant(name, label, scaled, tags, changes, cost)

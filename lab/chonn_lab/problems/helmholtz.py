@@ -14,8 +14,8 @@ Parameters wave number 12, ratio 1.5, R = 64: wavelengths of 0.52 and 0.35, abou
            eigenvalues
 Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
 Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``, and so do its
-           further attempts: it is the same for every number of samples and of workers, but not on
-           every grid, as the eigenvalues are the grid's
+           further attempts: it is the same for every number of samples and of workers. The
+           eigenvalues are the grid's, so on another grid it is the same with `drawn_at` alone
 Generator  five-point finite volumes, direct sparse solve with pivoting in float64, stored as
            float32. At least 10 cells a wavelength are asked for
 Cost       0.06 s a sample and core at R = 64; 33 MB for 1,000. Solved samples are kept beside the
@@ -49,6 +49,7 @@ from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Recipe, check_sizes
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
 from chonn_lab.problems.random_fields import cosine_series
+from chonn_ops.checks import check_least
 
 RESOLUTION = 64
 N_MODES = 64
@@ -137,6 +138,9 @@ def generate(
     workers: int = 1,
     force: bool = False,
     progress: bool = True,
+    *,
+    first: int = 0,
+    drawn_at: int | None = None,
 ) -> Path:
     """Generate a data set; an interrupted call is resumed by the next one.
 
@@ -159,6 +163,11 @@ def generate(
         Replace an existing file, and samples of an interrupted call with other settings.
     progress : bool
         Show a progress bar.
+    first : int
+        Number of the first sample.
+    drawn_at : int, optional
+        Points an axis of the grid whose eigenvalues decide what is drawn again, by default
+        `resolution`: the samples of that grid, solved on this one.
 
     Returns
     -------
@@ -188,12 +197,17 @@ def generate(
             f"resolution: expected at least {needed} for {CELLS_PER_WAVELENGTH} cells a wavelength "
             f"at the wave number {wavenumber * ratio:g}, got {resolution}"
         )
+    drawn_at = resolution if drawn_at is None else drawn_at
+    check_least(2, drawn_at=drawn_at)
+    check_least(0, first=first)
     path = Path(output or default_name(resolution, wavenumber, ratio))
     settings = {
         "n_samples": n_samples,
         "resolution": resolution,
         "wavenumber": float(wavenumber),
         "ratio": float(ratio),
+        "first": first,
+        "drawn_at": drawn_at,
     }
     recipe = Recipe("helmholtz", GENERATOR_VERSION, seed, settings)
 
@@ -238,25 +252,40 @@ def read(
 
 
 def _solve_part(
-    samples: range, seed: int, resolution: int, wavenumber: float, ratio: float
+    samples: range,
+    seed: int,
+    resolution: int,
+    wavenumber: float,
+    ratio: float,
+    first: int,
+    drawn_at: int,
 ) -> dict[str, np.ndarray]:
-    pairs = [_draw(seed, sample, resolution, wavenumber, ratio) for sample in samples]
+    pairs = [
+        _draw(seed, first + sample, resolution, wavenumber, ratio, drawn_at) for sample in samples
+    ]
     k, u = (np.stack(fields).astype(np.float32) for fields in zip(*pairs, strict=True))
     return {"k": k, "tensor": u}
 
 
 def _draw(
-    seed: int, sample: int, resolution: int, wavenumber: float, ratio: float
+    seed: int, sample: int, resolution: int, wavenumber: float, ratio: float, drawn_at: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """k and u of one sample, the first attempt away from resonance."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
-    cells = cell_centres(resolution)
+
+    def medium(modes: np.ndarray, n: int) -> np.ndarray:
+        return wavenumber * np.where(cosine_series(modes, cell_centres(n)) >= 0, ratio, 1.0)
+
     for _ in range(MOST_ATTEMPTS):
-        field = cosine_series(rng.standard_normal((N_MODES, N_MODES)), cells)
-        k = wavenumber * np.where(field >= 0, ratio, 1.0)
+        modes = rng.standard_normal((N_MODES, N_MODES))
+        k = medium(modes, drawn_at)
         u, distance = solve(k)
-        if distance >= LEAST_DISTANCE:
-            return k, u
+        if distance < LEAST_DISTANCE:
+            continue
+        if drawn_at != resolution:
+            k = medium(modes, resolution)
+            u, _ = solve(k)
+        return k, u
     raise ValueError(
         f"wavenumber {wavenumber}, ratio {ratio}: {MOST_ATTEMPTS} attempts at sample {sample} were "
         f"all closer than {LEAST_DISTANCE:g} to a resonance"

@@ -19,7 +19,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from chonn_lab.experiments import get
-from chonn_lab.experiments.modules import Units
 from chonn_ops import CHONNNetwork2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
@@ -52,19 +51,20 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value for key, value in state.items()}
-    units = get(run["experiment"]).units
-    config, nodes = run["config"], get(run["experiment"]).physics.nodes
+    experiment, config = get(run["experiment"]), run["config"]
+    if experiment.physics.input != "coefficient":
+        raise SystemExit(f"{experiment.name}: expected a coefficient as input, in its own units")
     if config["standardize"]:
-        if units._replace(output_spread=1.0) != Units(0.0, 1.0, 0.0, 1.0):
-            raise SystemExit(
-                f"units: expected inputs as they are, outputs not shifted, got {units}"
-            )
         for name in ("head.weight", "head.bias", "offset"):
-            weights[name] *= units.output_spread
+            weights[name] *= experiment.units.output_spread
     options = {
         "width": config["network_width"],
         "depth": config["network_depth"],
-        "ckb": {"cell": "network", "num_networks": config["num_networks"], "nodes": nodes},
+        "ckb": {
+            "cell": "network",
+            "num_networks": config["num_networks"],
+            "nodes": experiment.physics.nodes,
+        },
     }
     model = CHONNNetwork2d(**{**options, "ckb": CKBOptions.from_mapping(options["ckb"])})
     model.load_state_dict(weights)  # refuses what does not fit
