@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+# Of `CHONNNetwork*` inside hosts that train at 1e-3. Of what hosts offer, 5e-4 to 2e-2, the lower
+# half is too slow with 1 and the upper end does not train with 4.
+NETWORK_GAIN = 2.0
+
 
 class Equalised(nn.Module):
     """A module that learns `gain` times as fast at an optimiser's learning rate.

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 READOUT_GAIN = 0.1
 # The embedding has each input twice: linear up to about three, and logarithmic above a thousandth.
 LARGE, SMALL = 3.0, 1e-3
+# The most that circuits and pointwise networks add to a feature: no learning rate makes outputs
+# explode, which are potentials times features, as potentials are linear in bounded features.
+CIRCUITS_ADD, POINTWISE_ADDS = 2.0, 1.0
+# The pointwise networks learn so many times as fast as the rest. At a host's 1e-3 nothing else kept
+# the model from learning: with their rate alone times 8 the error was a third.
+POINTWISE_GAIN = 4.0
 
 
 def embedded(x: Tensor) -> Tensor:
@@ -35,6 +41,11 @@ def embedded(x: Tensor) -> Tensor:
     lets an outlier dominate.
     """
     return torch.cat((LARGE * torch.asinh(x / LARGE), torch.asinh(x / SMALL) / 3), dim=-1)
+
+
+def bounded(change: Tensor, most: float) -> Tensor:
+    """A change between -most and most that is itself where it is small."""
+    return most * torch.tanh(change / most)
 
 
 class CHONNNetwork(nn.Module):
@@ -81,7 +92,7 @@ class CHONNNetwork(nn.Module):
         for _ in range(depth):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, factory))
-            pointwise.append(Pointwise(width, mlp_ratio * width, **factory))
+            pointwise.append(Pointwise(width, mlp_ratio * width, gain=POINTWISE_GAIN, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         outputs = out_channels * points
         # The weights of the last potentials in each output; without cells the outputs themselves.
@@ -169,8 +180,8 @@ class CHONNNetwork(nn.Module):
             if len(self.blocks):
                 block = cast("CKB", self.blocks[layer])
                 v, gate = block.gated(h, steps, mask, nodes)
-                h = h + block.project(v, gate)
-            h = h + pointwise(h)
+                h = h + bounded(block.project(v, gate), CIRCUITS_ADD)
+            h = h + bounded(pointwise(h), POINTWISE_ADDS)
         y = self._to_points(self._read(h, v)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 

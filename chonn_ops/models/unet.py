@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import check_choice
 from chonn_ops.models._blocks import Factory, hosted_ckb
-from chonn_ops.models.equalised import Equalised
+from chonn_ops.models.equalised import NETWORK_GAIN, Equalised
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.layers import CONV
@@ -93,7 +93,8 @@ class CHONNUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         self.network: nn.Module | None = None
         if corrects:
-            self.network = Equalised(NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory))
+            network = NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
+            self.network = Equalised(network, NETWORK_GAIN)
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
         elif ckb.order:

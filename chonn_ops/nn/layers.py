@@ -58,22 +58,31 @@ class Pointwise(nn.Module):
     ----------
     width, hidden : int
         Channels outside and inside.
+    gain : float
+        Parameters are stored divided by it, so that a step of Adam, whose size is the learning
+        rate, moves the network by so many times as much (equalised learning rates: Karras et al.,
+        "Progressive growing of GANs", ICLR 2018).
     """
 
     def __init__(
         self,
         width: int,
         hidden: int,
+        gain: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.expand = PositionLinear(width, hidden, device=device, dtype=dtype)
         self.contract = PositionLinear(hidden, width, device=device, dtype=dtype)
+        self.gain = gain
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.div_(gain)
 
     def forward(self, field: Tensor) -> Tensor:
-        weights = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
-        return recomputed(_pointwise, field, *weights)
+        stored = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
+        return recomputed(_pointwise, field, *(self.gain * parameter for parameter in stored))
 
 
 def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
