@@ -195,7 +195,7 @@ def ac_cell(boundary="robin", seed=0):
     torch.manual_seed(seed)
     cell = NetworkCell(3, 2, Network(num_networks=2, ac=True), boundary=boundary).double()
     with torch.no_grad():
-        cell.coefficient_proj.weight.mul_(5)
+        cell.leak_proj.weight.mul_(5)
     return cell
 
 

@@ -29,8 +29,8 @@ def _cell(dim=3, m=2, axes=2, *, boundary="robin", scale=1.0, **options):
     torch.manual_seed(0)
     cell = NetworkCell(dim, axes, Network(num_networks=m, ac=True, **options), boundary=boundary)
     with torch.no_grad():
-        if cell.coefficient_proj is not None:
-            cell.coefficient_proj.weight.mul_(scale)
+        if cell.leak_proj is not None:
+            cell.leak_proj.weight.mul_(scale)
     return cell.double()
 
 
@@ -166,7 +166,8 @@ def test_power_flows_along_a_wave():
     """From a source at the low end, out of the matched high end."""
     cell = _cell(1, 1, 1, boundary="matched", selective=False)
     with torch.no_grad():
-        cell.coefficient_bias.copy_(torch.tensor([0.54, -1.0, -20.0]))
+        cell.conductivity_bias.zero_()
+        cell.leak_param.copy_(torch.tensor([-1.0, -20.0]))
         cell.source_proj.bias.zero_()
         cell.source_proj.weight.copy_(torch.tensor([[1.0], [0.0]]))
     u = torch.zeros(1, 64, 1, dtype=torch.float64)

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -136,11 +136,16 @@ class Darcy(SteadyExperiment[SteadyConfig]):
         "baseline_batch_size": '"The baseline batch size is set to 50."',
     }
 
+    def contrast_of(self, config: SteadyConfig) -> float:  # noqa: ARG002 - a subclass's setting
+        """Conductivity of one phase over the other's."""
+        return self.contrast
+
     def makers(self, config: SteadyConfig, folder: Path, progress: bool = True) -> Makers:
         """PDEBench's file at its resolution, otherwise a name with the sizes; then the test samples
         on finer grids, with the walls of the training grid."""
         size, first = config.resolution, config.n_train + config.n_validation
-        official = darcy.default_name(BETA, config.domain, self.coefficient, self.contrast)
+        contrast = self.contrast_of(config)
+        official = darcy.default_name(BETA, config.domain, self.coefficient, contrast)
         stem, name = Path(official).stem, official
         fits = size == OFFICIAL_RESOLUTION and config.n_samples <= PAPER_SAMPLES
         if not fits or official != darcy.OFFICIAL_NAME:
@@ -148,7 +153,7 @@ class Darcy(SteadyExperiment[SteadyConfig]):
 
         def maker(n_samples: int, resolution: int, **options: Any) -> Callable[[Path], object]:
             options |= {"domain": config.domain, "progress": progress, "workers": workers(config)}
-            options |= {"coefficient": self.coefficient, "contrast": self.contrast}
+            options |= {"coefficient": self.coefficient, "contrast": contrast}
             return lambda path: darcy.generate(path, n_samples, resolution, BETA, **options)
 
         made = {folder / name: maker(config.n_samples, size)}
@@ -194,17 +199,40 @@ class HardDarcy(Darcy):
     sources: ClassVar[Mapping[str, str]] = sources_of(SteadyConfig)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContrastConfig(SteadyConfig):
+    """Settings of Darcy flow at any contrast.
+
+    Parameters
+    ----------
+    contrast : float
+        Conductivity of one phase over the other's.
+    """
+
+    contrast: float = 1000.0
+
+
 class DarcyContrast(HardDarcy):
-    """Darcy flow whose phases differ by a factor of 1,000.
+    """Darcy flow whose phases differ by a factor of 1,000, or another one.
 
     Pressures differ by factors of a hundred between samples, with the size of the regions that
-    hardly conduct.
+    hardly conduct; they grow with the contrast.
     """
 
     name = "darcy_contrast"
     title = "Darcy flow, contrast 1,000"
-    contrast: ClassVar[float] = 1000.0
-    units: ClassVar[Units] = Units(0.5, 0.5, 7.0, 12.0)
+    scales = scales_of(ContrastConfig, smoke={}, small={}, paper={})
+    sources: ClassVar[Mapping[str, str]] = sources_of(
+        ContrastConfig, contrast="Ours: a hundred times PDEBench's."
+    )
+
+    def contrast_of(self, config: SteadyConfig) -> float:
+        return cast("ContrastConfig", config).contrast
+
+    def units_of(self, config: SteadyConfig) -> Units:
+        per_contrast = Units(0.5, 0.5, 0.007, 0.012)
+        centre, spread = (self.contrast_of(config) * number for number in per_contrast[2:])
+        return per_contrast._replace(output_centre=centre, output_spread=spread)
 
 
 class DarcyLognormal(HardDarcy):

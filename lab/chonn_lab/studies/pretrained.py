@@ -1,10 +1,11 @@
 """Weights and card of a trained network, from a finished study, into the package.
 
     chonn-lab run darcy --scale small --variants network --seeds 3
-    python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small
+    python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small --finer 128
 
 The seed with the lowest validation error is taken. The unit of its outputs in training goes into
-the readout, so that the model takes and gives fields in the data's own units.
+the readout, so that the model takes and gives fields in the data's own units. Its scores are
+measured with the weights as they are stored.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from chonn_lab.experiments import get
+from chonn_lab.experiments.steady import SteadyExperiment
 from chonn_ops import CHONNNetwork2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
 
 TRAINED = "lift.weight"
+# The permeabilities that a model of each problem has seen.
+MEDIA = {
+    "darcy": "0.1 or 1",
+    "darcy_contrast": "0.001 or 1",
+    "darcy_lognormal": "log-normal, median 1, 100 between two deviations above and below it",
+}
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
 
 
@@ -31,6 +39,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the runs")
     parser.add_argument("name", help="under which `from_pretrained` finds them")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="data files")
+    parser.add_argument("--finer", type=int, nargs="*", default=[], help="further grids to score")
     args = parser.parse_args()
     runs = [json.loads(path.read_text()) for path in args.study.glob("network-seed*.json")]
     if not runs:
@@ -40,6 +50,7 @@ def main() -> None:
     target = pretrained.FOLDER / f"{args.name}.safetensors"
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(save(weights))
+    best["metrics"] = scores(best, weights, options, args.finer, args.data)
     text = json.dumps(card(runs, best, options), indent=1)
     write_whole(target.with_suffix(".json"), text + "\n")
     print(f"wrote {target}, {target.stat().st_size} bytes, seed {best['seed']}")
@@ -51,24 +62,47 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value for key, value in state.items()}
-    experiment, config = get(run["experiment"]), run["config"]
-    if experiment.physics.input != "coefficient":
-        raise SystemExit(f"{experiment.name}: expected a coefficient as input, in its own units")
-    if config["standardize"]:
+    if run["experiment"] not in MEDIA:
+        raise SystemExit(
+            f"{study}: expected runs of one of {tuple(MEDIA)}, got {run['experiment']}"
+        )
+    experiment, config = settings(run)
+    if config.standardize:
         for name in ("head.weight", "head.bias", "offset"):
-            weights[name] *= experiment.units.output_spread
+            weights[name] *= experiment.units_of(config).output_spread
     options = {
-        "width": config["network_width"],
-        "depth": config["network_depth"],
+        "width": config.network_width,
+        "depth": config.network_depth,
         "ckb": {
             "cell": "network",
-            "num_networks": config["num_networks"],
+            "num_networks": config.num_networks,
             "nodes": experiment.physics.nodes,
         },
     }
+    return {key: value.contiguous() for key, value in weights.items()}, options
+
+
+def settings(run: dict[str, Any], **changes: Any) -> tuple[SteadyExperiment[Any], Any]:
+    """The experiment of a run, and its settings with changes."""
+    experiment = cast("SteadyExperiment[Any]", get(run["experiment"]))
+    kind = type(experiment.scales["small"])
+    return experiment, kind(**{**run["config"], "test_resolutions": (), **changes})
+
+
+def scores(
+    run: dict[str, Any],
+    weights: dict[str, Tensor],
+    options: dict[str, Any],
+    finer: list[int],
+    folder: Path,
+) -> dict[str, dict[str, float]]:
+    """Scores of the weights on the test samples, on the grid of training and on finer ones."""
     model = CHONNNetwork2d(**{**options, "ckb": CKBOptions.from_mapping(options["ckb"])})
     model.load_state_dict(weights)  # refuses what does not fit
-    return {key: value.contiguous() for key, value in weights.items()}, options
+    experiment, chosen = settings(run, test_resolutions=tuple(finer))
+    experiment.prepare(chosen, folder)
+    found = experiment.evaluate(chosen, model.eval(), experiment.load(chosen, folder))
+    return {split: dict(metrics) for split, metrics in found.metrics.items()}
 
 
 def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, Any]) -> dict:
@@ -77,8 +111,8 @@ def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, An
         "model": CHONNNetwork2d.__name__,
         "options": options,
         "parameters": best["parameters"],
-        "input": "permeability a of -div(a grad u) = 1, (B, 1, H, W), 0.1 or 1, at the centres "
-        "(i + 1/2) / n of the cells of the unit square",
+        "input": "permeability a of -div(a grad u) = 1, (B, 1, H, W), at the centres "
+        f"(i + 1/2) / n of the cells of the unit square: {MEDIA[best['experiment']]}",
         "output": "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme "
         "has it on 64 points",
         "data": {

@@ -80,7 +80,7 @@ def check_sources(experiment):
 
 def check_units(experiment, data):
     """With `standardize`, models see and predict fields of about unit size around zero."""
-    units = experiment.units
+    units = experiment.units_of(experiment.scales["smoke"])
     source, target = data.train.tensors
     of_channels = (units.input_centre, units.input_spread)
     centre_in, spread_in = (torch.as_tensor(n).reshape(-1, 1, 1) for n in of_channels)

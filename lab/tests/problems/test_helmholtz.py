@@ -90,6 +90,16 @@ def test_samples_near_a_resonance_are_drawn_again(tmp_path, monkeypatch):
         generate(tmp_path / "none")
 
 
+def test_samples_of_a_grid_on_a_finer_one(tmp_path):
+    """The same media, whatever the eigenvalues of the finer grid say."""
+    coarse, _ = helmholtz.read(generate(tmp_path / "coarse", 4))
+    fine, u = helmholtz.read(generate(tmp_path / "fine", 2, 87, first=2, drawn_at=29))
+    # The centres of the coarse cells are those of every third fine one.
+    np.testing.assert_array_equal(fine[:, 1::3, 1::3], coarse[2:])
+    exact = helmholtz.solve(fine[0].double().numpy())[0]
+    np.testing.assert_allclose(u[0], exact, rtol=1e-5, atol=1e-8)
+
+
 def test_resonance(monkeypatch):
     # Four cells: the lowest eigenvalue of -laplace is 16.
     assert helmholtz.solve(np.full((2, 2), 4.0))[1] < 1e-9
@@ -120,7 +130,7 @@ def test_layout_and_origin(tmp_path):
     found = origin.read(path)
     assert (found.generator, found.official, found.seed) == ("helmholtz", False, 3)
     settings = {"n_samples": 2, "resolution": 29, "wavenumber": 12.0, "ratio": 1.5}
-    assert found.settings == settings
+    assert found.settings == {**settings, "first": 0, "drawn_at": 29}
     one = helmholtz.read(generate(tmp_path / "one", 1, seed=3))
     np.testing.assert_array_equal(one[0], k[:1])
     np.testing.assert_array_equal(one[1], u[:1, 0])
