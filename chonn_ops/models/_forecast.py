@@ -275,9 +275,7 @@ class CarrierLayer(nn.Module):
         self.carrier = Carrier(num_networks, heads, axes, **moved, **factory)
         self.out_proj = PositionLinear(num_networks + width, width, **factory)
 
-    def forward(
-        self, h: Tensor, spacing: list[float], nodes: str | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, spacing: list[float], nodes: str | None) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         moved = self.carrier(value, potentials, spacing) - value

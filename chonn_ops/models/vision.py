@@ -20,8 +20,8 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-# Where vision backbones differ from the defaults of a block: these are the paper's, but for
-# networks, which it has not. Pixels are the centres of cells.
+# Where vision backbones differ from the defaults of a block: as in the paper, but for networks,
+# which the paper does not have. Pixels are the centres of cells.
 PAPER = {"cell": "scan", "norm": "layer", "stage_input": "inject"}
 PAPER_CELL = {"scan": {"d_state": 1, "directions": "cross"}, "network": {"nodes": "centres"}}
 

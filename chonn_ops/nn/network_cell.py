@@ -79,8 +79,8 @@ class Network:
     nodes : {"centres", "left", "corners"}, optional
         Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
         i / (n - 1). It sets the default spacing and the distance of the walls. Without it a cell
-        takes "centres" and refuses every grid but that of its training: there the weights have
-        adapted to the distance of the walls, and on another grid a wrong word multiplies the error.
+        takes "centres" and raises a ValueError on every grid but that of its training, for which
+        its weights have adapted to the distance of the walls.
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
@@ -426,7 +426,8 @@ class NetworkCell(nn.Module):
         if nodes is None and trained is not None and trained != (grid, UNSAID):
             raise ValueError(
                 f"nodes: expected one of {tuple(NODES)}, in the call or in the options, got None "
-                f"on the grid {grid} after training on {trained[0]} with nodes={trained[1]!r}"
+                f"on the grid {grid} after a pass in training mode on {trained[0]} with "
+                f"nodes={trained[1]!r}"
             )
         if self.training and torch.is_grad_enabled():
             self.trained = (grid, nodes or UNSAID)
