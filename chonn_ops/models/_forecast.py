@@ -17,7 +17,7 @@ from chonn_ops.models._blocks import check_field
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.conductance import spacings
 from chonn_ops.nn import Network, NetworkCell
-from chonn_ops.nn.geometry import NODES, check_geometry, default_spacing, node_positions
+from chonn_ops.nn.geometry import NODES, UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
@@ -54,7 +54,7 @@ class Forecast(nn.Module):
         heads: int,
         mlp_ratio: int,
         boundary: str | Sequence[str],
-        nodes: str,
+        nodes: str | None,
         lengths: float | Sequence[float],
         coordinates: bool,
         reach: float,
@@ -66,7 +66,8 @@ class Forecast(nn.Module):
         check_least(1, channels=channels, history=history, width=width, depth=depth)
         check_least(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
         words = per_axis(boundary, self.axes, BOUNDARIES)
-        check_choice("nodes", nodes, NODES)
+        if nodes is not None:
+            check_choice("nodes", nodes, NODES)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         if not 0 < reach < math.inf:
@@ -94,7 +95,13 @@ class Forecast(nn.Module):
             nn.init.zeros_(self.head.bias)
             self.head.weight.mul_(0.1)
 
-    def forward(self, x: Tensor, *, spacing: Sequence[float] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        spacing: Sequence[float] | None = None,
+        nodes: str | None = None,
+    ) -> Tensor:
         """Predict the next frame.
 
         Parameters
@@ -104,6 +111,9 @@ class Forecast(nn.Module):
         spacing : sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
+        nodes : {"centres", "left", "corners"}, optional
+            Where the points lie. Default: the option of the model; without either, "centres" on the
+            grid of the training.
 
         Returns
         -------
@@ -112,22 +122,24 @@ class Forecast(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes or channels, or a spacing that does not fit.
+            For another number of axes or channels, a geometry that does not fit, or nodes that
+            nobody said on a grid other than that of the training.
         """
         check_field(x, self.history * self.channels, self.axes)
         check_precision("x", x, self.parameters())
         frames = x.movedim(1, -1)
         grid = frames.shape[:-1]
-        check_geometry(grid, spacing, None)
-        steps = spacing or default_spacing(self.lengths, grid[1:], self.nodes)
+        check_geometry(grid, spacing, None, nodes)
+        nodes = nodes or self.nodes
+        steps = spacing or default_spacing(self.lengths, grid[1:], nodes or UNSAID)
         steps = [float(step) for step in steps]
         h = self.features(frames)
         if self.coordinates:
-            h = torch.cat((h, self._coordinates(frames)), -1)
+            h = torch.cat((h, self._coordinates(frames, nodes or UNSAID)), -1)
         h = self.lift(h)
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            branch, potentials = layer(h, steps)
+            branch, potentials = layer(h, steps, nodes)
             h = h + branch
             h = h + pointwise(h)
         return self.advance(frames, self.head(h), potentials, steps).movedim(-1, 1)
@@ -159,11 +171,11 @@ class Forecast(nn.Module):
         places = tuple(range(1, self.axes + 1))
         return increment - increment.mean(places, keepdim=True)
 
-    def _coordinates(self, field: Tensor) -> Tensor:
+    def _coordinates(self, field: Tensor, nodes: str) -> Tensor:
         """Coordinates of the nodes: sine and cosine of the angle along periodic axes, otherwise
         -1/2 to 1/2."""
         lines = []
-        for place, end in zip(node_positions(field, self.nodes), self.boundary, strict=True):
+        for place, end in zip(node_positions(field, nodes), self.boundary, strict=True):
             if end == "periodic":
                 lines += [torch.sin(2 * math.pi * place), torch.cos(2 * math.pi * place)]
             else:
@@ -249,7 +261,7 @@ class CarrierLayer(nn.Module):
         num_networks: int,
         heads: int,
         axes: int,
-        nodes: str,
+        nodes: str | None,
         moved: dict,
         factory: dict,
     ) -> None:
@@ -263,9 +275,9 @@ class CarrierLayer(nn.Module):
         self.carrier = Carrier(num_networks, heads, axes, **moved, **factory)
         self.out_proj = PositionLinear(num_networks + width, width, **factory)
 
-    def forward(self, h: Tensor, spacing: list[float]) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, spacing: list[float], nodes: str | None) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
-        potentials = self.cell(u, spacing).to(h.dtype)
+        potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         moved = self.carrier(value, potentials, spacing) - value
         gated = potentials * F.silu(gate.contiguous())
         return self.out_proj(torch.cat((gated, moved), -1)), potentials

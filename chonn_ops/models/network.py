@@ -13,7 +13,7 @@ from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.network.conductance import spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
-from chonn_ops.nn.geometry import check_geometry, default_spacing, node_positions
+from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -75,8 +75,9 @@ class CHONNNetwork(nn.Module):
         if not isinstance(ckb.cell, Network):
             raise ValueError(f"ckb: expected cell='network', got {ckb}")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.patch, self.coordinates, self.nodes = patch, coordinates, ckb.cell.nodes
-        self._check_nodes(self.nodes)
+        self.patch, self.coordinates = patch, coordinates
+        self._check_nodes(ckb.cell.nodes)
+        self.nodes = "centres" if patch > 1 else ckb.cell.nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
@@ -145,7 +146,7 @@ class CHONNNetwork(nn.Module):
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
         nodes : {"centres", "left", "corners"}, optional
             Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
-            option of the cells.
+            option of the cells; without either, "centres" on the grid of the training.
 
         Returns
         -------
@@ -154,8 +155,8 @@ class CHONNNetwork(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a grid that the patches do not tile, or a
-            geometry that does not fit.
+            For another number of axes or channels, a grid that the patches do not tile, a geometry
+            that does not fit, or nodes that nobody said on a grid other than that of the training.
         """
         check_field(x, self.in_channels, self.axes, self.patch)
         check_precision("x", x, self.parameters())
@@ -163,9 +164,10 @@ class CHONNNetwork(nn.Module):
         check_geometry((x.shape[0], *grid), spacing, mask, nodes)
         nodes = self.nodes if nodes is None else nodes
         self._check_nodes(nodes)
+        placed = nodes or UNSAID
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
-        spacing = spacing or default_spacing(self.lengths, grid, nodes)
+        spacing = spacing or default_spacing(self.lengths, grid, placed)
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
@@ -173,7 +175,7 @@ class CHONNNetwork(nn.Module):
         h = embedded(self._to_patches(x.movedim(1, -1)))
         if self.coordinates:
             # The coordinates run from -1/2 to 1/2 across the domain.
-            lines = torch.stack([place - 0.5 for place in node_positions(h, nodes)], -1)
+            lines = torch.stack([place - 0.5 for place in node_positions(h, placed)], -1)
             h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
         h, v = self.lift(h), None
         for layer, pointwise in enumerate(self.pointwise):
@@ -192,8 +194,8 @@ class CHONNNetwork(nn.Module):
             weights = weights * v.to(h.dtype).unsqueeze(-2)
         return READOUT_GAIN * (weights.sum(-1) + self.offset)
 
-    def _check_nodes(self, nodes: str) -> None:
-        if self.patch > 1 and nodes != "centres":
+    def _check_nodes(self, nodes: str | None) -> None:
+        if self.patch > 1 and nodes not in (None, "centres"):
             raise ValueError(f"nodes: expected 'centres' with patch={self.patch}, got {nodes!r}")
 
     def _to_patches(self, field: Tensor) -> Tensor:
@@ -237,6 +239,8 @@ class CHONNNetwork2d(CHONNNetwork):
 
     Everything that reaches further than a point is a finite volume scheme in units of the domain,
     so trained weights can be evaluated on any grid, any shape of cell and, with `mask`, any domain.
+    Set `nodes` for that (`chonn_ops.Network`): on a grid other than that of its training a model
+    without it raises a ValueError.
 
     The model is not in the CHONN paper, whose circuits are lines.
 

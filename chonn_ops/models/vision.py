@@ -20,9 +20,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-# Where vision backbones differ from the defaults of a block: these are the paper's.
+# Where vision backbones differ from the defaults of a block: as in the paper, but for networks,
+# which the paper does not have. Pixels are the centres of cells.
 PAPER = {"cell": "scan", "norm": "layer", "stage_input": "inject"}
-PAPER_SCAN = {"d_state": 1, "directions": "cross"}
+PAPER_CELL = {"scan": {"d_state": 1, "directions": "cross"}, "network": {"nodes": "centres"}}
 
 
 def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
@@ -36,8 +37,7 @@ def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
         For values that do not fit.
     """
     options = {**PAPER, **given}
-    if options["cell"] == "scan":
-        options = {**PAPER_SCAN, **options}
+    options = {**PAPER_CELL.get(options["cell"], {}), **options}
     try:
         return CKBOptions.from_mapping(options)
     except ValueError as error:

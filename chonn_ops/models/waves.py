@@ -35,7 +35,7 @@ class _CHONNWaves(Forecast):
         heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "robin",
-        nodes: str = "centres",
+        nodes: str | None = None,
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,

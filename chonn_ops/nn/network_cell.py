@@ -25,6 +25,7 @@ from chonn_ops.network.api import solve_checked
 from chonn_ops.network.conductance import blended_edges, end_walls, wall_leak
 from chonn_ops.nn.geometry import (
     NODES,
+    UNSAID,
     between_existing,
     check_geometry,
     default_spacing,
@@ -75,9 +76,11 @@ class Network:
     ----------
     num_networks : int
         Networks m.
-    nodes : {"centres", "left", "corners"}
+    nodes : {"centres", "left", "corners"}, optional
         Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
-        i / (n - 1). It sets the default spacing and the distance of the walls.
+        i / (n - 1). It sets the default spacing and the distance of the walls. Without it a cell
+        takes "centres" and raises a ValueError on every grid but that of its training, for which
+        its weights have adapted to the distance of the walls.
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
@@ -93,7 +96,7 @@ class Network:
     """
 
     num_networks: int = 8
-    nodes: str = "centres"
+    nodes: str | None = None
     selective: bool = True
     tol: float = 1e-3
     ac: bool = False
@@ -110,7 +113,8 @@ class Network:
 
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
-        check_choice("nodes", self.nodes, NODES)
+        if self.nodes is not None:
+            check_choice("nodes", self.nodes, NODES)
         check_bool(selective=self.selective, ac=self.ac)
         check_number(tol=self.tol)
         if not 0 < self.tol < 1:
@@ -200,6 +204,8 @@ class NetworkCell(nn.Module):
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
         self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
+        # Grid and nodes of the last pass in training mode.
+        self.trained: tuple[tuple[int, ...], str] | None = None
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
@@ -296,7 +302,8 @@ class NetworkCell(nn.Module):
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
         nodes : {"centres", "left", "corners"}, optional
-            Where the nodes lie, see `Network`. Default: the option.
+            Where the nodes lie, see `Network`. Default: the option; without either, "centres" on
+            the grid of the training.
 
         Returns
         -------
@@ -306,7 +313,8 @@ class NetworkCell(nn.Module):
         Raises
         ------
         ValueError
-            If the shape, the spacing, the mask or the nodes do not fit.
+            If the shape, the spacing, the mask or the nodes do not fit, or if nodes are not said on
+            a grid other than that of the training.
         """
         source, edges, leak = self.assemble(u, spacing, mask, nodes)
         v = solve_checked(
@@ -404,10 +412,35 @@ class NetworkCell(nn.Module):
         """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         check_geometry(u.shape[:-1], spacing, mask, nodes)
-        nodes = self.options.nodes if nodes is None else nodes
+        nodes = self._placed(tuple(u.shape[1:-1]), nodes)
         if spacing is None:
             spacing = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
         return list(spacing), nodes
+
+    def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
+        """Where the nodes lie. In training mode the cell remembers it with the grid.
+
+        `trained` is no buffer, since reading a buffer stops a GPU and breaks a graph.
+        """
+        nodes, trained = nodes or self.options.nodes, self.trained
+        if nodes is None and trained is not None and trained != (grid, UNSAID):
+            raise ValueError(
+                f"nodes: expected one of {tuple(NODES)}, in the call or in the options, got None "
+                f"on the grid {grid} after a pass in training mode on {trained[0]} with "
+                f"nodes={trained[1]!r}"
+            )
+        if self.training and torch.is_grad_enabled():
+            self.trained = (grid, nodes or UNSAID)
+        return nodes or UNSAID
+
+    def get_extra_state(self) -> Tensor:
+        """The grid of the training and the index of its nodes in `NODES`; zeros before it."""
+        grid, nodes = self.trained or ((0,) * self.spatial_dims, UNSAID)
+        return torch.tensor((*grid, list(NODES).index(nodes)), device="cpu")
+
+    def set_extra_state(self, state: Tensor) -> None:
+        *grid, index = state.tolist()
+        self.trained = (tuple(grid), list(NODES)[index]) if all(grid) else None
 
     def extra_repr(self) -> str:
         return (

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CKBOptions, Network, NetworkCell
+from chonn_ops import (
+    CKB,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNRollout2d,
+    CHONNUNet2d,
+    CHONNWaves2d,
+    CKBOptions,
+    Network,
+    NetworkCell,
+)
 from chonn_ops.models.geometry import grid_nodes
 
 LINES = {
@@ -43,7 +53,7 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
 
 
 def test_a_network_model_takes_nodes_and_keeps_none():
-    model, x = CHONNNetwork2d(), torch.randn(1, 1, 6, 6)
+    model, x = CHONNNetwork2d().eval(), torch.randn(1, 1, 6, 6)
     placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
     placed.load_state_dict(model.state_dict())
     before = model(x)
@@ -56,3 +66,43 @@ def test_a_network_model_takes_nodes_and_keeps_none():
         CHONNNetwork2d(patch=2)(x, nodes="left")
     with pytest.raises(ValueError, match="nodes: expected 'centres' with patch=2"):
         CHONNNetwork2d(patch=2, ckb=CKBOptions(Network(nodes="left")))
+
+
+MODELS = {
+    "block": lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
+    "network": lambda nodes: CHONNNetwork2d(2, ckb=CKBOptions(Network(nodes=nodes))),
+    "rollout": lambda nodes: CHONNRollout2d(1, 2, nodes=nodes),
+    "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
+    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, ckb=CKBOptions(Network(nodes=nodes))),
+}
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+def test_models_want_nodes_said_before_a_second_grid(build):
+    x, finer = torch.randn(2, 2, 16, 16), torch.randn(2, 2, 32, 32)
+    model = build(None)
+    model.eval()(finer)
+    model.train()(x)
+    with pytest.raises(ValueError, match=r"nodes: .* on the grid \(32, 32\) .* on \(16, 16\)"):
+        model.eval()(finer)
+    model = build("corners")
+    model(x)
+    model.eval()(finer)
+
+
+def test_patches_have_their_nodes_at_the_centres():
+    model = CHONNNetwork2d(patch=2)
+    for n in (4, 8):
+        model(torch.randn(1, 1, n, n))
+
+
+@pytest.mark.parametrize("kind", [CHONNRollout2d, CHONNWaves2d])
+def test_a_forecast_takes_nodes_in_its_call(kind):
+    options = {"boundary": "robin", "coordinates": True}
+    model, x = kind(1, 2, **options).eval(), torch.randn(1, 2, 8, 8)
+    placed = kind(1, 2, nodes="left", **options).eval()
+    placed.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(x, nodes="left"), placed(x), rtol=0, atol=0)
+    assert not torch.allclose(model(x), placed(x))
+    with pytest.raises(ValueError, match="nodes: expected one of"):
+        model(x, nodes="middle")

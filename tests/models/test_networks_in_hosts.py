@@ -88,7 +88,7 @@ def test_fno(mode):
     grid = (10, 8)
     small = {"modes1": 3, "modes2": 3, "width": 6, "initial_step": 1}
     torch.manual_seed(0)
-    model = CHONNFNO2d(2, **small, ckb=NETWORK, mode=mode)
+    model = CHONNFNO2d(2, **small, ckb=NETWORK, mode=mode).eval()
     torch.manual_seed(0)
     plain = CHONNFNO2d(2, **small, ckb=CKBOptions(order=0)).state_dict()
     for name, value in model.state_dict().items():

@@ -54,16 +54,20 @@ def test_checkpoints(tmp_path):
     ].items()
 
 
+def loader_of(fields):
+    return DataLoader([{"x": x, "y": x.cumsum(-1)} for x in fields], batch_size=3)
+
+
 def test_trainer_and_resume(tmp_path):
     fields = torch.randn(6, 1, 8, 8)
-    loader = DataLoader([{"x": x, "y": x.cumsum(-1)} for x in fields], batch_size=3)
+    loader = loader_of(fields)
     model = get_model(config(out_channels=1))
     before = {name: value.clone() for name, value in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     trainer = Trainer(model=model, n_epochs=1, device="cpu", verbose=False)
     metrics = trainer.train(
         train_loader=loader,
-        test_loaders={8: loader},
+        test_loaders={8: loader, 12: loader_of(torch.randn(3, 1, 12, 12))},
         optimizer=optimizer,
         scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 10),
         training_loss=LpLoss(d=2, p=2),
@@ -71,7 +75,7 @@ def test_trainer_and_resume(tmp_path):
         save_every=1,
         save_dir=tmp_path,
     )
-    assert 0 < float(metrics["8_l2"]) < 10
+    assert all(0 < float(metrics[f"{n}_l2"]) < 10 for n in (8, 12))
     assert [
         name for name, value in model.named_parameters() if torch.equal(before[name], value)
     ] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 
@@ -94,7 +95,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_potentials_converge_with_the_second_order_of_the_spacing():
-    cell = _cell(2, 3, tol=1e-12)
+    cell = _cell(2, 3, tol=1e-12, nodes="centres")
 
     def smooth(n):
         x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -136,7 +137,8 @@ def test_a_mask_of_all_nodes_changes_nothing(boundary):
 
 @pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
 def test_a_masked_grid_is_the_smaller_grid(boundary):
-    cell, u = _cell(4, boundary=boundary, tol=1e-12), _features(2, 6, 5, 4)
+    cell = _cell(4, boundary=boundary, tol=1e-12, nodes="centres")
+    u = _features(2, 6, 5, 4)
     mask = torch.zeros(6, 5, dtype=torch.bool)
     mask[1:5, 2:] = True
     spacing = [1 / 6, 1 / 5]
@@ -179,13 +181,74 @@ def test_fixed_networks_are_linear():
 
 @pytest.mark.parametrize("nodes", ["left", "corners"])
 def test_nodes_are_an_argument_and_by_default_the_option(nodes):
-    cell, u = _cell(4, tol=1e-12), _features(2, 6, 5, 4)
+    cell, u = _cell(4, tol=1e-12).eval(), _features(2, 6, 5, 4)
     other = _cell(4, nodes=nodes, tol=1e-12)
     torch.testing.assert_close(cell(u, nodes=nodes), other(u), rtol=0, atol=0)
     assert not torch.allclose(cell(u), other(u))
     block = CKB(4, 2, cell=Network(nodes=nodes))
     x = torch.randn(1, 4, 6, 5)
     torch.testing.assert_close(block(x, nodes=nodes), block(x), rtol=0, atol=0)
+
+
+def test_nodes_are_said_on_a_second_grid():
+    cell, u, finer = _cell(4), _features(2, 6, 5, 4), _features(2, 12, 10, 4)
+    with torch.no_grad():  # looks at shapes, and is no training
+        cell(u)
+    for field in (u, finer):
+        cell.eval()(field)
+    cell.train()(u)
+    refused = (
+        r"nodes: expected one of \('centres', 'left', 'corners'\), in the call or in the options, "
+        r"got None on the grid \(12, 10\) after a pass in training mode on \(6, 5\) with "
+        r"nodes='centres'"
+    )
+    for mode in (True, False):
+        cell.train(mode)(u)
+        with pytest.raises(ValueError, match=refused):
+            cell(finer)
+    said = _cell(4, nodes="centres")
+    torch.testing.assert_close(cell(finer, nodes="centres"), said(finer), rtol=0, atol=0)
+    said(u)
+    said(finer)
+    # Nor may a word be said in training and be left out later.
+    cell.train()(u, nodes="left")
+    with pytest.raises(ValueError, match=r"on \(6, 5\) with nodes='left'"):
+        cell.eval()(u)
+
+
+def test_the_grid_of_the_training_is_in_the_state_dict(tmp_path):
+    cell, u = _cell(4), _features(2, 6, 5, 4)
+    assert cell.get_extra_state().tolist() == [0, 0, 0]
+    cell(u, nodes="corners")
+    assert cell.get_extra_state().tolist() == [6, 5, 2]
+    torch.save(cell.state_dict(), tmp_path / "cell.pt")
+    loaded = _cell(4).eval()
+    loaded(u)
+    loaded.load_state_dict(torch.load(tmp_path / "cell.pt", weights_only=True))
+    for other in (loaded, copy.deepcopy(cell)):
+        with pytest.raises(ValueError, match=r"on \(6, 5\) with nodes='corners'"):
+            other(u)
+    _cell(4, nodes="left").load_state_dict(cell.state_dict())
+    loaded.load_state_dict(_cell(4).state_dict())
+    loaded(u)
+
+
+@pytest.mark.parametrize("nodes", [None, "left"])
+def test_a_compiled_cell_remembers_its_grid(nodes):
+    torch.compiler.reset()
+    cell = _cell(4, nodes=nodes)
+    compiled = torch.compile(cell, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        u = _features(2, 6, 5, 4)
+        torch.testing.assert_close(compiled(u), cell(u))
+    assert cell.trained == ((6, 5), nodes or "centres")
+    finer = _features(2, 12, 10, 4)
+    if nodes is None:
+        with pytest.raises(ValueError, match="nodes: expected one of"):
+            torch.compile(cell, backend="eager")(finer)
+    else:
+        torch.testing.assert_close(compiled(finer), cell(finer))
+        assert cell.trained == ((12, 10), "left")
 
 
 @pytest.mark.parametrize("order", [1, 3])

@@ -101,7 +101,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_potentials_converge_with_the_second_order_of_the_spacing():
-    cell, fields = _cell(4, 2), []
+    cell, fields = _cell(4, 2, nodes="centres"), []
     for n in (16, 32, 64):
         x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
         x, y = torch.meshgrid(x, x, indexing="ij")
@@ -112,7 +112,7 @@ def test_potentials_converge_with_the_second_order_of_the_spacing():
 
 
 def test_a_masked_grid_is_the_smaller_grid():
-    cell, u = _cell(boundary="neumann"), _features(1, 6, 5, 3)
+    cell, u = _cell(boundary="neumann", nodes="centres"), _features(1, 6, 5, 3)
     mask = torch.zeros(6, 5, dtype=torch.bool)
     mask[:4] = True
     spacing = [0.2, 0.25]

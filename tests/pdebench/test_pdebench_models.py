@@ -209,6 +209,17 @@ def test_time_series_get_what_carries_them(ndim, options, name, boundary):
     assert type(single.module).__name__ == f"CHONNNetwork{ndim}d"
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
+    """A steady model and one of time series."""
+    host = {"num_channels": 1, "width": 6, "initial_step": steps, "modes": 3}
+    model = registry.load("chonn_network").build(1, host, {"width": 6, "num_networks": 2})
+    cells = [module for module in model.modules() if isinstance(module, chonn_ops.NetworkCell)]
+    for n in (8, 12):
+        model(torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None])
+        assert {cell.trained for cell in cells} == {((n,), "left")}
+
+
 def test_options_of_time_series():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}

@@ -19,6 +19,8 @@ def test_every_parameter_learns_at_any_image_size(assert_learns):
     assert [(cell.options.num_networks, cell.boundary) for cell in cells] == [
         (4, ("periodic", "periodic"))
     ] * 5
+    # Images have any size, and pixels are the centres of cells.
+    assert {cell.options.nodes for cell in cells} == {"centres"}
     model = create(cell="network")
     logits = model(torch.randn(2, 3, 64, 96))
     assert logits.shape == (2, 5)

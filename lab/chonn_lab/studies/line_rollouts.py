@@ -52,7 +52,9 @@ class Ours(nn.Module):
 
     def __init__(self, damping: str = "state") -> None:
         super().__init__()
-        self.model = CHONNRollout1d(1, 2, conservative=True, coordinates=False, damping=damping)
+        self.model = CHONNRollout1d(
+            1, 2, nodes="left", conservative=True, coordinates=False, damping=damping
+        )
 
     def forward(self, frames: Tensor) -> Tensor:
         return self.model(frames[:, -2:])
@@ -65,7 +67,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "FNO, increments": (FNO, 1e-3),
     "FNO, increments, rate 5e-3": (FNO, 5e-3),
     "FNO, increments, one frame, rate 5e-3": (lambda: FNO(1), 5e-3),
-    "ours": (lambda: CHONNRollout1d(1, HISTORY, conservative=True, damping="state"), 5e-3),
+    "ours": (
+        lambda: CHONNRollout1d(1, HISTORY, nodes="left", conservative=True, damping="state"),
+        5e-3,
+    ),
     "ours, two frames, rate 1e-2": (Ours, 1e-2),
     "ours, two frames, rate 1e-2, without a last solve": (lambda: Ours("none"), 1e-2),
 }

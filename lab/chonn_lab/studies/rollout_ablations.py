@@ -47,7 +47,7 @@ def ours(frames: int = 10, **options: Any) -> Callable[[NavierStokesConfig], nn.
     """The model; it predicts frames, so that the setting `increment` is without effect."""
 
     def build(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
-        model = CHONNRollout2d(1, frames, **options)
+        model = CHONNRollout2d(1, frames, nodes="left", **options)
         return rollout.Latest(Forecaster(model, increment=False), frames)
 
     return build

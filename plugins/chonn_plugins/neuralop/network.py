@@ -71,8 +71,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         if ckb is not None and not isinstance(ckb, Mapping):
             raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
         given = {"cell": "network", **(ckb or {})}
-        if given["cell"] == "network" and patch == 1:
-            given = {"nodes": "left", **given}
+        if given["cell"] == "network":
+            given = {"nodes": "left" if patch == 1 else "centres", **given}
         options = chonn_ops.CKBOptions.from_mapping(given)
         recorded: Any = self._init_kwargs
         if "ckb" in recorded:  # else a subclass chose them

@@ -135,7 +135,8 @@ class Series(Equalised):
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
         model: Any = self.module
         seen = x[..., -model.history * model.channels :].movedim(-1, 1)
-        return super().forward(seen, spacing=grid_spacing(grid)).movedim(1, -1).unsqueeze(-2)
+        y = super().forward(seen, spacing=grid_spacing(grid), nodes=grid_nodes(grid))
+        return y.movedim(1, -1).unsqueeze(-2)
 
 
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
