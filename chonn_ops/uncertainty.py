@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from chonn_ops.checks import check_integer, check_least, check_number, error
 
@@ -452,6 +453,9 @@ def _batches(
     loader: Iterable[Any], module: nn.Module
 ) -> Iterator[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]]:
     """Arguments and target of each batch, on the module's device."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        expected = "batches of samples (wrap it: DataLoader(dataset, batch_size=16))"
+        raise error("loader", expected, f"the dataset {type(loader).__name__}")
     device = _device(module)
 
     def moved(value: Any) -> Any:
