@@ -232,9 +232,9 @@ def conformal(
     Raises
     ------
     ValueError
-        For a level or share out of range; fewer samples than the level needs, which are
-        ``ceil(1 / (1 - level)) - 1``; predictions or targets that are not finite or differ in
-        shape; and a spread of 0 where there are errors.
+        For a level or share out of range; a dataset in place of a loader; fewer samples than the
+        level needs, which are ``ceil(1 / (1 - level)) - 1``; predictions or targets that are not
+        finite or differ in shape; and a spread of 0 where there are errors.
 
     Examples
     --------
