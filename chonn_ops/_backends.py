@@ -81,16 +81,20 @@ class Backends:
     def _compiled(self) -> bool:
         return bool(self["cpu"].available_isas())
 
-    def _runs(self, name: str) -> bool:
+    def _lacks(self, name: str) -> str:
+        """What a backend lacks on this machine; empty if it runs."""
         if name == "cpu":
-            return self._compiled()
+            return "" if self._compiled() else "the compiled kernel (see `chonn info`)"
         if name == "triton":
-            return (torch.cuda.is_available() or _interprets_triton()) and _has_triton()
-        return name not in self._needs or _installed(self._needs[name])
+            if not (torch.cuda.is_available() or _interprets_triton()):
+                return "a CUDA device"
+            return "" if _has_triton() else f"Triton {'.'.join(map(str, _TRITON))} or later"
+        package = self._needs.get(name)
+        return "" if package is None or _installed(package) else f"`pip install {package}`"
 
     def available(self) -> tuple[str, ...]:
         """Names of the backends that run on this machine."""
-        return tuple(name for name in _NAMES if self._runs(name))
+        return tuple(name for name in _NAMES if not self._lacks(name))
 
     def check_triton(self, device: torch.device) -> bool:
         """Whether the Triton kernels give what PyTorch gives on a device: compared once, with one
@@ -143,7 +147,8 @@ class Backends:
             return self["triton" if some else "torch"]
         known = self.available()
         if forced not in known:
-            raise ValueError(f"backend: expected one of {known}, got {forced!r}")
+            why = f", which needs {self._lacks(forced)}" if forced in _NAMES else ""
+            raise ValueError(f"backend: expected one of {known}, got {forced!r}{why}")
         if forced == "cpu" and device.type != "cpu":
             raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")
         if forced == "triton" and device.type != "cuda" and not _interprets_triton():

@@ -125,7 +125,7 @@ def _remedy() -> str:
     root = PACKAGE.parent
     if (root / "hatch_build.py").exists():
         return f"run `python hatch_build.py` (or `pip install -e .`) in {root}"
-    return "run `pip install --force-reinstall --no-deps --no-binary chonn-ops chonn-ops`"
+    return "run `pip install --force-reinstall --no-deps .` in a clone of chonn-ops"
 
 
 def _refuse(reason: object) -> None:

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from chonn_ops.checks import check_integer, check_least, check_number, error
 
@@ -231,9 +232,9 @@ def conformal(
     Raises
     ------
     ValueError
-        For a level or share out of range; fewer samples than the level needs, which are
-        ``ceil(1 / (1 - level)) - 1``; predictions or targets that are not finite or differ in
-        shape; and a spread of 0 where there are errors.
+        For a level or share out of range; a dataset in place of a loader; fewer samples than the
+        level needs, which are ``ceil(1 / (1 - level)) - 1``; predictions or targets that are not
+        finite or differ in shape; and a spread of 0 where there are errors.
 
     Examples
     --------
@@ -452,6 +453,9 @@ def _batches(
     loader: Iterable[Any], module: nn.Module
 ) -> Iterator[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]]:
     """Arguments and target of each batch, on the module's device."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        expected = "batches of samples (wrap it: DataLoader(dataset, batch_size=16))"
+        raise error("loader", expected, f"the dataset {type(loader).__name__}")
     device = _device(module)
 
     def moved(value: Any) -> Any:

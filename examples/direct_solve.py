@@ -4,6 +4,7 @@ Each cell of the grid is a node. The permeability of two neighbouring cells sets
 between them, the source term is a current into each node, and the boundary is connected to ground.
 The pressure is the voltage. Its gradient with respect to the permeability costs one more solve.
 
+    pip install . ./lab    # the laboratory generates the data
     python examples/direct_solve.py --resolution 64
 """
 

@@ -3,6 +3,7 @@
 The network has 7,889 parameters and was trained on 64 x 64 points. It takes any grid, because the
 spacing of the grid enters the conductances of its circuits.
 
+    pip install '.[pretrained]' ./lab
     python examples/pretrained.py --resolutions 64 128
 """
 

@@ -2,6 +2,7 @@
 
 `chonn inspect` writes the same numbers with pictures, for checkpoints of every host.
 
+    pip install '.[pretrained]' ./lab
     python examples/read_network.py
 """
 

@@ -70,3 +70,16 @@ def test_the_scans_small_problem_is_the_same_on_each_backend():
     for a, b in zip(*results, strict=True):
         assert b.any()
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-3, atol=1e-3)
+
+
+def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("chonn_ops._backends._installed", lambda _: False)
+    backends = Backends("chonn_ops.network", "UNUSED", needs={"reference": "scipy"})
+    with pytest.raises(ValueError, match="got 'triton', which needs a CUDA device"):
+        backends.choose("triton", CPU)
+    with pytest.raises(ValueError, match="got 'reference', which needs `pip install scipy`"):
+        backends.choose("reference", CPU)
+    with pytest.raises(ValueError, match=r"got 'gpu'$"):
+        backends.choose("gpu", CPU)

@@ -44,7 +44,6 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         if kind == "python":
             exec(compile(code, page.name, "exec"), names)
             continue
-        exec("import torch; from chonn_ops import *", names)
         example = doctest.DocTestParser().get_doctest(code, names, page.name, page.name, 0)
         example.globs = names  # not a copy: later blocks use what earlier ones define
         assert not doctest.DocTestRunner(verbose=False).run(example, clear_globs=False).failed

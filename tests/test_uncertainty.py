@@ -305,6 +305,13 @@ def test_fields_that_do_not_fit(batch, spread, message):
         conformal(IDENTITY, [batch], spread=spread)
 
 
+def test_a_dataset_is_no_loader():
+    samples = torch.utils.data.TensorDataset(*noisy(20))
+    with pytest.raises(ValueError, match=r"wrap it: DataLoader.*got the dataset TensorDataset"):
+        conformal(IDENTITY, samples)
+    conformal(IDENTITY, torch.utils.data.DataLoader(samples, batch_size=8))
+
+
 def test_a_spread_of_zero():
     """Bands of the size of rounding errors are scaled up, but nothing scales zero."""
     x, y = noisy(40)

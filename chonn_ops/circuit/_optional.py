@@ -17,5 +17,5 @@ def import_optional(module: str, extra: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"this needs {package}: pip install 'chonn-ops[{extra}]' ({error})"
+            f"this needs {package}: pip install '.[{extra}]' in a clone of chonn-ops ({error})"
         ) from error

@@ -247,7 +247,7 @@ def draw_bode(omega: Any, response: Any) -> Any:
     ValueError
         For shapes that do not match, or frequencies not above 0.
     ImportError
-        Without Matplotlib (``pip install "chonn-ops[circuit]"``).
+        Without Matplotlib (``pip install '.[circuit]'`` in a clone).
     """
     omega, response = np.asarray(omega, dtype=np.float64), np.asarray(response, dtype=complex)
     if omega.ndim != 1 or omega.shape != response.shape or not omega.size:

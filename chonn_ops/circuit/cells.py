@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_finite, check_positive, finite_array
+from chonn_ops.circuit._optional import import_optional
 from chonn_ops.circuit.spice import cascade_netlist
 from chonn_ops.circuit.transfer import TransferFunction
 
@@ -360,9 +361,7 @@ class Cascade(_Series[RCCell]):
 
     def to_scipy(self) -> StateSpace:
         """`scipy.signal.StateSpace`, whose states are the potentials of the cells."""
-        from scipy.signal import StateSpace
-
-        return StateSpace(*self.state_space())
+        return import_optional("scipy.signal", "circuit").StateSpace(*self.state_space())
 
     def state_space(self) -> tuple[Array, Array, Array, Array]:
         """A, B, C, D with the potentials of the n cells as states: (n, n), (n, 1), (1, n),

@@ -30,7 +30,7 @@ def draw_schematic(circuit: Cascade | ResistorNetwork) -> Any:
     ValueError
         For a larger circuit, a network in 3-D, or edges between nodes that are not neighbours.
     ImportError
-        Without schemdraw (``pip install "chonn-ops[circuit]"``).
+        Without schemdraw (``pip install '.[circuit]'`` in a clone).
     """
     schemdraw = import_optional("schemdraw", "circuit")
     drawing = schemdraw.Drawing(show=False)

@@ -22,7 +22,7 @@ from chonn_ops.cli.inspect import add_inspect_command
 
 # What `chonn inspect` imports beyond torch and numpy, and the extra that brings it.
 EXTRAS: Mapping[str, str] = dict.fromkeys(
-    ("h5py", "matplotlib", "schemdraw", "scipy"), "chonn-ops[circuit]"
+    ("h5py", "matplotlib", "schemdraw", "scipy"), ".[circuit]"
 )
 INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
 
@@ -55,7 +55,7 @@ def execute(
     argv : sequence of str, optional
         Arguments, by default those of the process.
     extras : mapping from str to str
-        What to install, by the name of a module that an optional part needs.
+        What to install in a clone, by the name of a module that an optional part needs.
     """
     arguments = parser.parse_args(argv)
     # Without a handler SIGTERM ends the process before temporary files are removed.
@@ -111,7 +111,7 @@ def _one_line(error: BaseException, extras: Mapping[str, str]) -> str:
     if isinstance(error, ImportError):
         module = (error.name or "").partition(".")[0]
         if module in extras:
-            return f"this needs {module}: pip install '{extras[module]}'"
+            return f"this needs {module}: pip install '{extras[module]}' in a clone of chonn-ops"
     return " ".join(str(error).split()) or type(error).__name__
 
 

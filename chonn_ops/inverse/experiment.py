@@ -25,6 +25,11 @@ UNKNOWNS = ("conductivity", "leak", "source")
 ROWS = 128
 # Sums of sources or of weights that are this part of their size count as zero.
 BALANCED = 1e-6
+# Powers of 10 in which a constant field is searched. SI units reach from the permeability of shale,
+# 1e-20 m^2, to the conductance of silver.
+DECADES = range(-24, 13)
+# Misfits that differ by less than this part of them are alike.
+ALIKE = 1e-6
 
 
 def weights_of(nodes: Any, domain: Domain) -> Tensor:
@@ -38,8 +43,11 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
         flat = given.flatten().nonzero()[:, 0]
     elif given.is_floating_point():
         if given.dim() != axes + 1 or tuple(given.shape[1:]) != grid:
-            expected = f"weights of shape (M, *grid) = (M, {', '.join(map(str, grid))})"
-            raise error("nodes", expected, tuple(given.shape))
+            expected = (
+                f"weights of shape (M, *grid) = (M, {', '.join(map(str, grid))}), or indices, "
+                "which are integers"
+            )
+            raise error("nodes", expected, f"{given.dtype} of shape {tuple(given.shape)}")
         weights = given.double().flatten(1)
         if not bool(weights.isfinite().all()):
             raise error("nodes", "finite weights", "NaN or infinity")
@@ -48,7 +56,11 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
         return weights
     else:
         if given.dim() != 2 or given.shape[1] != axes:
-            raise error("nodes", f"indices of shape (M, {axes})", tuple(given.shape))
+            expected = (
+                f"indices of shape (M, {axes}) for the grid {grid}, which is that of source, "
+                "(S, *grid) where measured is (S, M), else (*grid), without channels"
+            )
+            raise error("nodes", expected, tuple(given.shape))
         sizes = torch.tensor(grid, device=given.device)
         if given.numel() and not bool(((given >= 0) & (given < sizes)).all()):
             expected = f"indices of the grid {grid}, from 0"
@@ -188,8 +200,13 @@ def _balanced(rows: Tensor) -> bool:
 
 def best_constant(
     experiment: Experiment, measured: Tensor, noise: Tensor, rows: Sequence[Tensor]
-) -> float:
-    """Logarithm of the constant field whose potentials fit best: a search by decades, refined."""
+) -> tuple[float, bool]:
+    """Logarithm of the constant field whose potentials fit best: a search by decades, refined.
+
+    Also whether the best decade is better than the ends of the search. Where it is not, no constant
+    field explains anything: a wrong sign drives potentials to 0, and from some decade on they all
+    fit alike.
+    """
     s, i = rows
 
     def misfit(x: float) -> float:
@@ -200,11 +217,11 @@ def best_constant(
         return found if found == found else float("inf")
 
     decade = 2.302585092994046
-    # SI units reach from the permeability of shale, 1e-20 m^2, to the conductance of silver.
-    middle, step = 0.0, decade
-    trials = [k * decade for k in range(-24, 13)]
-    for _ in range(3):
-        middle = min(trials, key=misfit)
-        trials = [middle + k * step / 8 for k in range(-8, 9)]
+    trials = [k * decade for k in DECADES]
+    misfits = [misfit(x) for x in trials]
+    least = min(misfits)
+    middle, step = trials[misfits.index(least)], decade
+    for _ in range(2):
+        middle = min((middle + k * step / 8 for k in range(-8, 9)), key=misfit)
         step /= 8
-    return middle
+    return middle, least < (1 - ALIKE) * min(misfits[0], misfits[-1])

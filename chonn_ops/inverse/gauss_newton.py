@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,13 @@ from torch import Tensor
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import check_choice, check_integer, error
 from chonn_ops.inverse.domain import domain_of
-from chonn_ops.inverse.experiment import UNKNOWNS, Experiment, best_constant, weights_of
+from chonn_ops.inverse.experiment import (
+    DECADES,
+    UNKNOWNS,
+    Experiment,
+    best_constant,
+    weights_of,
+)
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
 from chonn_ops.network.conductance import Spacing
 
@@ -32,8 +39,11 @@ Unknown = Literal["conductivity", "leak", "source"]
 
 # Bytes that J and J C, (m, n) each, and three matrices (m, m) may take together.
 MOST_BYTES = 2 * 2**30
-# Where noise is unknown: its first value and its least one, over the measurements' size.
-FIRST_NOISE, LEAST_NOISE = 0.1, 1e-9
+# Where noise is unknown: its first value and its least one, over the measurements' size. J C J^T
+# grows as the square of their inverse, and I + J C J^T has to keep the digits of I in float64.
+FIRST_NOISE, LEAST_NOISE = 0.1, 1e-6
+# And the one that is doubted: of a mean square of the measurements the field explains half.
+MUCH_NOISE = 0.7
 # Relative change at which an estimated noise has settled.
 SETTLED = 0.02
 HALVINGS = 20
@@ -65,8 +75,9 @@ class Reconstruction:
         Gauss-Newton steps.
     fit : float
         Root mean square of the residuals over the value that it has on average if noise, prior and
-        model are right. Far above 1, the field does not explain the measurements; 1 by construction
-        where the noise is estimated.
+        model are right. Far above 1, the field does not explain the measurements. Where the noise
+        is estimated it is near 1 by construction and checks nothing: compare `noise` with the
+        accuracy of your instrument.
     residual : Tensor, shape of the measurements
         Measured less predicted potentials, NaN where nothing was measured.
     noise : Tensor, shape of the measurements
@@ -173,7 +184,8 @@ def reconstruct(
         What is known of the field without measurements.
     noise : array_like that broadcasts to (S, M), optional
         Standard deviation of the noise, in the unit of `measured`. Default: one number for all,
-        estimated with the field.
+        estimated with the field. `Reconstruction.fit` then checks nothing; compare the estimate,
+        `Reconstruction.noise`, with the accuracy of your instrument.
     unknown : {"conductivity", "leak", "source"}
     conductivity : array_like, shape (\*grid)
         Known k >= 0 of each cell, where another field is unknown. On two axes k is a conductance:
@@ -200,7 +212,8 @@ def reconstruct(
     Warns
     -----
     RuntimeWarning
-        If the steps have not converged.
+        If the steps have not converged; if the estimated noise is as large as the measurements; if
+        the prior has no mean and no constant field explains anything of the measurements.
 
     Raises
     ------
@@ -292,12 +305,8 @@ def reconstruct(
     experiment = Experiment(domain, unknown, **known, weights=weights)
     search = _Search(experiment, prior, values, sigma, estimate, rows)
     search.run(tol, max_iterations)
-    if not search.converged:
-        warnings.warn(
-            f"reconstruct: not converged after {search.iterations} iterations, {search.reason}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    for doubt in search.doubts():
+        warnings.warn(f"reconstruct: {doubt}", RuntimeWarning, stacklevel=2)
     return search.result(given)
 
 
@@ -373,7 +382,9 @@ class _Search:
         self.experiment, self.values, self.rows = experiment, values, rows
         self.s, self.i = rows.T
         self.sigma, self.estimate = sigma, estimate
+        self.size = float(values[self.s, self.i].square().mean().sqrt())
         self.prior = prior.on(experiment.domain)
+        self.constant_fits = True
         self.mean = self._mean(prior.mean)
         self.x, self.dual = self.mean.clone(), torch.zeros_like(self.mean)
         self.converged, self.iterations, self.reason = False, 0, ""
@@ -384,7 +395,9 @@ class _Search:
         if mean is None:
             level = 0.0
             if experiment.logarithmic:
-                level = best_constant(experiment, self.values, self.sigma, (self.s, self.i))
+                level, self.constant_fits = best_constant(
+                    experiment, self.values, self.sigma, (self.s, self.i)
+                )
             return torch.full((mask.numel(),), level, dtype=torch.float64, device=mask.device)
         field = torch.as_tensor(mean, device=mask.device).double()
         if field.dim() and field.shape != mask.shape:
@@ -453,8 +466,25 @@ class _Search:
 
     def _least_factor(self) -> float:
         """By which the noise may be multiplied at least."""
-        size = float(self.values[self.s, self.i].square().mean().sqrt())
-        return LEAST_NOISE * size / float(self.sigma.nan_to_num().max())
+        return LEAST_NOISE * self.size / float(self.sigma.nan_to_num().max())
+
+    def doubts(self) -> Iterator[str]:
+        """Reasons not to trust what was found."""
+        if not self.converged:
+            yield f"not converged after {self.iterations} iterations, {self.reason}"
+        if not self.constant_fits:
+            yield (
+                f"no constant {self.experiment.unknown} from 1e{DECADES[0]} to 1e{DECADES[-1]} "
+                "fits the measurements better than these two do: check the signs of source and "
+                "measured, or give the prior a mean"
+            )
+        noise = float(self.sigma.nan_to_num().max())
+        if self.estimate and noise > MUCH_NOISE * self.size:
+            yield (
+                f"the estimated noise, {noise:.2g}, is as large as the measurements, whose root "
+                f"mean square is {self.size:.2g}: the field explains little of them. Check signs "
+                "and units of source and measured and the boundary, or give noise"
+            )
 
     def result(self, given: Tensor) -> Reconstruction:
         """What was found, in the dtype of the measurements."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import check_tensor, error
 from chonn_ops.network.api import Method, kirchhoff_network
-from chonn_ops.network.checks import check_field
+from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.conductance import (
     Spacing,
     _existing,
@@ -41,7 +41,10 @@ def check_omega(omega: float) -> None:
 
 def _density(name: str, value: Density, like: Tensor, positive: bool = False) -> Tensor:
     """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
-    field = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    try:
+        field = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (RuntimeError, TypeError, ValueError):
+        raise error(name, "a number or a Tensor", repr(value)) from None
     if isinstance(value, Tensor):
         if value.device != like.device:
             raise error(name, f"device {like.device}, as the others", value.device)
@@ -52,10 +55,7 @@ def _density(name: str, value: Density, like: Tensor, positive: bool = False) ->
             raise error(name, expected, tuple(value.shape)) from None
     if field.is_complex():
         raise error(name, "real numbers", field.dtype)
-    if field.device.type == "cpu" and field.numel():
-        least = field.min().item()
-        if least < 0 or (positive and least == 0):
-            raise error(name, "numbers > 0" if positive else "numbers >= 0", least)
+    (check_positive if positive else check_not_negative)(name, field)
     return field.to(like.device)
 
 
@@ -307,6 +307,7 @@ def absorbing_layer(
     Computational Physics 41 (1981).
     """
     check_field("conductivity", conductivity)
+    check_not_negative("conductivity", conductivity)
     capacity = _density("capacity", capacity, conductivity)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), per_face(boundary, axes)

@@ -166,7 +166,8 @@ def kirchhoff_network(
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
         the next one along that axis. The last entry along an axis is used by "periodic" only, where
-        it joins the last node to the first. `edge_conductance` computes them from a conductivity.
+        it joins the last node to the first; where it is 0 the axis is open. `edge_conductance`
+        computes them from a conductivity, and this last edge if it is told "periodic", too.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
         connected part of a network needs a leak at one node, or a boundary that adds one; otherwise

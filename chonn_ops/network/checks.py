@@ -40,7 +40,10 @@ def check_like(
     """Require a tensor with the shape and the device of `field`, which messages call `owner`."""
     check_tensor(name, tensor)
     if tensor.shape != field.shape:
-        raise error(name, f"shape (B, *grid, C) = {tuple(field.shape)}", tuple(tensor.shape))
+        expected = f"shape (B, *grid, C) = {tuple(field.shape)}"
+        if owner == "the source" and tensor.shape == (1, *field.shape[1:]):
+            expected += " (or, for several sources of one network, a source (B, S, *grid, C))"
+        raise error(name, expected, tuple(tensor.shape))
     check_kind(name, tensor, field.device, owner, dtypes)
 
 
@@ -69,6 +72,11 @@ def check_network(
     if robin and wall is None:
         raise error("wall", "a tensor where a boundary is 'robin'", None)
     if wall is not None:
+        if not isinstance(wall, Tensor):
+            raise TypeError(
+                "wall: expected a torch.Tensor of shape (C,) or (axes, 2, C), got "
+                f"{type(wall).__name__}"
+            )
         check_tensor("wall", wall)
         check_kind("wall", wall, field.device, owner, dtypes)
         if not robin:
@@ -121,10 +129,12 @@ def _smallest(tensor: Tensor) -> float:
 
 
 def traced(tensor: Tensor) -> bool:
-    """Whether values may not be read: under a compiler, a transform or a CUDA graph capture."""
+    """Whether values may not be read: under a compiler, a transform, a mode that traces (`make_fx`)
+    or a CUDA graph capture."""
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
         or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
     )
 
@@ -172,10 +182,11 @@ def check_some_leak(leak: Tensor) -> None:
         return
     grounded = leak.flatten(1, -2).amax(1) != 0  # a NaN makes its own network NaN
     if not bool(grounded.all()):
+        first = ", ".join("0" for _ in range(leak.dim() - 2))
         raise error(
             "leak",
             "> 0 at some node of every network (a boundary 'dirichlet', 'matched' or 'robin' adds "
-            "to it)",
+            f"to it; where the sources sum to zero, ground any one node: leak[:, {first}] = 1)",
             f"none in {int((~grounded).sum())} of {grounded.numel()} networks, whose potentials "
             "are not determined",
         )
@@ -254,7 +265,8 @@ def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
     """The error of a network (batch, channel) with a part, named by a node, without ground."""
     return error(
         "leak",
-        "> 0 at some node of every connected part of a network",
+        "> 0 at some node of every connected part of a network (at any one, where the part's "
+        "sources sum to zero)",
         f"none in the part of network {network} (batch, channel) that contains node {node}: its "
         "potentials are not determined",
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import BOUNDED, check_field
+from chonn_ops.network.checks import BOUNDED, check_field, check_not_negative
 from chonn_ops.network.leaks import series
 
 Spacing = float | Sequence[float]
@@ -50,7 +50,9 @@ def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
     mask = _mask_of_fields(mask, conductivity)
     wide = torch.promote_types(conductivity.dtype, torch.float32)
     k = conductivity.to(wide)
-    return (k if mask is None else torch.where(mask, k, 0)), mask
+    k = k if mask is None else torch.where(mask, k, 0)
+    check_not_negative("conductivity", k)
+    return k, mask
 
 
 def face_area(steps: list[float], axis: int) -> float:
@@ -96,8 +98,9 @@ def edge_conductance(
         Which nodes exist; edges to missing nodes conduct nothing. By default all nodes exist. For
         potential 0 at the boundary that the mask makes, add `wall_leak` to the leak.
     boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
-        That of `kirchhoff_network`. With "periodic" the last entry along the axis is the edge from
-        the last node to the first; otherwise it is 0, and belongs to no edge.
+        That of `kirchhoff_network`: pass the same word to both. With "periodic" the last entry
+        along the axis is the edge from the last node to the first; otherwise it is 0, and the axis
+        stays open, even if `kirchhoff_network` is told "periodic".
 
     Returns
     -------
@@ -111,8 +114,9 @@ def edge_conductance(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device of conductivity or mask; spacings not above 0; an unknown
-        boundary.
+        Wrong shape, dtype or device of conductivity or mask; a negative conductivity at a node that
+        exists (checked on the CPU only, because reading values stalls a GPU); spacings not above 0;
+        an unknown boundary.
 
     References
     ----------

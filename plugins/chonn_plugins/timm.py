@@ -8,4 +8,5 @@ def install() -> None:
     # Imported here: it imports timm, which must be loaded completely first.
     from chonn_ops.models import chonn
 
-    chonn.install()
+    if hasattr(chonn, "install"):  # Otherwise it is what imports timm, and it registers them next.
+        chonn.install()

@@ -2,6 +2,7 @@
 operator, SciPy's systems, and scans of fixed coefficients."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -379,3 +380,9 @@ def test_bad_systems():
         Cascade([])
     with pytest.raises(ValueError, match=r"step: expected the same of all cells, got \[1.0, 2.0\]"):
         DiscreteCascade([DiscreteCell(0.5, 1.0), DiscreteCell(0.5, 1.0, step=2.0)])
+
+
+def test_without_scipy_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.signal", None)
+    with pytest.raises(ImportError, match=r"needs scipy: pip install '\.\[circuit\]' in a clone"):
+        random_cascade(2).to_scipy()

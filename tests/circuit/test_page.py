@@ -126,5 +126,5 @@ def test_a_mask_of_the_data_reaches_a_network_model(tmp_path):
 def test_without_matplotlib_the_message_names_the_extra(given, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert inspect(tmp_path, given[0], "--data", given[1]) == 1
-    assert "needs matplotlib: pip install 'chonn-ops[circuit]'" in capsys.readouterr().err
+    assert "needs matplotlib: pip install '.[circuit]' in a clone" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -238,6 +238,23 @@ def test_unknown_noise_is_estimated():
     assert found.noise.mean().item() == pytest.approx(sigma, rel=0.2)
 
 
+@pytest.mark.parametrize("mean", [None, 1.0])
+def test_a_wrong_sign_is_doubted_where_the_noise_is_estimated(mean):
+    """`fit` cannot show it: it is 1 by construction."""
+    _, source, measured = wells()
+    prior = Smoothness(length=4.0, mean=mean)
+    with pytest.warns(RuntimeWarning) as caught:
+        found = reconstruct(-measured, NODES, source, prior=prior, boundary="dirichlet")
+    assert found.fit == pytest.approx(1, abs=0.03)
+    messages = [str(one.message) for one in caught]
+    assert any("estimated noise" in text and "as large as" in text for text in messages)
+    assert any("no constant conductivity" in text for text in messages) == (mean is None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = reconstruct(measured, NODES, source, prior=prior, boundary="dirichlet")
+    assert found.converged  # although these measurements have no noise at all
+
+
 def test_a_leak_is_recovered():
     torch.manual_seed(0)
     leak = torch.full((10, 10), 0.02, dtype=torch.float64)
@@ -323,6 +340,9 @@ def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
         ({"noise": torch.ones(4)}, r"noise: expected a shape that broadcasts to \(3, 6\)"),
         ({"nodes": NODES + 5}, r"nodes: expected indices of the grid \(8, 8\), from 0"),
         ({"nodes": NODES[:, :1]}, r"nodes: expected indices of shape \(M, 2\)"),
+        ({"source": torch.ones(3, 8, 8, 1)}, r"grid \(8, 8, 1\), .* of source.* without channels"),
+        ({"measured": torch.ones(6)}, r"grid \(3, 8, 8\), .*where measured is \(S, M\)"),
+        ({"nodes": NODES.float()}, r"indices, which are integers, got torch.float32"),
         ({"nodes": torch.ones(6, 8, 7)}, r"nodes: expected weights of shape \(M, \*grid\)"),
         ({"nodes": torch.ones(6, dtype=torch.bool)}, r"nodes: expected a mask of shape"),
         ({"boundary": "neumann"}, "leak: expected a leak or a 'dirichlet' face"),

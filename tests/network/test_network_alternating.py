@@ -158,8 +158,14 @@ def test_gradients():
     ("change", "message"),
     [
         ({"omega": 0.0}, "omega: expected a finite number > 0, got 0.0"),
-        ({"capacity": -1.0}, "capacity: expected numbers >= 0, got -1.0"),
+        ({"capacity": -1.0}, "capacity: expected >= 0 everywhere, got minimum -1"),
         ({"loss": torch.ones(3)}, r"loss: expected a number, or a shape that expands to"),
+        ({"loss": None}, "loss: expected a number or a Tensor, got None"),
+        ({"loss": "0.1"}, "loss: expected a number or a Tensor, got '0.1'"),
+        (
+            {"conductivity": -torch.ones(1, 4, 4, 1)},
+            "conductivity: expected >= 0 everywhere, got minimum -1",
+        ),
         ({"boundary": "robin"}, "boundary: expected one of"),
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
         ({"conductivity": torch.ones(3, 3)}, "conductivity: expected shape"),
@@ -178,8 +184,8 @@ def test_errors(change, message):
         ((0.0, 1.0, None, 1.0), "one Tensor at least"),
         ((torch.zeros(1, 3, 1), 0.0, None, 1.0), "an impedance at every edge"),
         ((torch.zeros(1, 3, 1), 1.0, 1.0, 1.0), "an impedance at every edge"),
-        ((torch.zeros(1, 3, 1), -1.0, None, 1.0), "inductance: expected numbers >= 0"),
-        ((torch.zeros(1, 3, 1), 1.0, 0.0, 1.0), "capacitance: expected numbers > 0"),
+        ((torch.zeros(1, 3, 1), -1.0, None, 1.0), "inductance: expected >= 0 everywhere"),
+        ((torch.zeros(1, 3, 1), 1.0, 0.0, 1.0), "capacitance: expected > 0 everywhere"),
         ((torch.ones(1, 3, 1), 1.0, 1.0, math.inf), "omega: expected a finite number > 0"),
     ],
 )
@@ -191,6 +197,7 @@ def test_errors_of_admittances(arguments, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"conductivity": -torch.ones(1, 4, 1)}, "conductivity: expected >= 0 everywhere"),
         ({"thickness": 0.0}, "thickness: expected a finite number > 0"),
         ({"attenuation": 1.0}, "attenuation: expected above 0 and below 1"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from network_cases import make_network
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from chonn_ops import edge_conductance, kirchhoff_network
 from chonn_ops.network import available_backends, checks, cpu, methods, reference, wall_leak
@@ -102,6 +103,11 @@ def test_only_tensors(name, value, kind):
         kirchhoff_network(**_arguments(**{name: value}), boundary=boundary)
 
 
+def test_a_wall_is_asked_for_with_its_shapes():
+    with pytest.raises(TypeError, match=r"wall: .*shape \(C,\) or \(axes, 2, C\), got float"):
+        kirchhoff_network(**_arguments(wall=1.0), boundary="robin")
+
+
 @pytest.mark.parametrize(
     ("options", "expected", "actual"),
     [
@@ -112,6 +118,7 @@ def test_only_tensors(name, value, kind):
         ({"mask": torch.ones(4, 4, dtype=torch.bool)}, "(4, 5)", "(4, 4)"),
         ({"mask": torch.ones(4, 5)}, "torch.bool", "torch.float32"),
         ({"boundary": "wall"}, "'periodic'", "'wall'"),
+        ({"conductivity": _like(1.0) - 3 * torch.eye(4, 5)[..., None]}, ">= 0", "minimum -2"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
@@ -122,6 +129,36 @@ def test_conductivity_is_checked(function, options, expected, actual):
     before, after = str(error.value).split(", got ")
     assert expected in before
     assert actual in after
+
+
+@pytest.mark.parametrize("function", [edge_conductance, wall_leak])
+def test_signs_are_read_where_nodes_exist_and_outside_transforms(function):
+    k = _like(1.0)
+    k[:, 0, 0] = -1.0
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[0, 0] = False
+    function(k, mask=mask)
+    torch.vmap(function)(k[None])
+    torch.func.jvp(function, (k,), (k,))
+    torch.compile(function, fullgraph=True, backend="eager")(k)
+    make_fx(lambda k: function(k), tracing_mode="fake")(k)
+
+
+def test_several_sources_of_one_network_are_suggested():
+    one = tuple(g[:1] for g in _arguments()["conductance"])
+    with pytest.raises(ValueError, match=r"for several sources .* \(B, S, \*grid, C\)\), got"):
+        kirchhoff_network(**_arguments(conductance=one))
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_grounding_one_node_as_the_message_says_solves_balanced_sources(boundary):
+    arguments = _arguments(leak=_like(0.0))
+    arguments["source"] -= arguments["source"].mean((1, 2), keepdim=True)
+    with pytest.raises(ValueError, match=r"ground any one node: leak\[:, 0, 0\] = 1"):
+        kirchhoff_network(**arguments, boundary=boundary)
+    arguments["leak"][:, 0, 0] = 1
+    v = kirchhoff_network(**arguments, boundary=boundary)
+    assert v[:, 0, 0].abs().max() < 1e-4 * v.abs().max()  # no current to ground
 
 
 def test_a_matched_boundary_is_no_wall():

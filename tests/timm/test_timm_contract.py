@@ -79,3 +79,12 @@ def test_among_the_models_with_intermediate_features(timm_tests):
             ("test_prune_intermediate_layers_contract", ""),
         )
     )
+
+
+def test_our_module_may_be_imported_before_timm():
+    probe = (
+        "import torch, chonn_ops.models.chonn, timm; print(*timm.list_models('chonn_*', module=''))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    assert done.stdout.split() == ["chonn_base", "chonn_small", "chonn_tiny"], done.stderr
+    assert "disabled" not in done.stderr

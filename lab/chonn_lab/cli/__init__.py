@@ -17,7 +17,7 @@ from chonn_lab.cli.run import add_run_commands
 from chonn_ops import cli
 
 _MODULES = ("filelock", "h5py", "matplotlib", "neuralop", "pooch", "requests", "scipy", "tqdm")
-EXTRAS: dict[str, str] = dict.fromkeys(_MODULES, "chonn-lab")
+EXTRAS: dict[str, str] = dict.fromkeys(_MODULES, "./lab")
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:

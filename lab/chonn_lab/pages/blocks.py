@@ -117,7 +117,7 @@ def without_origin() -> str:
     """The results files of a page that lack a record of data and code."""
     names = [f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record)]
     if not names:
-        return "Every number on this page has a record of its data and code.\n"
+        return "Every number on this page has a record of its data and code in `lab/results`.\n"
     return (
         "† These files record at most a commit, but neither data nor code: "
         f"{', '.join(sorted(names))}.\n"

@@ -141,7 +141,7 @@ def summary(studies: Sequence[Study]) -> str:
             ]
         )
     head = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
-    return markdown([*head, "solver that knows the equation"], lines, (0, 3))
+    return markdown([*head, "solve that knows the equation, corrected or fitted"], lines, (0, 3))
 
 
 def problem(study: Study) -> Iterator[str]:

@@ -1,4 +1,4 @@
 """Benchmark problems: each module's docstring is the card of its data set.
 
-The modules need the extra ``pip install chonn-lab``.
+The modules need what ``pip install ./lab`` installs.
 """
