@@ -238,7 +238,7 @@ def test_cards_say_what_the_weights_are():
     assert card["parameters"] == sum(p.numel() for p in model.parameters())
     assert {"input", "output", "data", "training", "scores", "licence"} <= set(card)
     assert (pretrained.FOLDER / "darcy-small.safetensors").stat().st_size < 200_000
-    with pytest.raises(ValueError, match=r"name: expected one of \('darcy-small'"):
+    with pytest.raises(ValueError, match=r"name: expected one of \('darcy-contrast-small'"):
         CHONNNetwork2d.from_pretrained("../darcy")
     with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
         CHONNNetwork1d.from_pretrained("darcy-small")

@@ -2,10 +2,12 @@
 
 python -m chonn_lab.studies.keep_results runs
 python -m chonn_lab.studies.keep_results runs paper+epochs=200,sizes=small
+python -m chonn_lab.studies.keep_results --beside runs
 python -m chonn_lab.studies.keep_results --rollouts runs/navier_stokes_rollouts/FOLDER
 
-Smoke runs are not kept, nor are runs of changed settings but for the sizes of a search and those
-whose folders are named behind.
+With ``--beside``, rows of models that were not run again stay as they are, whatever their data and
+settings; the pages say where these differ. Smoke runs are not kept, nor are runs of changed
+settings but for the sizes of a search and those whose folders are named behind.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.marks import MARK, own_file
 from chonn_lab.pages import studies
 from chonn_lab.paths import RUNS
-from chonn_lab.report.results import NESTED, read_studies, read_study
+from chonn_lab.report.results import NESTED, Study, read_studies, read_study
 
 DIGITS = 6
 CURVE_POINTS = 30
@@ -35,43 +37,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, help="folder of `chonn-lab run`")
     parser.add_argument("scales", nargs="*", help="folders of changed settings to keep as well")
+    parser.add_argument("--beside", action="store_true", help="keep rows of models not run again")
     parser.add_argument("--rollouts", action="store_true", help="a study of rollout_ablations.py")
     args = parser.parse_args()
     if args.rollouts:
-        print(f"wrote {collect(args.runs, studies.RESULTS, mixed=True)}")
+        study = read_study(args.runs, mixed=True)
+        print(f"wrote {collect(study, studies.RESULTS)}")
     else:
-        keep(args.runs, args.scales)
+        keep(args.runs, args.scales, args.beside)
 
 
-def keep(runs: Path, also: Sequence[str] = ()) -> None:
+def keep(runs: Path, also: Sequence[str] = (), beside: bool = False) -> None:
     """Compact the results of `chonn-lab run`; those of experiments that were not run stay."""
     for study in read_studies(runs):
         kept = KEPT.fullmatch(study.scale) or study.scale in also
-        if study.folder is not None and study.experiment in EXPERIMENTS and kept:
-            print(f"wrote {collect(study.folder, RUNS)}: {len(study.runs)} runs")
+        if study.folder is None or study.experiment not in EXPERIMENTS or not kept:
+            continue
+        written = RUNS / f"{study.experiment}-{study.scale}.json"
+        if beside and written.exists():
+            again = {run.variant for run in study.runs}
+            earlier = read_study(written, mixed=True).runs
+            stay = tuple(run for run in earlier if run.variant not in again)
+            study = dataclasses.replace(study, runs=stay + study.runs)
+        print(f"wrote {collect(study, RUNS)}: {len(study.runs)} runs")
 
 
-def collect(results: Path, output: Path, mixed: bool = False) -> Path:
-    """Merge the result files of a study into one compact file that `read_study` reads.
+def collect(study: Study, output: Path) -> Path:
+    """Merge the runs of a study into one compact file that `read_study` reads.
 
     What all runs share is written once, numbers keep six digits and training curves at most thirty
     epochs.
 
     Parameters
     ----------
-    results : Path
-        A scale's folder.
+    study : Study
     output : Path
         Folder to write ``<experiment>-<scale>.json`` to.
-    mixed : bool
-        As for `read_study`.
 
     Returns
     -------
     Path
         The file.
     """
-    study = read_study(results, mixed)
     records = [
         dataclasses.asdict(run)
         | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}

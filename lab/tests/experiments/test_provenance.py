@@ -254,7 +254,7 @@ def test_study_of_different_origin_is_refused(tmp_path, name):
     assert "--mixed" in str(caught.value)
     for refused in (
         lambda: write_report(tmp_path, tmp_path / "r"),
-        lambda: collect(folder, folder),
+        lambda: collect(read_study(folder), folder),
     ):
         with pytest.raises(ValueError, match="expected results of the same data and settings"):
             refused()
@@ -301,7 +301,7 @@ def test_old_results_are_marked(tmp_path):
 
 def test_compact_file_keeps_the_origin(tmp_path):
     folder = study(tmp_path)
-    kept = read_study(collect(folder, tmp_path))
+    kept = read_study(collect(read_study(folder), tmp_path))
     for before, after in zip(read_study(folder).groups, kept.groups, strict=True):
         for one, other in zip(before.runs, after.runs, strict=True):
             for name in ("data", "code", "dirty", "changes", "notes", "commit"):

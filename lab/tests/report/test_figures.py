@@ -60,7 +60,7 @@ def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
 
 
 def test_compact_files_are_drawn_but_for_the_fields(runs, tmp_path):
-    path = collect(runs / "darcy" / "small", tmp_path)
+    path = collect(read_study(runs / "darcy" / "small"), tmp_path)
     drawn = [picture.name for picture in figures.draw("darcy", path, tmp_path / "figures")]
     assert drawn == [name for name in EXPECTED["darcy"] if not name.startswith("fields")]
 

@@ -135,7 +135,7 @@ def test_studies_come_in_the_papers_order_and_models_in_the_tables(tmp_path):
 def test_compact_file_says_the_same(tmp_path, experiment):
     result_files.everything(tmp_path / "runs", seeds=2)
     folder = tmp_path / "runs" / experiment / "small"
-    path = collect(folder, tmp_path / "kept")
+    path = collect(read_study(folder), tmp_path / "kept")
     assert path.name == f"{experiment}-small.json"
     whole, compact = read_study(folder), read_study(path)
     assert (compact.experiment, compact.scale) == (experiment, "small")
@@ -160,7 +160,7 @@ def test_compact_file_says_the_same(tmp_path, experiment):
 def test_compact_file_is_named_after_the_folder(tmp_path):
     result_files.write(tmp_path, one_variant([1.0]))
     folder = (tmp_path / "darcy" / "small").rename(tmp_path / "darcy" / "small+epochs=1")
-    path = collect(folder, tmp_path)
+    path = collect(read_study(folder), tmp_path)
     assert path.name == "darcy-small+epochs=1.json"
     assert read_study(path).scale == "small+epochs=1"
 

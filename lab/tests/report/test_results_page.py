@@ -219,6 +219,25 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
         read_record(path, *arguments, data)
 
 
+def test_rows_of_models_that_were_not_run_again_stay(tmp_path, monkeypatch):
+    from chonn_lab.report.results import read_study
+    from chonn_lab.studies import keep_results
+
+    monkeypatch.setattr(keep_results, "RUNS", tmp_path / "kept")
+    runs = [{**run, "scale": "small"} for run in equal_time()]
+    result_files.write(tmp_path / "first", runs, resolution=8)
+    keep_results.keep(tmp_path / "first")
+    again = [run for run in runs if run["variant"] == "network" and run["seed"] == 0]
+    result_files.write(tmp_path / "second", again, resolution=8)
+    keep_results.keep(tmp_path / "second", beside=True)
+    kept = read_study(tmp_path / "kept" / "darcy-small.json").runs
+    named = {(run.variant, run.seed) for run in kept}
+    others = {(run["variant"], run["seed"]) for run in runs if run["variant"] != "network"}
+    assert named == others | {("network", 0)}
+    keep_results.keep(tmp_path / "second")
+    assert len(read_study(tmp_path / "kept" / "darcy-small.json").runs) == 1
+
+
 def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
     from chonn_lab.pages import claims, experiments
     from chonn_lab.studies import keep_results
