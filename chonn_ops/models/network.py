@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # The parameters of the readout count a tenth and start small, so that the first steps of an
 # optimiser stay small beside samples of small amplitude, whose relative errors would be hundreds.
 READOUT_GAIN = 0.1
-# The embedding has each input twice: linear up to about three, and logarithmic above a thousandth.
-LARGE, SMALL = 3.0, 1e-3
+# The embedding has each input twice: linear up to about ten, and logarithmic above a thousandth.
+LARGE, SMALL = 10.0, 1e-3
 # The most that circuits and pointwise networks add to a feature: no learning rate makes outputs
 # explode, which are potentials times features, as potentials are linear in bounded features.
 CIRCUITS_ADD, POINTWISE_ADDS = 2.0, 1.0
@@ -40,7 +40,8 @@ def embedded(x: Tensor) -> Tensor:
     Conductivities matter by their logarithm, sources by their value: both are there, and neither
     lets an outlier dominate.
     """
-    return torch.cat((LARGE * torch.asinh(x / LARGE), torch.asinh(x / SMALL) / 3), dim=-1)
+    linear = x * (1 + (x / LARGE) ** 4) ** -0.25
+    return torch.cat((linear, torch.asinh(x / SMALL) / 3), dim=-1)
 
 
 def bounded(change: Tensor, most: float) -> Tensor:
@@ -95,13 +96,15 @@ class CHONNNetwork(nn.Module):
                 blocks.append(build_ckb(width, self.axes, ckb, factory))
             pointwise.append(Pointwise(width, mlp_ratio * width, gain=POINTWISE_GAIN, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
-        outputs = out_channels * points
-        # The weights of the last potentials in each output; without cells the outputs themselves.
-        weights = ckb.cell.num_outputs(width) if ckb.order else 1
-        self.head = PositionLinear(width, weights * outputs, **factory)
-        self.offset = nn.Parameter(torch.zeros(outputs, **factory))
+        # For each output the weights of the last potentials, and what is added to them.
+        weights = ckb.cell.num_outputs(width) if ckb.order else 0
+        self.head = PositionLinear(width, out_channels * points * (weights + 1), **factory)
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
+        if weights:
+            # Features alone would be learned first, and keep the potentials from being learned.
+            with torch.no_grad():
+                self.head.weight.unflatten(0, (-1, weights + 1))[:, -1] = 0
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
@@ -188,11 +191,13 @@ class CHONNNetwork(nn.Module):
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 
     def _read(self, h: Tensor, v: Tensor | None) -> Tensor:
-        """The output of each node: the last potentials, weighted by the features."""
-        weights = self.head(h).unflatten(-1, (len(self.offset), -1))
+        """The output of each node: the last potentials, weighted by the features, and a linear
+        function of the features."""
+        numbers = self.head(h).unflatten(-1, (self.out_channels * self.patch**self.axes, -1))
+        y = numbers[..., -1]
         if v is not None:
-            weights = weights * v.to(h.dtype).unsqueeze(-2)
-        return READOUT_GAIN * (weights.sum(-1) + self.offset)
+            y = y + (numbers[..., :-1] * v.to(h.dtype).unsqueeze(-2)).sum(-1)
+        return READOUT_GAIN * y
 
     def _check_nodes(self, nodes: str | None) -> None:
         if self.patch > 1 and nodes not in (None, "centres"):
@@ -231,11 +236,11 @@ class CHONNNetwork2d(CHONNNetwork):
     """Neural operator whose points interact only through circuits solved on the grid.
 
     A pointwise embedding of the inputs and their logarithms; `depth` layers of a `CKB` with
-    `NetworkCell` and a pointwise network, both residual; a readout that weights the last potentials
-    by the features. Outputs are thus a constant plus potentials, which scale with the inverse of
-    the conductivity: inputs and outputs should be scaled to about unit size, but a positive field
-    not be shifted, as the logarithm needs its zero. The coordinates, -1/2 to 1/2, are additional
-    inputs.
+    `NetworkCell` and a pointwise network, both residual and bounded; a readout that weights the
+    last potentials by the features and adds a linear function of these. Outputs are thus mostly
+    potentials, which scale with the inverse of the conductivity: inputs and outputs should be
+    scaled to about unit size, but a positive field not be shifted, as the logarithm needs its zero.
+    The coordinates, -1/2 to 1/2, are additional inputs.
 
     Everything that reaches further than a point is a finite volume scheme in units of the domain,
     so trained weights can be evaluated on any grid, any shape of cell and, with `mask`, any domain.

@@ -68,7 +68,7 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
         )
     experiment, config = settings(run)
     if config.standardize:
-        for name in ("head.weight", "head.bias", "offset"):
+        for name in ("head.weight", "head.bias"):
             weights[name] *= experiment.units_of(config).output_spread
     options = {
         "width": config.network_width,
