@@ -53,12 +53,12 @@ class Helmholtz(Box):
     searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     scales = scales_of(WavesConfig, smoke={}, small={}, paper={"resolution": 64})
 
-    def variants(self, config: WavesConfig) -> tuple[Variant[WavesConfig], ...]:
+    def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
         made = Variants(self, config)
         told = _told(made, lambda _: WaveSolve())
         return (*super().variants(config), made.alternating(), told)
 
-    def makers(self, config: WavesConfig, folder: Path, progress: bool = True) -> Makers:
+    def makers(self, config: BoxConfig, folder: Path, progress: bool = True) -> Makers:
         """All samples; then the test samples on finer grids."""
         first, drawn_at = config.n_train + config.n_validation, config.resolution
 
@@ -67,14 +67,14 @@ class Helmholtz(Box):
             options |= {"workers": workers(config)}
             return lambda path: helmholtz.generate(path, config.n_test, n, **options)
 
-        made = super().makers(config, folder, progress)
+        made = dict(super().makers(config, folder, progress))
         for n in config.test_resolutions:
             stem = Path(helmholtz.default_name(n)).stem
             name = f"{stem}_{first}-{first + config.n_test - 1}_drawn{drawn_at}.hdf5"
             made[folder / name] = maker(n)
         return made
 
-    def load(self, config: WavesConfig, folder: Path) -> Data:
+    def load(self, config: BoxConfig, folder: Path) -> Data:
         path, *finer = self.files(config, folder)
         data = splits(config, *helmholtz.read(path, 0, config.n_samples))
         tests = {

@@ -18,7 +18,7 @@ HEADER = ("settings, `paper` / `small`", "source")
 
 def kept() -> list[Study]:
     """The studies of `chonn-lab run` that are kept with the code."""
-    return read_studies(RUNS) if any(RUNS.glob("*.json")) else []
+    return read_studies(RUNS, mixed=True) if any(RUNS.glob("*.json")) else []
 
 
 def studies() -> list[Study]:
