@@ -105,6 +105,9 @@ class Finalised:
     def __del__(self):
         signal.raise_signal(signal.{name})
 
+# Background jobs of a shell ignore Ctrl-C, and so does what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def wait(arguments):
     Finalised()
     time.sleep(30)

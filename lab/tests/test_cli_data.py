@@ -213,7 +213,8 @@ def test_missing_extra_is_named(folder, capsys, monkeypatch, module, arguments):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     assert cli.main(["data", *arguments]) == 1
-    expected = f"chonn-lab: error: this needs {module}: pip install 'chonn-lab'\n"
+    where = "pip install './lab' in a clone of chonn-ops"
+    expected = f"chonn-lab: error: this needs {module}: {where}\n"
     assert capsys.readouterr().err == expected
     assert list(folder.iterdir()) == []
 

@@ -100,7 +100,10 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
     assert compiler in line
     command = [sys.executable, "-c", FALLBACK, str(source_tree)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=source_tree)
-    assert done.stdout.strip() == "backend: expected one of ('reference', 'torch'), got 'cpu'"
+    expected = (
+        "backend: expected one of ('reference', 'torch'), got 'cpu', which needs the compiled"
+    )
+    assert done.stdout.strip() == f"{expected} kernel (see `chonn info`)"
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ def test_missing_extra_is_named(folder, capsys, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "filelock", None)
     assert cli.main(["run", "order1d"]) == 1
-    expected = "chonn-lab: error: this needs filelock: pip install 'chonn-lab'\n"
+    where = "pip install './lab' in a clone of chonn-ops"
+    expected = f"chonn-lab: error: this needs filelock: {where}\n"
     assert capsys.readouterr().err == expected
     assert list(folder.iterdir()) == []

@@ -84,7 +84,7 @@ def test_meta_device():
 
 
 def test_solves_of_networks_count_their_iterations():
-    products = 2 * 48 * 48 * 6 * (3 + 6)  # sources; conductivities and leaks
+    products = 2 * 48 * 48 * 6 * (3 + 3)  # sources, conductivities
     field = torch.randn(2, 48, 48, 6, generator=torch.Generator().manual_seed(0))
     nodes = 2 * 3 * 48 * 48
     solves = []
