@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# Of `CHONNNetwork*` inside hosts that train at 1e-3. Of what hosts offer, 5e-4 to 2e-2, the lower
-# half is too slow with 1 and the upper end does not train with 4.
+# The gain of `CHONNNetwork*` inside hosts, whose rates run from 5e-4 to 2e-2. With 1 the model
+# learned too slowly at 5e-4, and with 4 it did not train at 2e-2.
 NETWORK_GAIN = 2.0
 
 

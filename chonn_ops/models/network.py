@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 READOUT_GAIN = 0.1
 # The embedding has each input twice: linear up to about ten, and logarithmic above a thousandth.
 LARGE, SMALL = 10.0, 1e-3
-# The most that circuits and pointwise networks add to a feature: no learning rate makes outputs
-# explode, which are potentials times features, as potentials are linear in bounded features.
+# The most that circuits and pointwise networks add to a feature. Outputs are potentials times
+# features, and potentials are linear in the features: without these bounds large steps of an
+# optimiser make outputs explode.
 CIRCUITS_ADD, POINTWISE_ADDS = 2.0, 1.0
-# The pointwise networks learn so many times as fast as the rest. At a host's 1e-3 nothing else kept
-# the model from learning: with their rate alone times 8 the error was a third.
+# The pointwise networks learn so many times as fast as the rest. When one part of the model at a
+# time learned 8 times as fast at a host's 1e-3, the error was 0.04 with these networks, and 0.08 or
+# more with every other part (Darcy flow on 32 x 32 points, one seed).
 POINTWISE_GAIN = 4.0
 
 

@@ -154,9 +154,16 @@ class NetworkCell(nn.Module):
     second order of the spacing. The matrix is an M-matrix whatever u is:
     :math:`|v| \le \max |s| / l`.
 
-    The forward pass solves to the tolerance `Network.tol`; the backward pass solves once more. At
-    the start, median conductivities spread over two decades from network to network, leaks are
-    small, and "robin" walls are close to "dirichlet".
+    With ``Network(ac=True)`` the leak is complex and follows the features, as the source does::
+
+        l = W_l SiLU(u) + b_l - i (softplus(4 (W_d SiLU(u) + b_d)) + 1e-4)
+
+    The real part is that of coils and capacitors, of either sign; the imaginary part is a loss
+    whatever the weights are. The matrix is then no M-matrix, and the solve is direct.
+
+    Otherwise the forward pass solves to the tolerance `Network.tol`; the backward pass solves once
+    more. At the start, median conductivities spread over two decades from network to network, leaks
+    are small, and "robin" walls are close to "dirichlet".
 
     Parameters
     ----------
@@ -266,12 +273,13 @@ class NetworkCell(nn.Module):
         conductivity : Tensor, shape (B, \\*grid, m)
             Above 0; the unit of length is a sixteenth of the domain's.
         leak, source : Tensor, shape (B, \\*grid, m)
-            Per unit volume; the leak is above 0 and the same at all nodes.
+            Per unit volume. The leak is above 0 and the same at all nodes; with alternating current
+            leak and source are complex, and the leak follows the features.
         """
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
         raw = self.conductivity_bias.to(wide)
-        features = F.silu(u)
+        features = F.silu(u) if self.options.selective else u
         if self.conductivity_proj is not None:
             raw = raw + self.conductivity_proj(features)
         shape = (*u.shape[:-1], self.options.num_networks)

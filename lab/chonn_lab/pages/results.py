@@ -13,7 +13,7 @@ from chonn_lab.report.claims import papers, scaled_down
 from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_lab.report.document import markdown
 from chonn_lab.report.results import Group, Study
-from chonn_lab.report.tables import full_label, metric_label, study_title
+from chonn_lab.report.tables import full_label, metric_label, mixture, study_title
 
 ROWS = 8
 # In the name of a study: its models have the settings that won a search, or train for so long.
@@ -150,6 +150,7 @@ def problem(study: Study) -> Iterator[str]:
     yield f"## {study_title(study)}\n"
     yield f"{finding(study, found)}\n"
     yield f"{budget(study, found)}\n"
+    yield from (f"{text}.\n" for text in mixture(study))
     splits = [split for split in study.splits() if split in ("test", "out_of_distribution")]
     ours = leader(found)
     lines = []

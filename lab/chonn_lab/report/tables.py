@@ -140,9 +140,14 @@ def _marked(group: Group) -> str:
     return model_label(group) + (MARK if provenance.flags(group.runs) else "")
 
 
+def mixture(study: Study) -> list[str]:
+    """In which data or settings the results of a study differ."""
+    return [f"Mixed, of different origin: {text}" for text in study.mixed]
+
+
 def notes(study: Study) -> list[str]:
     """What has to be said of the results in the tables: differences, and what `MARK` means."""
-    lines = [f"Mixed, of different origin: {text}" for text in study.mixed]
+    lines = mixture(study)
     for text, variants in provenance.flags(study.runs).items():
         groups = [group for group in study.groups if group.variant in variants]
         whose = ", ".join(map(full_label, groups))

@@ -47,10 +47,10 @@ def main() -> None:
         raise SystemExit(f"{args.study}: expected network-seed*.json, found none")
     best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
     weights, options = fold(args.study, best)
+    best["metrics"] = scores(best, weights, options, args.finer, args.data)
     target = pretrained.FOLDER / f"{args.name}.safetensors"
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(save(weights))
-    best["metrics"] = scores(best, weights, options, args.finer, args.data)
     text = json.dumps(card(runs, best, options), indent=1)
     write_whole(target.with_suffix(".json"), text + "\n")
     print(f"wrote {target}, {target.stat().st_size} bytes, seed {best['seed']}")
