@@ -1,6 +1,6 @@
 """Evaluate a pretrained network on Darcy flow, on its training grid and on a finer one.
 
-The network has 7,913 parameters and was trained on 64 x 64 points. It takes any grid, because the
+The network has 8,089 parameters and was trained on 64 x 64 points. It takes any grid, because the
 spacing of the grid enters the conductances of its circuits.
 
     pip install '.[pretrained]' ./lab

@@ -14,7 +14,7 @@ from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.network.conductance import spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
 from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
-from chonn_ops.nn.layers import Pointwise, PositionLinear
+from chonn_ops.nn.layers import Pointwise, PositionLinear, recomputed
 from chonn_ops.nn.options import options_or_default
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CIRCUITS_ADD, POINTWISE_ADDS = 2.0, 1.0
 # The pointwise networks learn so many times as fast as the rest. When one part of the model at a
 # time learned 8 times as fast at a host's 1e-3, the error was 0.04 with these networks, and 0.08 or
 # more with every other part (Darcy flow on 32 x 32 points, one seed).
-POINTWISE_GAIN = 4.0
+POINTWISE_GAIN = 6.0
 
 
 def embedded(x: Tensor) -> Tensor:
@@ -42,13 +42,21 @@ def embedded(x: Tensor) -> Tensor:
     Conductivities matter by their logarithm, sources by their value: both are there, and neither
     lets an outlier dominate.
     """
-    linear = x * (1 + (x / LARGE) ** 4) ** -0.25
-    return torch.cat((linear, torch.asinh(x / SMALL) / 3), dim=-1)
+    return torch.cat((bounded(x, LARGE), torch.asinh(x / SMALL) / 3), dim=-1)
 
 
-def bounded(change: Tensor, most: float) -> Tensor:
-    """A change between -most and most that is itself where it is small."""
-    return most * torch.tanh(change / most)
+def bounded(x: Tensor, most: float) -> Tensor:
+    """Values between -most and most, which are x where it is small.
+
+    Its slope falls with a power of x and not exponentially, as that of tanh does: after too large a
+    step of an optimiser the next ones find the way back.
+    """
+    return recomputed(_bounded, x, most)
+
+
+def _bounded(x: Tensor, most: float) -> Tensor:
+    # x (1 + (x / most)^4)^(-1/4), in functions that are fast.
+    return x * (1 + (x / most).square().square()).rsqrt().sqrt()
 
 
 class CHONNNetwork(nn.Module):
@@ -86,27 +94,25 @@ class CHONNNetwork(nn.Module):
         points = patch**self.axes
         inputs = 2 * in_channels * points + (self.axes if coordinates else 0)
         self.lift = PositionLinear(inputs, width, **factory)
-        # Wider than the default of PyTorch: networks learn from features that differ. Logarithms
-        # start without weight: of a field around 0 they are little more than its sign.
+        # The inputs' values alone have weights at the start. Constants and coordinates are smooth
+        # sources, whose potentials would hide those of the inputs, and logarithms of a field around
+        # 0 are little more than its sign.
         nn.init.normal_(self.lift.weight, std=inputs**-0.5)
-        nn.init.normal_(self.lift.bias, std=inputs**-0.5)
         with torch.no_grad():
-            self.lift.weight[:, in_channels * points : 2 * in_channels * points] = 0
+            self.lift.weight[:, in_channels * points :] = 0
+        nn.init.zeros_(self.lift.bias)
         blocks, pointwise = [], []
         for _ in range(depth):
             if ckb.order:
                 blocks.append(build_ckb(width, self.axes, ckb, factory))
             pointwise.append(Pointwise(width, mlp_ratio * width, gain=POINTWISE_GAIN, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
-        # For each output the weights of the last potentials, and what is added to them.
-        weights = ckb.cell.num_outputs(width) if ckb.order else 0
-        self.head = PositionLinear(width, out_channels * points * (weights + 1), **factory)
+        # For each output the weights of all potentials; the output itself without circuits.
+        weights = depth * ckb.cell.num_outputs(width) if ckb.order else 1
+        self.head = PositionLinear(width, out_channels * points * weights, **factory)
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
-        if weights:
-            # Features alone would be learned first, and keep the potentials from being learned.
-            with torch.no_grad():
-                self.head.weight.unflatten(0, (-1, weights + 1))[:, -1] = 0
+        self.offset = nn.Parameter(torch.zeros(out_channels * points, **factory))
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
@@ -182,24 +188,27 @@ class CHONNNetwork(nn.Module):
             # The coordinates run from -1/2 to 1/2 across the domain.
             lines = torch.stack([place - 0.5 for place in node_positions(h, placed)], -1)
             h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
-        h, v = self.lift(h), None
+        h = self.lift(h)
+        potentials = []
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
                 block = cast("CKB", self.blocks[layer])
                 v, gate = block.gated(h, steps, mask, nodes)
+                potentials.append(v.to(h.dtype))
                 h = h + bounded(block.project(v, gate), CIRCUITS_ADD)
             h = h + bounded(pointwise(h), POINTWISE_ADDS)
-        y = self._to_points(self._read(h, v)).movedim(-1, 1)
+        y = self._to_points(self._read(h, potentials)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 
-    def _read(self, h: Tensor, v: Tensor | None) -> Tensor:
-        """The output of each node: the last potentials, weighted by the features, and a linear
-        function of the features."""
-        numbers = self.head(h).unflatten(-1, (self.out_channels * self.patch**self.axes, -1))
-        y = numbers[..., -1]
-        if v is not None:
-            y = y + (numbers[..., :-1] * v.to(h.dtype).unsqueeze(-2)).sum(-1)
-        return READOUT_GAIN * y
+    def _read(self, h: Tensor, potentials: list[Tensor]) -> Tensor:
+        """The output of each node: an offset and the potentials of all layers, weighted by the
+        features. Features alone are left out: they would be learned first, and keep the potentials
+        from being learned."""
+        y = self.head(h)
+        if potentials:
+            weights = y.unflatten(-1, (len(self.offset), -1))
+            y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
+        return READOUT_GAIN * (y + self.offset)
 
     def _check_nodes(self, nodes: str | None) -> None:
         if self.patch > 1 and nodes not in (None, "centres"):
@@ -239,9 +248,9 @@ class CHONNNetwork2d(CHONNNetwork):
 
     A pointwise embedding of the inputs and their logarithms; `depth` layers of a `CKB` with
     `NetworkCell` and a pointwise network, both residual and bounded; a readout that weights the
-    last potentials by the features and adds a linear function of these. Outputs are thus mostly
-    potentials, which scale with the inverse of the conductivity: inputs and outputs should be
-    scaled to about unit size, but a positive field not be shifted, as the logarithm needs its zero.
+    potentials of all layers by the features. Outputs are thus potentials, which scale with the
+    inverse of the conductivity: inputs and outputs should be scaled to about unit size, but a
+    positive field not be shifted, as the logarithm needs its zero.
     The coordinates, -1/2 to 1/2, are additional inputs.
 
     Everything that reaches further than a point is a finite volume scheme in units of the domain,

@@ -49,10 +49,11 @@ LARGEST_LOG = 8.0
 # conductance: the potential of a conductor that touches no wall depends on the difference. Without
 # walls the leak alone bounds the mean potential.
 LEAK, LEAK_WITHOUT_WALLS = 1e-3, 0.05
-# Alternating current: the initial real part of the leaks runs from 0 to that of about three waves
-# across the domain, and the loss starts where waves reach about a wavelength. Training has to lower
-# the loss by orders of magnitude, while other weights move by about 1: its logarithm has this gain.
-# On Helmholtz' equation (32 x 32 points, two epochs) the error was 0.58 with it and 1.12 without.
+# Alternating current: the initial conductivities are 1, the real part of the leaks runs from 0 to
+# that of about three waves across the domain, and the loss starts where waves reach about a
+# wavelength. Training has to lower the loss by orders of magnitude, while other weights move by
+# about 1: its logarithm has this gain. On Helmholtz' equation (32 x 32 points, two epochs) the
+# error was 0.58 with it and 1.12 without.
 REACTANCE = -1.5
 LOSS = -2.0
 LOSS_GAIN = 4.0
@@ -60,9 +61,9 @@ LEAST_LOSS = 1e-4
 LEAK_SCALE = 0.3
 # Initial logarithm of the distance of a "robin" wall: 0.3 % of the unit box.
 WALL = -3.0
-# The weight of the arithmetic mean is one number for the whole field, which has to move further
-# than a weight: it is stored divided by this gain.
-MEAN_GAIN = 8.0
+# The weight of the arithmetic mean and the distance of the walls are one number for the whole
+# field, which has to move further than a weight: they are stored divided by these gains.
+MEAN_GAIN, WALL_GAIN = 8.0, 4.0
 MAX_ITERATIONS = 100
 # The boundaries that the cell itself adds to the leak.
 WALLED = ("robin", "dirichlet")
@@ -162,8 +163,8 @@ class NetworkCell(nn.Module):
     whatever the weights are. The matrix is then no M-matrix, and the solve is direct.
 
     Otherwise the forward pass solves to the tolerance `Network.tol`; the backward pass solves once
-    more. At the start, median conductivities spread over two decades from network to network, leaks
-    are small, and "robin" walls are close to "dirichlet".
+    more. At the start, median conductivities spread over two decades from network to network (they
+    are 1 with ``ac=True``), leaks are small, and "robin" walls are close to "dirichlet".
 
     Parameters
     ----------
@@ -233,7 +234,7 @@ class NetworkCell(nn.Module):
         # Logit of the weight of the arithmetic mean, over its gain. All means of a constant
         # conductivity are the same.
         self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
-        # Logarithm of the distance of the walls, the same for all faces.
+        # Logarithm of the distance of the walls over its gain, the same for all faces.
         self.wall_param = (
             nn.Parameter(torch.empty(m, **factory)) if "robin" in self.boundary else None
         )
@@ -247,7 +248,10 @@ class NetworkCell(nn.Module):
         nn.init.zeros_(self.source_proj.bias)
         if self.conductivity_proj is not None:
             nn.init.normal_(self.conductivity_proj.weight, std=CONDUCTIVITY_SCALE * self.dim**-0.5)
-        self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
+        if self.options.ac:
+            nn.init.zeros_(self.conductivity_bias)
+        else:
+            self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
         if self.leak_proj is not None:
             nn.init.normal_(self.leak_proj.weight, std=LEAK_SCALE * self.dim**-0.5)
         if self.options.ac:
@@ -259,7 +263,7 @@ class NetworkCell(nn.Module):
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
-            nn.init.constant_(self.wall_param, WALL)
+            nn.init.constant_(self.wall_param, WALL / WALL_GAIN)
 
     def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients that the features set, in float32 at least.
@@ -406,7 +410,7 @@ class NetworkCell(nn.Module):
         zero = like.new_zeros(self.options.num_networks)
         margins = {"dirichlet": zero}
         if self.wall_param is not None:
-            margins["robin"] = torch.exp(self.wall_param.to(like.dtype))
+            margins["robin"] = torch.exp(WALL_GAIN * self.wall_param.to(like.dtype))
         none = torch.full_like(zero, math.inf)
         return torch.stack([margins.get(word, none) for word in self.boundary])
 

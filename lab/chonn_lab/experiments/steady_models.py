@@ -52,7 +52,7 @@ HALVING, MULTIPLE = ("unet", "cno"), 16
 RATES = ("network", "cno", "unet", "fno")
 _NETWORK, _CONSTANT = "CHONN network", "CHONN network of constant conductances"
 _ALTERNATING = "CHONN network, alternating current"
-_SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
+_SOLVER_RATE, _CORRECTION_RATE, _ALTERNATING_RATE = 1e-2, 5e-3, 2e-3
 
 
 # Fields of the config that are sizes of baselines; each model uses those that it has.
@@ -341,11 +341,18 @@ class Variants:
 
     def alternating(self, boundary: str | None = None) -> Variant[Any]:
         """Networks at a frequency. On 32 x 32 points one layer beat two, and without the clip on
-        gradients, which resonances make large, training stalled."""
+        gradients, which resonances make large, training stalled. At twice this rate it lost what
+        it had learned."""
         build = functools.partial(network, boundary=boundary, ac=True)
         made = self.network("network-ac", _ALTERNATING, build, 1.0, role="network", depth=1)
         return dataclasses.replace(
-            made, changes={**made.changes, "network_depth": 1, "gradient_clip": 1.0}
+            made,
+            changes={
+                **made.changes,
+                "network_depth": 1,
+                "gradient_clip": 1.0,
+                "learning_rate": _ALTERNATING_RATE,
+            },
         )
 
     def controls(self) -> Iterator[Variant[Any]]:
