@@ -4,8 +4,8 @@
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small --finer 128
 
 The seed with the lowest validation error is taken. The unit of its outputs in training goes into
-the readout, so that the model takes and gives fields in the data's own units. Its scores are
-measured with the weights as they are stored.
+the readout, so that the model gives fields in the data's own units, and takes them in these units
+unless its card says more. Its scores are measured with the weights as they are stored.
 """
 
 from __future__ import annotations
@@ -20,17 +20,37 @@ from safetensors.torch import save
 from torch import Tensor
 
 from chonn_lab.experiments import get
+from chonn_lab.experiments.modules import Standardized, Units
 from chonn_lab.experiments.steady import SteadyExperiment
 from chonn_ops import CHONNNetwork2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
+from chonn_ops.models.network import READOUT_GAIN
 
 TRAINED = "lift.weight"
-# The permeabilities that a model of each problem has seen.
-MEDIA = {
-    "darcy": "0.1 or 1",
-    "darcy_contrast": "0.001 or 1",
-    "darcy_lognormal": "log-normal, median 1, 100 between two deviations above and below it",
+_MEDIUM = (
+    "permeability a of -div(a grad u) = 1, (B, 1, H, W), at the centres (i + 1/2) / n of the cells "
+    "of the unit square: {}"
+)
+_PRESSURE = (
+    "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme has it on 64 "
+    "points"
+)
+# Input and output of a model of each problem.
+FIELDS = {
+    "darcy": (_MEDIUM.format("0.1 or 1"), _PRESSURE),
+    "darcy_contrast": (_MEDIUM.format("0.001 or 1"), _PRESSURE),
+    "darcy_lognormal": (
+        _MEDIUM.format(
+            "log-normal, median 1, 100 between two deviations above and below it",
+        ),
+        _PRESSURE,
+    ),
+    "poisson": (
+        "10 f - 5, where f is the source of -laplace u = f, (B, 1, H, W), at the nodes i / (n - 1) "
+        "of the unit square, normalised by the range of the training samples to [0, 1]",
+        "u, (B, 1, H, W), normalised by its range likewise",
+    ),
 }
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
 
@@ -62,14 +82,16 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value for key, value in state.items()}
-    if run["experiment"] not in MEDIA:
+    if run["experiment"] not in FIELDS:
         raise SystemExit(
-            f"{study}: expected runs of one of {tuple(MEDIA)}, got {run['experiment']}"
+            f"{study}: expected runs of one of {tuple(FIELDS)}, got {run['experiment']}"
         )
     experiment, config = settings(run)
     if config.standardize:
-        for name in ("head.weight", "head.bias"):
-            weights[name] *= experiment.units_of(config).output_spread
+        units = units_of(experiment, config)
+        for name in ("head.weight", "head.bias", "offset"):
+            weights[name] *= units.output_spread
+        weights["offset"] += units.output_centre / READOUT_GAIN
     options = {
         "width": config.network_width,
         "depth": config.network_depth,
@@ -89,6 +111,12 @@ def settings(run: dict[str, Any], **changes: Any) -> tuple[SteadyExperiment[Any]
     return experiment, kind(**{**run["config"], "test_resolutions": (), **changes})
 
 
+def units_of(experiment: SteadyExperiment[Any], config: Any) -> Units:
+    """The units that the network had in training."""
+    units = experiment.units_of(config)
+    return units.unshifted() if experiment.physics.input == "coefficient" else units
+
+
 def scores(
     run: dict[str, Any],
     weights: dict[str, Tensor],
@@ -101,7 +129,9 @@ def scores(
     model.load_state_dict(weights)  # refuses what does not fit
     experiment, chosen = settings(run, test_resolutions=tuple(finer))
     experiment.prepare(chosen, folder)
-    found = experiment.evaluate(chosen, model.eval(), experiment.load(chosen, folder))
+    trained = units_of(experiment, chosen)
+    given = Standardized(model.eval(), trained._replace(output_centre=0.0, output_spread=1.0))
+    found = experiment.evaluate(chosen, given, experiment.load(chosen, folder))
     return {split: dict(metrics) for split, metrics in found.metrics.items()}
 
 
@@ -111,10 +141,8 @@ def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, An
         "model": CHONNNetwork2d.__name__,
         "options": options,
         "parameters": best["parameters"],
-        "input": "permeability a of -div(a grad u) = 1, (B, 1, H, W), at the centres "
-        f"(i + 1/2) / n of the cells of the unit square: {MEDIA[best['experiment']]}",
-        "output": "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme "
-        "has it on 64 points",
+        "input": FIELDS[best["experiment"]][0],
+        "output": FIELDS[best["experiment"]][1],
         "data": {
             "generator": f"chonn-lab data generate {best['experiment']}",
             "samples": config["n_train"],
