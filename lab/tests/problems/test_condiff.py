@@ -111,6 +111,7 @@ def test_the_embedding_loses_nothing(covariance, n):
     ("variance", "low", "high"), [(0.1, 5, 15), (0.4, 50, 250), (1.0, 600, 1000), (2.0, 8e4, 1e5)]
 )
 def test_contrast_lies_in_the_published_limits(covariance, variance, low, high):
+    assert condiff.CONTRASTS[variance] == (low, high)
     for sample in range(2):
         k, f = condiff.draw(0, sample, 64, covariance, variance)
         assert (k.shape, f.shape) == ((65, 65), (64, 64))
@@ -125,6 +126,7 @@ def test_samples_do_not_depend_on_their_number(tmp_path):
     whole = generate(tmp_path / "whole", 18)
     assert generate(tmp_path / "again", 18).read_bytes() == whole.read_bytes()
     few = condiff.read(generate(tmp_path / "few", 2))
+    assert not any(torch.equal(*field) for field in few)
     for one, all_ in zip(few, condiff.read(whole), strict=True):
         assert torch.equal(one, all_[:2])
     other = condiff.read(generate(tmp_path / "other", 2, seed=1))
