@@ -17,9 +17,8 @@ Parameters covariance cubic, exponential or gaussian; variance 0.1, 0.4, 1 or 2;
            over the test samples is the score
 Generator  finite volumes around the corners: half of the face between two corners lies in each of
            two cells, so it has their arithmetic mean. Direct sparse solve in float64, stored as
-           float32. Fields by circulant embedding on a torus twice as wide, which is exact but for
-           a covariance of 2e-9 across it; the real and the imaginary part of a transform are two
-           fields
+           float32. Fields by circulant embedding on a torus twice as wide, which has exactly this
+           covariance; the real and the imaginary part of a transform are two fields
 Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
            for every number of samples and of workers. ``f`` is the same for every covariance and
            variance
@@ -37,8 +36,9 @@ the library parafields, with the same embedding): the same distribution, other s
 holds training, validation and test samples, in this order, for as many samples as are asked for; it
 is in float32, there in float64. Its sets of Poisson's equation, k = 1, are left out.
 
-ConDiff's notebooks train on ``k[:R, :R]`` beside ``rhs`` and ``x`` reshaped to R x R with y for the
-fastest index. Their k is therefore transposed relative to f and u. `read` aligns all three axes.
+ConDiff's notebooks train on ``k[:R, :R]`` beside ``rhs`` and ``x`` reshaped to R x R as if y were
+the fastest index. Their k is therefore transposed relative to f and u. `read` aligns all three
+axes. The experiment of this name crops k, too; at its small scale 256 samples train, not 1,000.
 
 References
 ----------
