@@ -66,6 +66,20 @@ CALLS = {
         ["piececonst_r9_N2_smooth1.mat", "piececonst_r9_N1_smooth2.mat"],
         ("sol", (9, 9, 2)),
     ),
+    "condiff": (
+        [
+            "--n-samples",
+            "2",
+            "--resolution",
+            "16",
+            "--covariance",
+            "exponential",
+            "--variance",
+            "1",
+        ],
+        ["condiff_exponential1.0_grid16.hdf5"],
+        ("rhs", (2, 256)),
+    ),
     "helmholtz": (
         ["--n-samples", "1", "--resolution", "20", "--wavenumber", "8", "--ratio", "1.25"],
         ["2D_Helmholtz_k8_ratio1.25_r20.hdf5"],
@@ -143,6 +157,7 @@ def test_shallow_water_without_pyclaw(folder, capsys, monkeypatch):
         (["darcy", "--workers", "0"], "workers: expected at least 1, got 0"),
         (["darcy", "--coefficient", "x"], "coefficient: expected one of two-phase, log-normal"),
         (["darcy", "--contrast", "0.5"], "contrast: expected 1 to 1e+06, got 0.5"),
+        (["condiff", "--variance", "3"], "variance: expected one of 0.1, 0.4, 1, 2, got 3.0"),
         (["helmholtz", "--wavenumber", "4"], "above sqrt(2) pi = 4.44288"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -16,6 +16,7 @@ PROBLEMS = {
     "shallow_water": "PDEBench's radial dam break; needs PyClaw",
     "navier_stokes": "vorticity, in FNO's layout",
     "fno_darcy": "the FNO paper's Darcy flow on 421 x 421; resumes",
+    "condiff": "diffusion in rough log-normal media, after ConDiff; resumes",
     "helmholtz": "Helmholtz' equation with two wave numbers; resumes",
     "helmholtz_open": "waves of a point source in an open medium; resumes",
     "advection": "1-D advection in PDEBench's layout, exact; resumes",

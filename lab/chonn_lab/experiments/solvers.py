@@ -35,9 +35,10 @@ class Physics(NamedTuple):
 
     Attributes
     ----------
-    input : {"coefficient", "source"}
-        Of ``-div(k grad u) = 1`` the k, or of ``-laplace u = f`` an affine function of f; then the
-        output is one of u, too.
+    input : str
+        "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
+        ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
+        "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number".
     nodes : str
         Where points lie, see `chonn_ops.NetworkCell`.
     strength : float
@@ -116,6 +117,35 @@ def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
     faces = (k.narrow(dim, 0, n - 1) + k.narrow(dim, 1, n - 1)) / 2
     padding = [0, 0] * (k.dim() - dim - 1) + [0, 1]
     return nn.functional.pad(faces, padding) * (face_area(steps, axis) / steps[axis])
+
+
+class CornerSolve(nn.Module):
+    """Finite volumes around the corners between cells, as ConDiff's, in the data's own units.
+
+    The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
+    and u at the corners between them. The input (B, 2, R, R) has all cells but those of the last
+    row and column, which are taken for those beside them, and f. The size of the source is trained.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, f = nn.functional.pad(x[:, :1], [0, 1, 0, 1], mode="replicate"), x[:, 1:]
+        # Half of the face between two corners lies in each of two cells.
+        across = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
+        edges, leak = [], torch.zeros_like(f)
+        for dim, g in zip((2, 3), across, strict=True):
+            first, inner, last = g.tensor_split((1, f.shape[dim]), dim)
+            edges.append(torch.cat((inner, torch.zeros_like(last)), dim).movedim(1, -1))
+            ends = torch.zeros_like(f)
+            ends.narrow(dim, 0, 1).add_(first)
+            ends.narrow(dim, f.shape[dim] - 1, 1).add_(last)
+            leak = leak + ends
+        h = 1 / k.shape[-1]
+        source, ground = f.movedim(1, -1) * h**2, leak.movedim(1, -1)
+        return self.scale * kirchhoff_network(source, edges, ground, tol=_TOLERANCE).movedim(-1, 1)
 
 
 class WaveSolve(nn.Module):

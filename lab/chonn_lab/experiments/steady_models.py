@@ -420,7 +420,7 @@ class Variants:
         def scaled(config: SteadyConfig) -> nn.Module:
             model, units = build(config), experiment.units_of(config)
             is_network = isinstance(model, CHONNNetwork2d)
-            if is_network and experiment.physics.input == "coefficient":
+            if is_network and experiment.physics.input.startswith("coefficient"):
                 units = units.unshifted()
             if name in HALVING and config.resolution % MULTIPLE:
                 model = Padded(model, MULTIPLE)

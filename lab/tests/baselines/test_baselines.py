@@ -1,11 +1,13 @@
-"""F-FNO, Transolver, Galerkin Transformer, MgNO: any grid, the papers' formulas, errors."""
+"""Models of other papers: any grid, the papers' formulas, errors."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch import nn
 
+from chonn_lab.baselines.dilresnet import DilResNet
 from chonn_lab.baselines.ffno import FFNO, FactorizedSpectralConv
 from chonn_lab.baselines.galerkin import GalerkinAttention, GalerkinTransformer
 from chonn_lab.baselines.mgno import MgNO, VCycle
@@ -16,6 +18,7 @@ SMALL = {
     Transolver: {"width": 8, "depth": 2, "heads": 2, "slices": 5, "reference": 3},
     GalerkinTransformer: {"width": 8, "depth": 2, "heads": 2, "modes": 4, "coarsening": 2},
     MgNO: {"width": 5, "depth": 2, "levels": 3},
+    DilResNet: {"width": 7, "depth": 2},
 }
 MODELS = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.__name__)
 
@@ -262,6 +265,28 @@ def test_galerkin_attention_is_linear_in_the_points():
     assert twice == 2 * once
 
 
+def test_dilated_blocks_add_what_they_see():
+    """Residual blocks that reach 22 points, in seven steps of the paper's dilations."""
+    model = seeded(DilResNet, 1, 1, depth=1)
+    with torch.no_grad():
+        # Delta functions at both ends of every kernel, and nothing else.
+        for layer in model.blocks[0][::2]:
+            layer.weight.zero_()
+            layer.bias.zero_()
+            layer.weight[:, :, 1, 0] = layer.weight[:, :, 1, 2] = torch.eye(7)
+    z = torch.zeros(1, 7, 3, 60, dtype=torch.float64)
+    z[..., 1, 30] = 1
+    seen = model.blocks[0](z)[0, 0, 1]
+    ways = [sum(steps) for steps in itertools.product(*((-d, d) for d in (1, 2, 4, 8, 4, 2, 1)))]
+    expected = torch.tensor([float(ways.count(place - 30)) for place in range(60)]).double()
+    torch.testing.assert_close(seen, expected)
+    assert [i - 30 for i in (0, 59) if seen[i]] == []
+    assert seen[[8, 52]].tolist() == [1, 1]
+    x = field(1, 1, 9, 9)
+    lifted = model.lift(x)
+    torch.testing.assert_close(model(x), model.head(lifted + model.blocks[0](lifted)))
+
+
 def test_a_v_cycle_is_the_papers_algorithm():
     cycle, f = seeded(VCycle, 2, 3, 3, 2), field(1, 2, 9, 12)
 
@@ -319,13 +344,15 @@ def test_a_v_cycle_is_linear():
             {},
             9 * (4 * 15 + 2 * 15 + 1 * 15 + 2 * (9 + 25)) + 20 + 9 * 25 * (4 + 3 + 4) + 30 + 6,
         ),
+        # 1 -> 7, two blocks of seven 7 -> 7, 7 -> 1.
+        (DilResNet, {}, 9 * 7 + 7 + 14 * (9 * 49 + 7) + 9 * 7 + 1),
     ],
 )
 def test_parameters_by_hand(kind, options, parameters):
     assert sum(p.numel() for p in seeded(kind, 1, 1, **options).parameters()) == parameters
 
 
-@pytest.mark.parametrize("kind", [FFNO, GalerkinTransformer, Transolver, MgNO])
+@pytest.mark.parametrize("kind", [FFNO, GalerkinTransformer, Transolver, MgNO, DilResNet])
 def test_autocast(kind):
     model = seeded(kind, 1, 1, dtype=torch.float32)
     x = field(1, 1, 12, 12).float()

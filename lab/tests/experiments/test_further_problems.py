@@ -18,13 +18,14 @@ from steady import One, check_smoke, check_sources, check_units
 from chonn_lab.experiments import FURTHER, get, schedule, steady_models
 from chonn_lab.experiments.darcy import NIGHT
 from chonn_lab.experiments.modules import Padded
-from chonn_lab.problems import fno_darcy, helmholtz, origin
+from chonn_lab.problems import condiff, fno_darcy, helmholtz, origin
 
 # Trained in a second or two: one of each kind that the paper's problems do not have.
 TRAINED = {
     "fno_darcy": ("unet", "cno", "transolver", "network", "direct"),
     "darcy_contrast": ("network", "direct-fitted"),
     "darcy_lognormal": ("network", "direct-fitted"),
+    "condiff": ("unet", "fno", "dilresnet", "network", "direct"),
     "helmholtz": ("network", "network-ac", "ffno", "direct"),
     "helmholtz_open": ("network-ac", "unet", "fno", "uno", "direct"),
 }
@@ -198,6 +199,68 @@ def test_making_fno_darcy_goes_on(tmp_path, monkeypatch):
         for scale in ("smoke", "paper"):
             get(name).prepare(get(name).scales[scale], tmp_path / scale, progress=False)
     assert [options["workers"] for options in seen] == [1, 7, 1, 7]
+
+
+def test_condiff_is_all_of_a_file_but_the_last_cells(folders):
+    experiment = get("condiff")
+    config = experiment.scales["smoke"]
+    (path,) = folders["condiff"].iterdir()
+    assert path.name == "condiff_cubic0.4_grid32_16.hdf5"
+    data = experiment.load(config, folders["condiff"])
+    k, f, u = condiff.read(path)
+    splits = (data.train, data.validation, data.tests["test"])
+    assert [len(split) for split in splits] == [8, 4, 4]
+    found, targets = (torch.cat([split.tensors[at] for split in splits]) for at in (0, 1))
+    assert torch.equal(found, torch.stack((k[:, :32, :32], f), 1))
+    assert torch.equal(targets, u[:, None])
+
+
+def test_who_is_told_condiff_lacks_the_last_cells_alone(folders):
+    """With the cells that no model sees as the solver takes them, it is exact."""
+    experiment = get("condiff")
+    config = experiment.scales["smoke"]
+    told = next(v for v in experiment.variants(config) if v.name == "direct").build(config)
+    data = experiment.load(config, folders["condiff"])
+    x, u = data.train.tensors
+    exact = torch.tensor(
+        np.stack([condiff.solve(np.pad(k, (0, 1), mode="edge"), f) for k, f in x.double().numpy()])
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(told(x)[:, 0].double(), exact, rtol=1e-4, atol=1e-7)
+        errors = experiment.errors(config, told, (x, u))
+    assert 1e-3 < float(errors.mean()) < 0.2
+
+
+def test_condiff_knows_its_networks_inputs(folders):
+    """Networks see the coefficient itself, whose logarithm they take; others see it scaled."""
+    experiment = get("condiff")
+    config = experiment.scales["smoke"]
+    x = experiment.load(config, folders["condiff"]).train.tensors[0]
+    variants = {variant.name: variant for variant in experiment.variants(config)}
+    network, fno = (variants[name].build(config) for name in ("network", "fno"))
+    torch.testing.assert_close(network.units.scaled(x), x)
+    assert float(fno.units.scaled(x)[:, 0].mean()) == pytest.approx(0, abs=0.1)
+
+
+def test_condiff_in_equal_seconds(tmp_path):
+    """Darcy flow's sizes, and DilResNet's by hand."""
+    experiment = get("condiff")
+    config = dataclasses.replace(experiment.scales["small"], sizes="seconds")
+    found = {variant.name: variant.changes for variant in experiment.variants(config)}
+    searched = steady_models.chosen(config, "darcy")
+    assert found["fno"].items() >= searched["fno"].items()
+    assert {"unet", "fno", "ffno", "network", "dilresnet", "direct"} <= set(found)
+    assert found["dilresnet"]["epochs"] < 15
+    for changes, message in (
+        ({"covariance": "matern"}, "covariance: expected one of"),
+        ({"variance": 0.5}, "variance: expected one of 0.1, 0.4, 1, 2, got 0.5"),
+        ({"test_resolutions": (128,)}, "test_resolutions: expected none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(config, **changes)
+    rough = dataclasses.replace(config, covariance="exponential", variance=1.0)
+    (path,) = experiment.files(rough, tmp_path)
+    assert path.name == "condiff_exponential1.0_grid64_384.hdf5"
 
 
 def test_no_m_matrix_can_solve_helmholtz(folders):

@@ -17,6 +17,7 @@ from chonn_lab import cli
 from chonn_lab.problems import (
     advection,
     burgers,
+    condiff,
     darcy,
     fno_darcy,
     helmholtz,
@@ -71,6 +72,11 @@ def make_fno_darcy(folder):
     return fno_darcy.generate(folder, 2, 1, 11, seed=6, progress=False)[0]
 
 
+def make_condiff(folder):
+    path = folder / "c.hdf5"
+    return condiff.generate(path, 2, 12, "exponential", 0.4, seed=11, progress=False)
+
+
 def make_helmholtz(folder):
     return helmholtz.generate(folder / "h.hdf5", 2, 32, 12.0, seed=8, progress=False)
 
@@ -82,6 +88,7 @@ def make_helmholtz_open(folder):
 GENERATORS = {
     "darcy": (make_darcy, 5, {"domain": "l-shape", "beta": 1.0, "margin": None, "first": 0}),
     "fno_darcy": (make_fno_darcy, 6, {"n_samples": 2, "resolution": 11}),
+    "condiff": (make_condiff, 11, {"n_samples": 2, "covariance": "exponential", "variance": 0.4}),
     "helmholtz": (make_helmholtz, 8, {"n_samples": 2, "wavenumber": 12.0}),
     "helmholtz_open": (make_helmholtz_open, 9, {"wavenumber": 5.0, "contrast": 2.25, "first": 0}),
     "poisson": (make_poisson, 7, {"kind": "IN", "n_samples": 3, "domain": "square"}),
