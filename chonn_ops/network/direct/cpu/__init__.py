@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _library
+from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.cpu.binding import (
     DETERMINED,
     FACTORIZE,
@@ -82,24 +83,6 @@ class Solution(NamedTuple):
         return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
 
 
-# Memory of factors that nobody needs any more, for the next ones: fresh memory costs as much as
-# the elimination, page by page.
-_spare: list[Tensor] = []
-_SPARE = 512 * 2**20
-
-
-def _empty(like: Tensor, count: int) -> Tensor:
-    """Uninitialised numbers, in spare memory where that is large enough and not much too large."""
-    size = count * like.element_size()
-    try:
-        spare = _spare.pop()
-    except IndexError:
-        spare = None
-    if spare is None or not size <= spare.nbytes <= 4 * size:
-        spare = torch.empty(size, dtype=torch.uint8)
-    return spare[:size].view(like.dtype)
-
-
 class Factors:
     """Networks eliminated by the kernel.
 
@@ -133,16 +116,13 @@ class Factors:
         arguments = self._prepare(plan, leak)
         items = -(-len(self._scale) // self._lanes)
         count = items * arguments.item_shares * self._lanes
-        self._shares = _empty(leak, count)
+        self._shares = spare.take(leak, count)
         self._inverse = leak.new_empty(items, plan.nodes, self._lanes)
         self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
         self._call(FACTORIZE, source, drops, (leak, *conductance))
 
     def __del__(self) -> None:
-        shares = getattr(self, "_shares", None)
-        if shares is not None and shares.untyped_storage().nbytes() <= _SPARE:
-            storage = shares.untyped_storage()
-            _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]
+        spare.give(getattr(self, "_shares", None))
 
     @classmethod
     def solved(
@@ -155,7 +135,8 @@ class Factors:
         if arguments.parts:  # one network for all threads
             self = cls(plan, conductance, leak, source)
         else:
-            self._shares = _empty(leak, arguments.threads * arguments.item_shares * self._lanes)
+            count = arguments.threads * arguments.item_shares * self._lanes
+            self._shares = spare.take(leak, count)
             self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
             self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
             self._call(ONCE, source, False, (leak, *conductance))
