@@ -103,8 +103,8 @@ class Factors:
         self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]
         real = torch.float64 if self._double else torch.float32
         kept = items if keep else self._arguments.threads
-        self._shares = spare.take(leak, kept * self._arguments.item_shares * lanes)
-        self._inverse = leak.new_empty(kept, plan.nodes * lanes)
+        counts = [kept * self._arguments.item_shares * lanes, kept * plan.nodes * lanes]
+        self._shares, self._inverse = spare.take(leak, sum(counts)).split(counts)
         self._scale = leak.new_ones(B * C, dtype=real)
         self._status = torch.full((B * C,), DETERMINED, dtype=torch.int64)
         self._call(FACTORIZE if keep else ONCE, source, drops)

@@ -113,13 +113,17 @@ class Factors:
         *,
         drops: bool = False,
     ) -> None:
-        arguments = self._prepare(plan, leak)
-        items = -(-len(self._scale) // self._lanes)
-        count = items * arguments.item_shares * self._lanes
-        self._shares = spare.take(leak, count)
-        self._inverse = leak.new_empty(items, plan.nodes, self._lanes)
-        self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+        self._prepare(plan, leak)
+        self._allocate(leak, -(-len(self._scale) // self._lanes))
         self._call(FACTORIZE, source, drops, (leak, *conductance))
+
+    def _allocate(self, leak: Tensor, items: int) -> None:
+        """Memory for the factors of so many items."""
+        shares = items * self._arguments.item_shares * self._lanes
+        nodes = items * self._plan.nodes * self._lanes
+        self._shares, *fields = spare.take(leak, shares + 3 * nodes).split([shares, *[nodes] * 3])
+        shape = (items, self._plan.nodes, self._lanes)
+        self._inverse, self._grounded, self._own_leak = (x.view(shape) for x in fields)
 
     def __del__(self) -> None:
         spare.give(getattr(self, "_shares", None))
@@ -135,10 +139,7 @@ class Factors:
         if arguments.parts:  # one network for all threads
             self = cls(plan, conductance, leak, source)
         else:
-            count = arguments.threads * arguments.item_shares * self._lanes
-            self._shares = spare.take(leak, count)
-            self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
-            self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+            self._allocate(leak, arguments.threads)
             self._call(ONCE, source, False, (leak, *conductance))
         assert self.solution is not None
         return self.solution, self.undetermined
