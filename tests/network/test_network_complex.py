@@ -184,17 +184,14 @@ def test_gradients_of_complex_and_real_inputs(boundary, complex_source, backend)
     assert [x.dtype for x in grads] == [x.dtype for x in inputs]
 
 
-@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-@pytest.mark.parametrize("grid", [(16, 12), (1, 6), (3, 4, 5)], ids=str)
-def test_gradients_in_complex64(grid, boundary):
-    case = make("waves", grid, B=3)
+def test_gradients_in_complex64():
+    case = make("waves", (16, 12), B=3)
     weight = torch.randn(case[0].shape, dtype=torch.complex128)
 
     def gradients(dtype: torch.dtype, backend: str) -> list[Tensor]:
         source, g, leak = cast(cast(case, torch.complex64), dtype)
         leaves = [x.clone().requires_grad_() for x in (source, *g, leak)]
-        options: Any = {"boundary": boundary, "backend": backend}
-        v = kirchhoff_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], **options)
+        v = kirchhoff_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], backend=backend)
         loss = (v * weight.to(dtype)).real.sum() + v.abs().square().sum()
         return list(torch.autograd.grad(loss, leaves))
 
@@ -257,15 +254,6 @@ def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
     assert info.residual.max() < 1e-5
     wide = cast((source, (ones, ones), leak), torch.complex128)
     assert error(v, solve_dense(wide)) < 1e-5
-
-    def gradients(source: Tensor, g: tuple[Tensor, ...], leak: Tensor) -> list[Tensor]:
-        leaves = [x.clone().requires_grad_() for x in (leak, *g)]
-        v = kirchhoff_network(source, tuple(leaves[1:]), leaves[0], tol=1e-6, backend=backend)
-        return list(torch.autograd.grad(v[0, 3, 3, 0].real, leaves))
-
-    narrow = gradients(source, (ones, ones), leak)
-    for ours, true in zip(narrow, gradients(*wide), strict=True):
-        assert error(ours, true) < 1e-5
 
 
 def test_values_that_are_not_finite_stay_in_their_network():
