@@ -118,19 +118,21 @@ class _Network(_SingleLevelFunction):
         source, *conductance, leak, v = ctx.saved_tensors[:6]
         needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
         factor = None if torch.is_grad_enabled() or _transformed(grad_v) else ctx.factor
-        over_v, over_w = list(ctx.saved_tensors[6:]), []
+        over_v, over_w = ctx.saved_tensors[6:], []
         if factor is None or forward_ad.unpack_dual(grad_v, level=0).tangent is not None:
-            w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0].conj()
+            conj_w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0]
         else:
-            w, over_w, _ = factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
-            w, over_w = w.conj(), [x.conj().resolve_conj() for x in over_w]
-        grad_leak = to_dtype_of((w * v.conj()).neg_(), leak) if needed[4] else None
+            conj_w, over_w, _ = factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
+        w = conj_w.conj()
         grads: list[Tensor | None] = [None] * 3
         for axis, g in enumerate(conductance):
             if needed[axis + 1] and over_v and over_w:
-                grads[axis] = to_dtype_of(over_w[axis].mul_(over_v[axis].conj()).neg_(), g)
+                product = over_w[axis].mul_(over_v[axis])
+                product.real.neg_()  # less its conjugate, in one pass
+                grads[axis] = to_dtype_of(product, g)
             elif needed[axis + 1]:
                 grads[axis] = to_dtype_of(_edge_gradient(w, v, axis, periodic), g)
+        grad_leak = to_dtype_of((conj_w * v).neg_().conj(), leak) if needed[4] else None
         grad_source = to_dtype_of(w, source) if needed[0] else None
         return (None, grad_source, *grads, grad_leak, *[None] * 8)
 

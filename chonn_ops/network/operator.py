@@ -299,8 +299,9 @@ def _eliminate_complex(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
     B, *grid, C = source.shape
-    options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch", "tol": tol}
     keep = keep and _fits(tuple(grid), periodic, B * C, dtype)
+    options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch"}
+    options.update(tol=tol, keep=keep)
     most = B * C if keep else methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
     most = most or 1
     fields = (x.detach() for x in (source, leak, *conductance))
@@ -309,13 +310,15 @@ def _eliminate_complex(
     v, residual = [], []
     with torch.no_grad():
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            factor: Any = factor_of(g, l, periodic, **options, keep=keep)
-            v.append(factor.solve(s))
-            residual.append(factor.residual)
+            given = {"source": s.to(dtype), "drops": keep and KEPT.drops}
+            factor: Any = factor_of(g, l, periodic, **options, **given)
+            v.append(factor.solution.potential)
+            residual.append(factor.solution.residual)
             if keep:
-                KEPT.factor, KEPT.found = factor, factor.drops_of(v[0]) if KEPT.drops else ()
+                KEPT.factor, KEPT.found = factor, factor.solution.drops
                 _waiting.add(factor)
-    potential, left = torch.cat(v), torch.cat(residual)
+            del factor.solution
+    potential, left = (x[0] if len(x) == 1 else torch.cat(x) for x in (v, residual))
     if most < B * C:
         potential = potential.reshape(B, C, *grid).movedim(1, -1)
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)

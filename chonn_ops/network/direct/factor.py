@@ -32,7 +32,7 @@ from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.refined import TOL, ComplexFactor
+from chonn_ops.network.direct.refined import ComplexFactor
 from chonn_ops.network.leaks import leak_with_boundary
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
@@ -218,15 +218,14 @@ def factor_of(
     *,
     dtype: torch.dtype | None = None,
     backend: str | None = None,
-    tol: float = TOL,
-    keep: bool = True,
+    **options: Any,
 ) -> Factor | ComplexFactor:
-    """A `ComplexFactor` of complex networks, else a `Factor`."""
+    """A `ComplexFactor` of complex networks, else a `Factor`; `options` as they take them."""
     dtype = dtype or compute_dtype(leak, *conductance)
     if not dtype.is_complex:
-        return Factor(conductance, leak, periodic, dtype=dtype, backend=backend)
+        return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     plan, backend = plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
-    return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, tol=tol, keep=keep)
+    return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
 def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:

@@ -40,8 +40,20 @@ def _faces(plan: Plan, axis: int) -> tuple[str, str]:
 
 
 def _norm(field: Tensor) -> Tensor:
-    """2-norms (B, S, C) of fields (B, S, \\*grid, C)."""
-    return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
+    """2-norms (B, S, C) of fields (B, S, \\*grid, C), float64."""
+    wide = torch.promote_types(field.dtype, torch.float64)
+    return torch.linalg.vector_norm(field.to(wide).flatten(2, -2), dim=2)
+
+
+def _drops(v: Tensor, plan: Plan) -> list[Tensor]:
+    """Of potentials (B, S, \\*grid, C) along each axis, 0 behind the last node where the axis is
+    not periodic."""
+    found = []
+    for axis in range(len(plan.grid)):
+        faces = _faces(plan, axis)
+        drop = differences(v, axis + 1, faces)
+        found.append(drop if faces[0] == "periodic" else pad(drop, axis + 1, 0, 1))
+    return found
 
 
 class DenseFactors(dense.Factors):
@@ -54,10 +66,13 @@ class DenseFactors(dense.Factors):
         leak: Tensor,
         source: Tensor | None = None,
         *,
+        drops: bool = False,
+        keep: bool = True,
         tol: float,
         refinements: int,
     ) -> None:
         super().__init__(plan, conductance, leak)
+        del keep
         self._tol, self._refinements, self._narrow = tol, refinements, leak.dtype
         self._wide_leak, *wide = (x.to(torch.complex128) for x in (leak, *conductance))
         self._edges = [used_edges(g, axis, plan.periodic[axis]) for axis, g in enumerate(wide)]
@@ -69,7 +84,7 @@ class DenseFactors(dense.Factors):
                 tied = tied | (ends != 0)
         self._tied = tied[:, None]
         if source is not None:
-            self.once = self.refined(source)
+            self.solution = self.refined(source, drops=drops)
 
     def _left(self, s: Tensor, v: Tensor) -> Tensor:
         """s - A v of fields (B, S, \\*grid, C)."""
@@ -79,13 +94,12 @@ class DenseFactors(dense.Factors):
             left = left - outflow(g[:, None] * differences(v, axis + 1, faces), axis + 1, faces)
         return left
 
-    def refined(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials for sources (B, S, \\*grid, C), complex128, and relative residuals (B, S, C),
-        float64: at most `tol`, or as small as refinement makes them; NaN where an input is not
-        finite."""
+    def refined(self, source: Tensor, *, drops: bool = False) -> Solution:
+        """As of `alternating.Factors`."""
         each = (..., *[None] * len(self._plan.grid), slice(None))  # numbers beside fields
         always = self._narrow == torch.complex64  # the residual may be far below the error
-        s = torch.where(self._tied, source, 0 * source)
+        s = source.to(torch.complex128)
+        s = torch.where(self._tied, s, 0 * s)
         norm = _norm(s)
         v, left, residual = torch.zeros_like(s), s, torch.where(norm > 0, 1.0, 0 * norm)
         norm = torch.where(norm > 0, norm, 1)
@@ -101,7 +115,9 @@ class DenseFactors(dense.Factors):
             if not bool(active.any()):
                 break
         sound = self.finite[:, None] & norm.isfinite()
-        return torch.where(sound[each], v, math.nan), torch.where(sound, residual, math.nan)
+        v = torch.where(sound[each], v, math.nan)
+        found = [x.to(source.dtype) for x in _drops(v, self._plan)] if drops else []
+        return Solution(v.to(source.dtype), found, torch.where(sound, residual, math.nan))
 
     @property
     def finite(self) -> Tensor:
@@ -129,14 +145,16 @@ class ComplexFactor:
     tol : float
         Relative residual at which refinement stops.
     keep : bool
-        False: every solve eliminates, which is faster where there is one only.
+        False: the factors are those of `source` only, which is faster than to keep them.
+    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
+        Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
+    drops : bool
+        Whether `solution` has the drops.
 
     Attributes
     ----------
     dtype : torch.dtype
-        complex128: of potentials.
-    residual : Tensor, shape (B, C) or (B, S, C)
-        Relative residuals of the last solve, float64.
+        complex128: of what is not told otherwise by the dtype of a source.
     """
 
     dtype = torch.complex128
@@ -153,40 +171,62 @@ class ComplexFactor:
         backend: str,
         tol: float = TOL,
         keep: bool = True,
+        source: Tensor | None = None,
+        drops: bool = False,
     ) -> None:
         self.shape, self.backend = leak.shape, backend
         self._plan, self._narrow, self._tol = plan, dtype, tol
         self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
-        self._factors = self._eliminate(self._g, self._leak) if keep else None
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
         self._all: dense.Factors | None = None
+        s = None if source is None else self._rows(source)
+        self._factors = self._eliminate(self._g, self._leak, s, drops=drops, keep=keep)
+        solution, self._factors.solution = self._factors.solution, None
+        if not keep:
+            self._factors = None
+        if source is not None:
+            self.solution = self._judged(s, solution, source.dim() == len(self.shape))
 
-    def _eliminate(self, g: Sequence[Tensor], leak: Tensor, source: Tensor | None = None) -> Any:
-        options = {"tol": self._tol, "refinements": REFINEMENTS}
-        return _BACKENDS[self.backend](self._plan, g, leak, source, **options)
+    def _eliminate(self, g: Sequence[Tensor], leak: Tensor, *source: Any, **options: Any) -> Any:
+        options = {"tol": self._tol, "refinements": REFINEMENTS, **options}
+        return _BACKENDS[self.backend](self._plan, g, leak, *source, **options)
 
     def wide(self, *_: Any) -> ComplexFactor:
         """These networks with potentials in complex128, which they are."""
         return self
 
     def solve(self, source: Tensor) -> Tensor:
-        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), complex128.
+        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C): complex128 for float64 and
+        complex128, else complex64.
 
         Raises
         ------
         RuntimeError
             A network at a resonance.
         """
-        several = source.dim() == len(self.shape) + 1
-        s = (source if several else source[:, None]).detach().to(self.dtype)
-        if self._factors is None:
-            factors = self._eliminate(self._g, self._leak, s)
-            v, residual = factors.once
-        else:
-            v, residual = self._factors.refined(s)
+        return self.solve_all(source, drops=False).potential
+
+    def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
+        """As of `Factor`; drops are differences of potentials, which have the digits for it in
+        complex128."""
+        del network  # every solve has found its residual
+        s = self._rows(source)
+        assert self._factors is not None
+        solution = self._factors.refined(s, drops=drops)
+        return self._judged(s, solution, source.dim() == len(self.shape))
+
+    def _rows(self, source: Tensor) -> Tensor:
+        """(B, S, \\*grid, C), complex."""
+        s = source if source.dim() > len(self.shape) else source[:, None]
+        return s.detach().to(torch.promote_types(source.dtype, torch.complex64))
+
+    def _judged(self, s: Tensor, solution: Solution, single: bool) -> Solution:
+        """The solution, mended where it is not one; raises where that fails."""
+        v, _, residual = solution
+        assert residual is not None
         late = residual > self._tol  # a residual of NaN is that of a NaN in an input
         if self._narrow == torch.complex64 and bool(late.any()):
-            self._solve_wide(s, v, residual, late.any(1))
+            self._solve_wide(s, solution, late.any(1))
             late = residual > self._tol
         if bool(late.any()):
             # Rounding alone leaves this much.
@@ -196,42 +236,32 @@ class ComplexFactor:
                 b, _, c = late.nonzero()[0].tolist()
                 worst = float(residual[late].amax())
                 raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
-        self.residual = residual if several else residual[:, 0]
-        return v if several else v[:, 0]
+        return solution.single() if single else solution
 
-    def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
-        """As of `Factor`; drops are differences of potentials, which have the digits for it."""
-        del network  # every solve has found its residual
-        v = self.solve(source)
-        return Solution(v, self.drops_of(v) if drops else [], self.residual)
-
-    def drops_of(self, v: Tensor) -> list[Tensor]:
-        """Along each axis, 0 behind the last node where the axis is not periodic."""
-        first = v.dim() - len(self.shape)  # 1 with several sources
-        found = []
-        for axis in range(len(self.shape) - 2):
-            faces = _faces(self._plan, axis)
-            drop = differences(v, axis + first, faces)
-            found.append(drop if faces[0] == "periodic" else pad(drop, axis + first, 0, 1))
-        return found
-
-    def _solve_wide(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
-        """Replaces potentials and residuals of at least the networks `late` (B, C)."""
+    def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
+        """Replaces the solutions of at least the networks `late` (B, C)."""
         if self._wide is not None:
             late = late | self._wide[0]
         fields = (x.movedim(-1, 1)[late][..., None] for x in (s, self._leak, *self._g))
         part, leak, *g = (x.to(self.dtype) for x in fields)
+        drops = len(solution.drops) > 0
         if self._factors is None:
-            ahead, left = self._eliminate(g, leak, part).once
+            wide = self._eliminate(g, leak, part, drops=drops, keep=False).solution
         else:
             if self._wide is None or not torch.equal(late, self._wide[0]):
                 self._wide = late, self._eliminate(g, leak)
-            ahead, left = self._wide[1].refined(part)
-        v.movedim(-1, 1)[late], residual.movedim(-1, 1)[late] = ahead[..., 0], left[..., 0]
+            wide = self._wide[1].refined(part, drops=drops)
+        pairs = zip(
+            (solution.potential, *solution.drops, solution.residual),
+            (wide.potential, *wide.drops, wide.residual),
+            strict=True,
+        )
+        for narrow, ahead in pairs:
+            narrow.movedim(-1, 1)[late] = ahead[..., 0].to(narrow.dtype)
 
     def _size(self, v: Tensor) -> Tensor:
         """| |A| |v| |, (B, S, C)."""
-        size = v.abs()
+        size = v.to(self.dtype).abs()
         total = self._leak.abs()[:, None] * size
         for axis, conductance in enumerate(self._g):
             closed = self._plan.periodic[axis]

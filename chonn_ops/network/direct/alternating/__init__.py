@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _library
+from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.alternating.binding import (
     DETERMINED,
     FACTORIZE,
@@ -25,6 +26,7 @@ from chonn_ops.network.direct.alternating.binding import (
     available_isas,
     kernel,
 )
+from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan
 
 __all__ = ["Factors", "available_isas", "bytes_of"]
@@ -55,13 +57,24 @@ class Factors:
         One an axis, of one complex dtype and on the CPU like all tensors here.
     leak : Tensor, shape (B, \\*grid, C)
     source : Tensor, shape (B, S, \\*grid, C), optional
-        complex128. With a source the factors are not kept: those of one group stay in the cache
-        until the next group's take their place. `once` has what `refined` would return.
+        Solved for while the factors are in the cache; `solution` has what `refined` would
+        return.
+    drops : bool
+        Whether `solution` has them.
+    keep : bool
+        False: the factors of one group take the place of those of the one before it. There is a
+        `source` then, and no other solve.
     tol : float
         See `refined`.
     refinements : int
         Most steps after the first solve.
+
+    Attributes
+    ----------
+    solution : Solution, optional
     """
+
+    solution: Solution | None = None
 
     def __init__(
         self,
@@ -70,6 +83,8 @@ class Factors:
         leak: Tensor,
         source: Tensor | None = None,
         *,
+        drops: bool = False,
+        keep: bool = True,
         tol: float,
         refinements: int,
     ) -> None:
@@ -87,15 +102,15 @@ class Factors:
         self._arguments.tol, self._arguments.refinements = tol, refinements
         self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]
         real = torch.float64 if self._double else torch.float32
-        kept = items if source is None else self._arguments.threads
-        self._shares = leak.new_empty(kept, self._arguments.item_shares * lanes)
-        self._inverse = leak.new_empty(kept, plan.nodes * lanes)
+        kept = items if keep else self._arguments.threads
+        counts = [kept * self._arguments.item_shares * lanes, kept * plan.nodes * lanes]
+        self._shares, self._inverse = spare.take(leak, sum(counts)).split(counts)
         self._scale = leak.new_ones(B * C, dtype=real)
         self._status = torch.full((B * C,), DETERMINED, dtype=torch.int64)
-        if source is None:
-            self._run(FACTORIZE)
-        else:
-            self.once = self._potentials(source, ONCE)
+        self._call(FACTORIZE if keep else ONCE, source, drops)
+
+    def __del__(self) -> None:
+        spare.give(getattr(self, "_shares", None))
 
     def _run(self, call: int) -> None:
         arguments: Arguments = self._arguments
@@ -112,22 +127,33 @@ class Factors:
         arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
         self._kernel.call["run"](self._isa, self._double, arguments)
 
-    def _potentials(self, source: Tensor, call: int) -> tuple[Tensor, Tensor]:
-        source = source.resolve_conj().contiguous()
-        potential = torch.empty_like(source)
-        residual = source.new_zeros((*source.shape[:2], source.shape[-1]), dtype=torch.float64)
-        self._arguments.sources = source.shape[1]
-        self._arguments.source = source.data_ptr()
-        self._arguments.potential = potential.data_ptr()
-        self._arguments.residual = residual.data_ptr()
+    def _call(self, call: int, source: Tensor | None, drops: bool) -> None:
+        """Run `call` and put what it solved into `solution`."""
+        arguments, found = self._arguments, []
+        arguments.source = None
+        if source is not None:
+            source = source.resolve_conj().contiguous()
+            potential = torch.empty_like(source)
+            if drops:
+                found = [torch.empty_like(source) for _ in self._shape[1:-1]]
+            of = (*source.shape[:2], source.shape[-1])
+            residual = torch.zeros(of, dtype=torch.float64)
+            arguments.single = source.dtype == torch.complex64
+            arguments.sources, arguments.source = source.shape[1], source.data_ptr()
+            arguments.potential, arguments.residual = potential.data_ptr(), residual.data_ptr()
+            self.solution = Solution(potential, found, residual)
+        for axis in range(len(self._shape) - 2):
+            arguments.drop[axis] = found[axis].data_ptr() if found else None
         self._run(call)
-        return potential, residual
 
-    def refined(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials for sources (B, S, \\*grid, C), complex128, and relative residuals (B, S, C),
-        float64: at most `tol`, or as small as refinement makes them; NaN where an input is not
-        finite."""
-        return self._potentials(source, SOLVE)
+    def refined(self, source: Tensor, *, drops: bool = False) -> Solution:
+        """The solution for sources (B, S, \\*grid, C), complex64 or complex128, in their dtype.
+        Residuals are those of potentials in complex128: at most `tol`, or as small as refinement
+        makes them; NaN where an input is not finite."""
+        self._call(SOLVE, source, drops)
+        solution, self.solution = self.solution, None
+        assert solution is not None
+        return solution
 
     @property
     def finite(self) -> Tensor:
@@ -155,6 +181,8 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
         lanes = found.lanes(_isa_of(double, networks, threads), double)
     groups = -(-networks // lanes)
     front = plan.largest_front
-    scratch = (front + 16) * (front + 3) + plan.stack + plan.nodes + front
+    eliminates = ((front + 16) * (front + 3) + plan.stack) * size
+    refines = (2 * plan.nodes + front) * size + 2 * plan.nodes * 16
+    scratch = max(eliminates, refines) + (1 + len(plan.grid)) * plan.nodes * size
     factors = groups * lanes * (plan.num_shares + plan.nodes) * size
-    return factors + min(threads, groups) * lanes * (scratch * size + 2 * plan.nodes * 16)
+    return factors + min(threads, groups) * lanes * scratch

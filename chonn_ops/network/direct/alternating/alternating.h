@@ -18,25 +18,28 @@ enum alternating_status {
 };
 
 /* Mirrored field by field in binding.py. A network is one channel of one batch. Fields are complex
- * numbers (batches, nodes, channels) without gaps, nodes in row-major order; sources and potentials
- * (batches, sources, nodes, channels). An item is a group of as many networks as a vector has
+ * numbers (batches, nodes, channels) without gaps, nodes in row-major order; sources, potentials and
+ * drops (batches, sources, nodes, channels). An item is a group of as many networks as a vector has
  * lanes. */
 struct alternating_args {
     int64_t batches, channels, sources, nodes, regions, largest_front, stack;
     int64_t item_shares; /* elements from the shares of one item to those of the next */
+    int64_t axes, grid[3], closed[3]; /* sizes, and whether an edge joins the last node and the first */
     /* The plan, see ../plan.py. */
     const int64_t *first, *pivots, *width, *boundary_at, *edge_at, *share_at, *kids;
     const int32_t *node, *boundary, *place, *edge, *row, *column;
     int64_t refinements; /* most steps after the first solve */
     int32_t threads, call;
+    int64_t single;      /* sources, potentials and drops are complex64, not complex128 */
     double tol;          /* relative residual at which refinement stops */
     const void *leak, *conductance[3]; /* of the precision of the factors */
     void *shares;        /* (items, item_shares) elements: what a pivot hands to each later node */
     void *inverse;       /* (items, nodes) elements: of the pivots, by position; 0: no network */
     void *scale;         /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status;     /* (networks,): a node of a part without leak, or enum alternating_status */
-    const double *source;
-    double *potential;   /* double precision, as the source */
+    const void *source;
+    void *potential;
+    void *drop[3];       /* NULL or for each axis: a node's potential less the next one's */
     double *residual;    /* (batches, sources, channels): relative, of these potentials */
     void *workspace;     /* (bytes that chonn_alternating_workspace returns), 64-byte aligned */
 };

@@ -28,17 +28,22 @@ class Arguments(ctypes.Structure):
             (name, ctypes.c_int64)
             for name in (
                 *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
-                *("stack", "item_shares"),
+                *("stack", "item_shares", "axes"),
             )
         ),
+        ("grid", ctypes.c_int64 * AXES),
+        ("closed", ctypes.c_int64 * AXES),
         *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
         ("refinements", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("threads", "call")),
+        ("single", ctypes.c_int64),
         ("tol", ctypes.c_double),
         ("leak", ctypes.c_void_p),
         ("conductance", ctypes.c_void_p * AXES),
         *((name, ctypes.c_void_p) for name in ("shares", "inverse", "scale", "status")),
-        *((name, ctypes.c_void_p) for name in ("source", "potential", "residual", "workspace")),
+        *((name, ctypes.c_void_p) for name in ("source", "potential")),
+        ("drop", ctypes.c_void_p * AXES),
+        *((name, ctypes.c_void_p) for name in ("residual", "workspace")),
     )
 
 
@@ -64,7 +69,9 @@ def arguments_of(plan: Plan, batches: int, channels: int, threads: int) -> Argum
     """What all calls for networks of one plan have in common."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
     arguments.stack, arguments.item_shares = plan.stack, plan.num_shares + PAD
-    arguments.threads = threads
+    arguments.threads, arguments.axes = threads, len(plan.grid)
+    for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
+        arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
     arguments.kept = _arrays(plan)  # the addresses stay good as long as the arguments
     for name, array in arguments.kept.items():
         setattr(arguments, name, array.ctypes.data)

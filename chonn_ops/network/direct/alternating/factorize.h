@@ -21,6 +21,7 @@ struct NAME(item) {
     int width;           /* networks; lanes above hold zeros */
     int64_t at[LANES];   /* where each network's first node is in a field (batches, nodes, channels) */
     int64_t of[LANES];   /* and in one (batches, sources, nodes, channels) */
+    const number *leak, *conductance; /* of these networks alone, node by node, axis after axis */
 };
 
 static struct NAME(item) NAME(item_at)(const struct alternating_args *a, int64_t index) {
@@ -36,20 +37,31 @@ static struct NAME(item) NAME(item_at)(const struct alternating_args *a, int64_t
     return item;
 }
 
-INLINE number NAME(load)(const struct NAME(item) *item, const void *field, int64_t node) {
-    const REAL *from = field;
-    number value = {};
-    for (int lane = 0; lane < item->width; lane++) {
-        value.re[lane] = from[2 * (item->at[lane] + node)];
-        value.im[lane] = from[2 * (item->at[lane] + node) + 1];
-    }
-    return value;
+enum { NAME(BLOCK) = 16 }; /* nodes after which the next lane's have their turn */
+
+static int64_t NAME(fields_bytes)(const struct alternating_args *a) {
+    return aligned((1 + a->axes) * a->nodes * (int64_t)sizeof(number));
 }
 
-INLINE const void *NAME(edge)(const struct alternating_args *a, int64_t edge, int64_t *node) {
-    const int64_t axis = (edge >= a->nodes) + (edge >= 2 * a->nodes);
-    *node = (edge - axis * a->nodes) * a->channels;
-    return a->conductance[axis];
+/* Leak and conductances to the lanes of vectors. */
+APART void NAME(pack_fields)(const struct alternating_args *a, struct NAME(item) *item, void *to) {
+    number *field = to;
+    item->leak = field;
+    item->conductance = field + a->nodes;
+    for (int64_t i = 0; i <= a->axes; i++, field += a->nodes) {
+        const REAL *from = i ? a->conductance[i - 1] : a->leak;
+        for (int64_t first = 0; first < a->nodes; first += NAME(BLOCK)) {
+            const int64_t last = least(first + NAME(BLOCK), a->nodes);
+            if (item->width < LANES)
+                memset(field + first, 0, (size_t)(last - first) * sizeof(number));
+            for (int lane = 0; lane < item->width; lane++)
+                for (int64_t p = first; p < last; p++) {
+                    const REAL *value = from + 2 * (item->at[lane] + p * a->channels);
+                    field[p].re[lane] = value[0];
+                    field[p].im[lane] = value[1];
+                }
+        }
+    }
 }
 
 INLINE vec NAME(pick)(mask some, vec a, vec b) {
@@ -72,12 +84,8 @@ APART vec NAME(scales)(const struct alternating_args *a, const struct NAME(item)
         largest = NAME(pick)(size > largest, size, largest);                                      \
         wrong += (value.re - value.re) + (value.im - value.im); /* NaN for NaN and infinities */   \
     }
-    for (int64_t p = 0; p < a->nodes; p++) SEE(NAME(load)(item, a->leak, p * a->channels))
-    for (int64_t e = 0; e < a->edge_at[a->regions]; e++) {
-        int64_t node;
-        const void *field = NAME(edge)(a, a->edge[e], &node);
-        SEE(NAME(load)(item, field, node))
-    }
+    for (int64_t p = 0; p < a->nodes; p++) SEE(item->leak[p])
+    for (int64_t e = 0; e < a->edge_at[a->regions]; e++) SEE(item->conductance[a->edge[e]])
 #undef SEE
     const int most = sizeof(REAL) == 4 ? 126 : 1022;
     vec scale = {};
@@ -199,13 +207,11 @@ APART mask NAME(eliminate)(const struct alternating_args *a, const struct NAME(i
     for (int64_t i = 0; i < f; i++)
         memset(front + i * stride + i, 0, (size_t)(stride - i) * sizeof(number));
     for (int64_t i = 0; i < n; i++) {
-        const number leak = NAME(load)(item, a->leak, a->node[first + i] * a->channels);
+        const number leak = item->leak[a->node[first + i]];
         front[i * stride + f] = (number){leak.re * scale, leak.im * scale};
     }
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-        int64_t node;
-        const void *field = NAME(edge)(a, a->edge[e], &node);
-        const number g = NAME(load)(item, field, node);
+        const number g = item->conductance[a->edge[e]];
         number *to = front + a->row[e] * stride + a->column[e];
         to->re += g.re * scale;
         to->im += g.im * scale;
@@ -243,6 +249,15 @@ APART mask NAME(eliminate)(const struct alternating_args *a, const struct NAME(i
     return raised;
 }
 
+/* Whether a pivot of the first `width` lanes has no inverse. */
+APART int NAME(any_without)(int64_t nodes, const number *inverse, int width) {
+    mask some = {};
+    for (int64_t p = 0; p < nodes; p++) some |= (inverse[p].re == 0) & (inverse[p].im == 0);
+    int any = 0;
+    for (int lane = 0; lane < width; lane++) any |= some[lane] != 0;
+    return any;
+}
+
 /* An inverse of zero at the end of an edge that is none: the last node of a part without leak. */
 APART void NAME(find_undetermined)(const struct alternating_args *a, const struct NAME(item) *item,
                                    const number *inverse, int64_t *status) {
@@ -252,9 +267,7 @@ APART void NAME(find_undetermined)(const struct alternating_args *a, const struc
             const int64_t low = a->first[r] + a->row[e];
             const int64_t high =
                 beyond < 0 ? a->first[r] + a->column[e] : a->boundary[a->boundary_at[r] + beyond];
-            int64_t node;
-            const void *field = NAME(edge)(a, a->edge[e], &node);
-            const number g = NAME(load)(item, field, node);
+            const number g = item->conductance[a->edge[e]];
             for (int lane = 0; lane < item->width; lane++) {
                 if (status[lane] == ALTERNATING_NOT_FINITE || status[lane] >= 0) continue;
                 if (g.re[lane] == 0 && g.im[lane] == 0) continue;
@@ -266,25 +279,22 @@ APART void NAME(find_undetermined)(const struct alternating_args *a, const struc
         }
 }
 
-static void NAME(factorize_item)(const struct alternating_args *a, int64_t index, char *workspace) {
-    const struct NAME(item) item = NAME(item_at)(a, index);
-    int64_t *status = a->status + index * LANES;
-    const vec scale = NAME(scales)(a, &item, status);
-    for (int lane = 0; lane < item.width; lane++)
-        ((REAL *)a->scale)[index * LANES + lane] = scale[lane];
+static void NAME(factorize_item)(const struct alternating_args *a, const struct NAME(item) *item,
+                                 char *workspace) {
+    int64_t *status = a->status + item->index * LANES;
+    const vec scale = NAME(scales)(a, item, status);
+    for (int lane = 0; lane < item->width; lane++)
+        ((REAL *)a->scale)[item->index * LANES + lane] = scale[lane];
     number *front = (number *)workspace;
     workspace += NAME(front_bytes)(a);
     struct NAME(waiting) w = {.held = (number **)workspace};
     w.top = (number *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
     mask raised = {};
     for (int64_t r = 0; r < a->regions; r++)
-        raised |= NAME(eliminate)(a, &item, r, front, &w, scale);
-    for (int lane = 0; lane < item.width; lane++)
+        raised |= NAME(eliminate)(a, item, r, front, &w, scale);
+    for (int lane = 0; lane < item->width; lane++)
         if (raised[lane] && status[lane] == ALTERNATING_DETERMINED) status[lane] = ALTERNATING_RAISED;
-    const number *inverse = (const number *)a->inverse + item.slot * a->nodes;
-    int any = 0;
-    for (int64_t p = 0; p < a->nodes && !any; p++)
-        for (int lane = 0; lane < item.width; lane++)
-            any |= inverse[p].re[lane] == 0 && inverse[p].im[lane] == 0;
-    if (any) NAME(find_undetermined)(a, &item, inverse, status);
+    const number *inverse = (const number *)a->inverse + item->slot * a->nodes;
+    if (NAME(any_without)(a->nodes, inverse, item->width))
+        NAME(find_undetermined)(a, item, inverse, status);
 }

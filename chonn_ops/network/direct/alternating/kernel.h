@@ -1,7 +1,7 @@
 /* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
  *
  * A vector holds one real or imaginary part of every network of a group. Factors exist in both
- * precisions; potentials and residuals are of double precision. */
+ * precisions; refinement is of double precision. */
 
 #include <float.h>
 #include <math.h>
@@ -62,13 +62,14 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 #endif
 }
 
-/* c += s a, for numbers of either precision. */
+/* c += s a. */
 #define ADD_PRODUCT(c, s, a)                                                                       \
     ((c).re += (s).re * (a).re, (c).im += (s).re * (a).im, (c).re -= (s).im * (a).im,              \
      (c).im += (s).im * (a).re)
 
 #define REAL float
 #define INTEGER int32_t
+#define PARTS 2     /* vectors of doubles that a vector widens to */
 #define TINIEST FLT_MIN
 #define FEW 3.5e-4f /* sqrt(FLT_EPSILON) */
 #define ALWAYS 1    /* refinements whatever the residual: it may be far below the error */
@@ -78,6 +79,7 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 #include "precision.h"
 #undef REAL
 #undef INTEGER
+#undef PARTS
 #undef TINIEST
 #undef FEW
 #undef ALWAYS
@@ -85,6 +87,7 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 
 #define REAL double
 #define INTEGER int64_t
+#define PARTS 1
 #define TINIEST DBL_MIN
 #define FEW 1.5e-8 /* sqrt(DBL_EPSILON) */
 #define ALWAYS 0

@@ -2,10 +2,9 @@
 
 static int64_t NAME(workspace)(const struct alternating_args *a) {
     const int64_t factors = NAME(front_bytes)(a) + NAME(waiting_bytes)(a);
-    const int64_t each = a->call == ALTERNATING_FACTORIZE ? factors
-                         : a->call == ALTERNATING_SOLVE   ? NAME(solve_bytes)(a)
-                                                          : factors + NAME(solve_bytes)(a);
-    return a->threads * each;
+    const int64_t solve = a->source ? NAME(solve_bytes)(a) : 0;
+    const int64_t each = a->call == ALTERNATING_SOLVE || factors < solve ? solve : factors;
+    return a->threads * (NAME(fields_bytes)(a) + each);
 }
 
 static void NAME(run)(const struct alternating_args *a) {
@@ -17,9 +16,11 @@ static void NAME(run)(const struct alternating_args *a) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
     for (int64_t i = 0; i < items; i++) {
         char *own = (char *)a->workspace + thread_number() * each;
-        if (a->call != ALTERNATING_SOLVE) NAME(factorize_item)(a, i, own);
-        if (a->call == ALTERNATING_FACTORIZE) continue;
-        const struct NAME(item) item = NAME(item_at)(a, i);
+        struct NAME(item) item = NAME(item_at)(a, i);
+        NAME(pack_fields)(a, &item, own);
+        own += NAME(fields_bytes)(a);
+        if (a->call != ALTERNATING_SOLVE) NAME(factorize_item)(a, &item, own);
+        if (!a->source) continue;
         for (int64_t source = 0; source < a->sources; source++)
             NAME(solve_source)(a, &item, source, own);
     }
@@ -28,7 +29,8 @@ static void NAME(run)(const struct alternating_args *a) {
 #undef vec
 #undef mask
 #undef number
+#undef half
+#undef doubles
 #undef wide
-#undef wide_mask
 #undef wide_number
 #undef LANES

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _library
+from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.cpu.binding import (
     DETERMINED,
     FACTORIZE,
@@ -82,24 +83,6 @@ class Solution(NamedTuple):
         return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
 
 
-# Memory of factors that nobody needs any more, for the next ones: fresh memory costs as much as
-# the elimination, page by page.
-_spare: list[Tensor] = []
-_SPARE = 512 * 2**20
-
-
-def _empty(like: Tensor, count: int) -> Tensor:
-    """Uninitialised numbers, in spare memory where that is large enough and not much too large."""
-    size = count * like.element_size()
-    try:
-        spare = _spare.pop()
-    except IndexError:
-        spare = None
-    if spare is None or not size <= spare.nbytes <= 4 * size:
-        spare = torch.empty(size, dtype=torch.uint8)
-    return spare[:size].view(like.dtype)
-
-
 class Factors:
     """Networks eliminated by the kernel.
 
@@ -130,19 +113,20 @@ class Factors:
         *,
         drops: bool = False,
     ) -> None:
-        arguments = self._prepare(plan, leak)
-        items = -(-len(self._scale) // self._lanes)
-        count = items * arguments.item_shares * self._lanes
-        self._shares = _empty(leak, count)
-        self._inverse = leak.new_empty(items, plan.nodes, self._lanes)
-        self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+        self._prepare(plan, leak)
+        self._allocate(leak, -(-len(self._scale) // self._lanes))
         self._call(FACTORIZE, source, drops, (leak, *conductance))
 
+    def _allocate(self, leak: Tensor, items: int) -> None:
+        """Memory for the factors of so many items."""
+        shares = items * self._arguments.item_shares * self._lanes
+        nodes = items * self._plan.nodes * self._lanes
+        self._shares, *fields = spare.take(leak, shares + 3 * nodes).split([shares, *[nodes] * 3])
+        shape = (items, self._plan.nodes, self._lanes)
+        self._inverse, self._grounded, self._own_leak = (x.view(shape) for x in fields)
+
     def __del__(self) -> None:
-        shares = getattr(self, "_shares", None)
-        if shares is not None and shares.untyped_storage().nbytes() <= _SPARE:
-            storage = shares.untyped_storage()
-            _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]
+        spare.give(getattr(self, "_shares", None))
 
     @classmethod
     def solved(
@@ -155,9 +139,7 @@ class Factors:
         if arguments.parts:  # one network for all threads
             self = cls(plan, conductance, leak, source)
         else:
-            self._shares = _empty(leak, arguments.threads * arguments.item_shares * self._lanes)
-            self._inverse = leak.new_empty(arguments.threads, plan.nodes, self._lanes)
-            self._grounded, self._own_leak = (torch.empty_like(self._inverse) for _ in range(2))
+            self._allocate(leak, arguments.threads)
             self._call(ONCE, source, False, (leak, *conductance))
         assert self.solution is not None
         return self.solution, self.undetermined

@@ -1,0 +1,30 @@
+"""Memory of factors that nobody needs any more, for the next ones: fresh memory costs as much as
+the elimination, page by page."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# One block at most, and not more than so many bytes.
+_spare: list[Tensor] = []
+_SPARE = 512 * 2**20
+
+
+def take(like: Tensor, count: int) -> Tensor:
+    """Uninitialised numbers, in spare memory where that is large enough and not much too large."""
+    size = count * like.element_size()
+    try:
+        spare = _spare.pop()
+    except IndexError:
+        spare = None
+    if spare is None or not size <= spare.nbytes <= 4 * size:
+        spare = torch.empty(size, dtype=torch.uint8)
+    return spare[:size].view(like.dtype)
+
+
+def give(numbers: Tensor | None) -> None:
+    """Leave what `take` returned, and nobody reads any more, to the next one."""
+    if numbers is not None and numbers.untyped_storage().nbytes() <= _SPARE:
+        storage = numbers.untyped_storage()
+        _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]
