@@ -1,4 +1,4 @@
-/* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
+/* The direct method for one instruction set: the build defines VECTOR_BYTES and KERNEL.
  *
  * Everything exists twice for each precision: an element of a front is one value of every network
  * of a group ("lanes"), or one number, and vectors are pieces of the front's rows ("rows"). */
@@ -76,7 +76,7 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 #define NAME(x) x##_double
 #include "real.h"
 
-const struct direct_kernel KERNEL[2] = {
+const struct direct_kernel KERNEL(direct)[2] = {
     {run_float, workspace_float, VECTOR_BYTES / 4},
     {run_double, workspace_double, VECTOR_BYTES / 8},
 };

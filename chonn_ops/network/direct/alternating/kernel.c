@@ -1,4 +1,5 @@
-/* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
+/* The direct method for complex numbers and one instruction set: the build defines VECTOR_BYTES and
+ * KERNEL.
  *
  * A vector holds one real or imaginary part of every network of a group. Factors exist in both
  * precisions; potentials and residuals are of double precision. */
@@ -93,7 +94,7 @@ static inline void ask_for_large_pages(void *at, int64_t bytes) {
 #include "solve.h"
 #include "precision.h"
 
-const struct alternating_kernel KERNEL[2] = {
+const struct alternating_kernel KERNEL(alternating)[2] = {
     {run_float, workspace_float, VECTOR_BYTES / 4},
     {run_double, workspace_double, VECTOR_BYTES / 8},
 };

@@ -1,4 +1,4 @@
-/* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
+/* The multigrid solver for one instruction set: the build defines VECTOR_BYTES and KERNEL.
  *
  * A group is as many networks as a vector has lanes. All lanes walk the same grid in step, so that
  * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors.
@@ -48,7 +48,7 @@ enum {
 #define NAME(x) x##_double
 #include "real.h"
 
-const struct network_kernel KERNEL[2] = {
+const struct network_kernel KERNEL(network)[2] = {
     {run_solve_float, run_workspace_float, VECTOR_BYTES / 4},
     {run_solve_double, run_workspace_double, VECTOR_BYTES / 8},
 };
