@@ -1,19 +1,16 @@
-"""The studies in ``lab/results/runs``, and the blocks of docs/lab/experiments.md."""
+"""The studies that are kept with the code, in ``lab/results``."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
-from chonn_lab.experiments import FURTHER, PAPERS, get
-from chonn_lab.experiments.base import Experiment
-from chonn_lab.pages.blocks import MISSING, Build, load
+from chonn_lab.pages.blocks import load
 from chonn_lab.paths import RUNS
-from chonn_lab.report.document import markdown
 from chonn_lab.report.results import Run, Study, read_studies
 
-HEADER = ("settings, `paper` / `small`", "source")
+# Where the file of a study is not runs/<experiment>-<scale>.json.
+ELSEWHERE = {"digits": "digits_ablation.json"}
+RESULTS_FROM_PAGES = Path("../../lab/results")
 
 
 def kept() -> list[Study]:
@@ -24,6 +21,12 @@ def kept() -> list[Study]:
 def studies() -> list[Study]:
     """The same, and the routing ablation on digits (`chonn_lab.studies.digits_ablation`)."""
     return [*kept(), digits()]
+
+
+def file_of(study: Study) -> Path:
+    """The file of a study, from a page of docs/lab."""
+    name = ELSEWHERE.get(study.experiment, f"runs/{study.experiment}-{study.scale}.json")
+    return RESULTS_FROM_PAGES / name
 
 
 def digits() -> Study:
@@ -54,46 +57,3 @@ def digits() -> Study:
         for result in record["results"]
     ]
     return Study("digits", "32 x 32", tuple(runs))
-
-
-def hyperparameters(name: str) -> str:
-    """Every field of a config."""
-    experiment = get(name)
-    fields = dataclasses.fields(experiment.scales["paper"])
-    return markdown(HEADER, by_source(experiment, [field.name for field in fields]), (0, 1))
-
-
-def differing() -> str:
-    """The fields of a config in which a further problem differs from Darcy flow."""
-    darcy, lines = get("darcy"), []
-    for name in FURTHER:
-        experiment = get(name)
-        names = [
-            field.name
-            for field in dataclasses.fields(experiment.scales["paper"])
-            if field.name != "standardize"
-            and values(experiment, field.name) != values(darcy, field.name)
-        ]
-        lines += [[name, *line] for line in by_source(experiment, names)]
-    return markdown(["problem", *HEADER], lines, (0, 1, 2))
-
-
-def by_source(experiment: Experiment[Any], names: Sequence[str]) -> list[list[str]]:
-    """A line a source: the settings whose value at `paper` comes from it."""
-    lines: dict[str, list[str]] = {}
-    for name in names:
-        text = " / ".join(dict.fromkeys(values(experiment, name)))
-        source = experiment.sources.get(name, MISSING.strip())
-        lines.setdefault(source, []).append(f"`{name}` {text}")
-    return [[", ".join(texts), source] for source, texts in lines.items()]
-
-
-def values(experiment: Experiment[Any], name: str) -> list[str]:
-    """A setting at the scales `paper` and `small`."""
-    return [str(getattr(experiment.scales[s], name, MISSING)) for s in ("paper", "small")]
-
-
-EXPERIMENTS_PAGE: dict[str, Build] = {
-    "further settings": differing,
-    **{f"{name} settings": lambda name=name: hyperparameters(name) for name in PAPERS},
-}
