@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-SOURCES = ("scan/cpu", "network/cpu", "network/direct/cpu", "network/direct/alternating")
+SOURCES = (
+    "scan/cpu",
+    "network/cpu",
+    "network/direct",
+    "network/direct/cpu",
+    "network/direct/alternating",
+)
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 # Numbers that C and Python share; the build defines each as a macro for every C source.
@@ -39,8 +45,9 @@ CONSTANTS = {
     "DTYPE_BFLOAT16": 2,
     "DTYPE_FLOAT16": 3,
     "NETWORK_PARALLEL": 16384,  # nodes of a level that more than one thread visits
+    "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
 }
-SHARED = ("_library.c", "_library.h", "_half.h")  # C sources of all operators
+SHARED = ("_library.c", "_library.h", "_kernel.h", "_half.h")  # C sources of all operators
 
 
 _refusals: list[str] = []

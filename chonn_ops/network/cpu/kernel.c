@@ -7,27 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "_kernel.h"
+#include "_half.h"
 #include "network.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-static inline int thread_number(void) { return omp_get_thread_num(); }
-#else
-static inline int thread_number(void) { return 0; }
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* Big functions stay apart: inlined into each other they compile for minutes. */
-#ifdef __clang__
-#define APART static __attribute__((noinline))
-#else
-#define APART static __attribute__((noinline, noclone))
-#endif
-
 #include "grid.h"
 #include "plan.h"
 #include "cells.h"
-#include "_half.h"
 
 enum {
     CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause (rows.h) */

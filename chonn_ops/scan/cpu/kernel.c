@@ -7,19 +7,9 @@
 #endif
 
 #include "_half.h"
+#include "_kernel.h"
 #include "scan.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-static inline int thread_number(void) { return omp_get_thread_num(); }
-#else
-static inline int thread_number(void) { return 0; }
-#endif
-
 #include "positions.h"
-
-/* Inner loops must be inlined: a call would spill every vector register to memory. */
-#define INLINE static inline __attribute__((always_inline))
 
 #define LN2 0.69314718055994531
 #define LANES (VECTOR_BYTES / REAL_BYTES)

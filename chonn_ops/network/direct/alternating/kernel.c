@@ -7,28 +7,10 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
+#include "_kernel.h"
+#include "network/direct/fronts.h"
 #include "alternating.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-static inline int thread_number(void) { return omp_get_thread_num(); }
-#else
-static inline int thread_number(void) { return 0; }
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* Big functions stay apart: inlined into each other they compile for minutes. */
-#ifdef __clang__
-#define APART static __attribute__((noinline))
-#define UNROLL _Pragma("unroll")
-#else
-#define APART static __attribute__((noinline, noclone))
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Rows and columns of a block whose sums stay in registers. */
 #if VECTOR_BYTES == 64
@@ -38,30 +20,6 @@ static inline int thread_number(void) { return 0; }
 #define ROWS 2
 #define COLUMNS 2
 #endif
-
-enum {
-    PANEL = 8, /* pivots that are eliminated one by one before later rows see them */
-    PAD = 16,  /* elements behind factors and fronts that whole blocks may touch */
-};
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Rows k of a front's factors lie one behind the other, each from column k + 1 on: where column q
- * of row k is. */
-static inline int64_t share_index(int64_t front, int64_t k, int64_t q) {
-    return k * front - k * (k + 1) / 2 + q - k - 1;
-}
-
-static inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
-
-static inline void ask_for_large_pages(void *at, int64_t bytes) {
-#ifdef __linux__
-    const uintptr_t page = 4096, first = ((uintptr_t)at + page - 1) & ~(page - 1);
-    if (bytes >= (int64_t)4 << 20) madvise((void *)first, (size_t)(bytes - (int64_t)page), MADV_HUGEPAGE);
-#else
-    (void)at, (void)bytes;
-#endif
-}
 
 /* c += s a, for numbers of either precision. */
 #define ADD_PRODUCT(c, s, a)                                                                       \
