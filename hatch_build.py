@@ -37,9 +37,14 @@ FLAGS = [
     *("-O3", "-std=gnu11", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-wrapv"),
 ]
-X86_FLAGS = {
-    "avx2": ["-mavx2", "-mfma"],
-    "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
+# Bytes of a vector, and the flags, of each of `_library.ISAS`; generic is for every processor.
+ISAS = {
+    "generic": (16, []),
+    "avx2": (32, ["-mavx2", "-mfma"]),
+    "avx512": (
+        64,
+        ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
+    ),
 }
 PROBE = "#ifdef _OPENMP\n#include <omp.h>\n#endif\nint probe(void) { return 0; }\n"
 
@@ -90,9 +95,9 @@ def run(command: list[str]) -> None:
 def compile_kernel() -> Path:
     """Compile all sources into one shared library.
 
-    ``avx2.c`` and ``avx512.c`` of a source folder are compiled with the flags of their instruction
-    set, and left out where the compiler does not know those. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
-    the other files that they are there.
+    ``kernel.c`` of each operator is compiled once for each instruction set that processor and
+    compiler know, with the names that ``KERNEL`` makes. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
+    ``_library.c`` which are there.
 
     Raises
     ------
@@ -124,21 +129,28 @@ def compile_kernel() -> Path:
         # one thread.
         openmp = ["-fopenmp"] if not WINDOWS and accepts(["-fopenmp"]) else []
         x86 = platform.machine().lower() in ("x86_64", "amd64") and "arm64" not in architectures()
-        isas = {isa: flags for isa, flags in X86_FLAGS.items() if x86 and accepts(flags)}
+        isas = [isa for isa, (_, flags) in ISAS.items() if not flags or (x86 and accepts(flags))]
         macros = [f"-DHAVE_{isa.upper()}" for isa in isas]
         macros += [f"-D{name}={value}" for name, value in LIBRARY["CONSTANTS"].items()]
         macros.append(f"-DCHONN_INTERFACE={LIBRARY['interface_version']()}LL")
 
-        def compile_source(source: Path) -> Path:
-            target = folder / f"{'_'.join(source.relative_to(PACKAGE).parts)}.o"
-            flags = [*openmp, *isas.get(source.stem, []), f"-I{PACKAGE}", *macros]
-            run([*compiler, *flags, "-o", str(target), "-c", str(source)])
+        def compile_source(given: tuple[Path, str]) -> Path:
+            source, isa = given
+            width, flags = ISAS[isa]
+            target = folder / f"{'_'.join(source.relative_to(PACKAGE).parts)}.{isa}.o"
+            build = [*openmp, *flags, f"-I{PACKAGE}", *macros, f"-DVECTOR_BYTES={width}"]
+            build.append(f"-DKERNEL(x)=chonn_##x##_{isa}")
+            run([*compiler, *build, "-o", str(target), "-c", str(source)])
             return target
 
-        left_out = X86_FLAGS.keys() - isas
         sources = [x for part in LIBRARY["SOURCES"] for x in sorted(PACKAGE.glob(f"{part}/*.c"))]
+        builds = [
+            (source, isa)
+            for source in [PACKAGE / "_library.c", *sources]
+            for isa in (isas if source.stem == "kernel" else ["generic"])
+        ]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = pool.map(compile_source, [x for x in sources if x.stem not in left_out])
+            objects = pool.map(compile_source, builds)
         linked = link([*objects], folder / KERNEL.name, *openmp)
         # A rename, so that a process that has the old library loaded keeps it.
         staged = KERNEL.with_name(KERNEL.name + ".tmp")

@@ -32,7 +32,7 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def potential_dtype(source: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """Of potentials that were computed in `dtype`: of the precision of their source."""
+    """The dtype of potentials that were computed in `dtype`: the precision of their source."""
     if source.is_complex() or not dtype.is_complex:
         return source.dtype
     return torch.complex128 if source.dtype == torch.float64 else torch.complex64

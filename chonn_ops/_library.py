@@ -3,9 +3,9 @@
 The library is one file beside this module. ctypes calls it, which releases the GIL. A library that
 does not match the package is refused with a warning, and the operators fall back to PyTorch.
 
-An operator ``x`` exports these functions in ``x/cpu/x.c``, with the help of ``_library.h``:
-``chonn_x_arguments()``, the size of its argument struct; ``chonn_x_lanes(isa, is_double)``, the
-channels that a vector holds, or 0 where the build or the processor lacks the instruction set;
+``_library.c`` exports these functions of every operator ``x``: ``chonn_x_arguments()``, the size of
+its argument struct; ``chonn_x_lanes(isa, is_double)``, the elements that a vector holds, or 0 where
+the build or the processor lacks the instruction set;
 ``chonn_x_workspace(isa, is_double, arguments)``, the elements that a thread needs; and its calls
 ``chonn_x_<call>(isa, is_double, arguments)``.
 
@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-SOURCES = ("scan/cpu", "network/cpu", "network/direct/cpu", "network/direct/alternating")
+SOURCES = (
+    "scan/cpu",
+    "network/cpu",
+    "network/direct",
+    "network/direct/cpu",
+    "network/direct/alternating",
+)
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
 # Numbers that C and Python share; the build defines each as a macro for every C source.
@@ -39,8 +45,9 @@ CONSTANTS = {
     "DTYPE_BFLOAT16": 2,
     "DTYPE_FLOAT16": 3,
     "NETWORK_PARALLEL": 16384,  # nodes of a level that more than one thread visits
+    "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
 }
-HEADERS = ("_library.h", "_half.h")  # shared by the sources of all operators
+SHARED = ("_library.c", "_library.h", "_kernel.h", "_half.h")  # C sources of all operators
 
 
 _refusals: list[str] = []
@@ -60,7 +67,7 @@ def interface_version(package: Path = PACKAGE) -> int | None:
     if not paths:
         return None
     digest = hashlib.sha256(repr(CONSTANTS).encode())
-    for path in (*(package / header for header in HEADERS), *paths):
+    for path in (*(package / shared for shared in SHARED), *paths):
         content = path.read_bytes() if path.exists() else b""
         digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
     return int.from_bytes(digest.digest()[:8], "big") >> 1
@@ -199,6 +206,19 @@ class Operator:
         if isa not in self.isas:
             raise ValueError(f"{variable}: expected one of {', '.join(self.isas)}, got {isa!r}")
         return ISAS.index(isa)
+
+    def isa_for(self, variable: str, lanes: int, is_double: bool) -> int:
+        """The index of the narrowest instruction set whose vectors hold so many elements.
+
+        It is the fastest one where none does, and the one that the variable names where it does.
+        Generic vectors are not chosen for their width: without fused products they round otherwise,
+        and a result should not depend on the number of networks beside it.
+        """
+        widest = self.isa(variable)
+        if os.environ.get(variable):
+            return widest
+        known = [ISAS.index(isa) for isa in self.isas[1:] or self.isas]
+        return next((i for i in known if self.lanes(i, is_double) >= lanes), widest)
 
 
 @cache

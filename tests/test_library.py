@@ -71,7 +71,7 @@ def folder(tmp_path):
     package = tmp_path / "chonn_ops"
     (package / "scan" / "cpu").mkdir(parents=True)
     shutil.copy(_library.__file__, package)
-    (package / "scan" / "cpu" / "scan.c").write_text("int anything;\n")
+    (package / "scan" / "cpu" / "kernel.c").write_text("int anything;\n")
     (tmp_path / "hatch_build.py").touch()
     return package
 

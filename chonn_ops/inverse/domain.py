@@ -28,7 +28,7 @@ class Domain(NamedTuple):
 
     @property
     def volume(self) -> float:
-        """Of a cell."""
+        """The volume of a cell."""
         return math.prod(self.steps)
 
     @property

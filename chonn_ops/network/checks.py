@@ -195,8 +195,8 @@ def check_some_leak(leak: Tensor) -> None:
 def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
     """Refuse networks with a part whose potentials no leak determines. Reads values.
 
-    A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part: that
-    is all that most calls look at. Of complex numbers only those that are 0 are told apart.
+    A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part; most
+    calls check no more than that. Complex numbers count as 0 or as not 0.
     """
     if any_complex(leak, *conductance):
         leak, *conductance = ((x != 0).float() for x in (leak, *conductance))

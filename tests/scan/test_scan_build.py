@@ -20,7 +20,7 @@ def source_tree(tmp_path):
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
     shared = ("_backends.py", "_dtypes.py", "_library.py", "boundary.py", "checks.py")
-    for name in (*shared, "_half.h", "_library.h"):
+    for name in (*shared, "_half.h", "_kernel.h", "_library.c", "_library.h"):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
     for operator in ("scan", "network"):
         shutil.copytree(

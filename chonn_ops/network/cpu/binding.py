@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -64,17 +63,9 @@ def isa_for(
     network: _library.Operator, networks: int, nodes: int, threads: int, double: bool
 ) -> int:
     """Vectors no wider than leave every thread a group: wider ones would be half empty. Nor wider
-    than lets a group's fields of large grids stay near the cache.
-
-    The generic ones round otherwise (no fused products), and a network's numbers should not depend
-    on how many there are beside it.
-    """
-    widest = network.isa("CHONN_NETWORK_ISA")
-    if os.environ.get("CHONN_NETWORK_ISA"):
-        return widest
-    known = [_library.ISAS.index(isa) for isa in network.isas[1:] or network.isas]
+    than lets a group's fields of large grids stay near the cache."""
     wanted = -(-networks // threads) if nodes <= _LARGE else 1
-    return next((i for i in known if network.lanes(i, double) >= wanted), widest)
+    return network.isa_for("CHONN_NETWORK_ISA", wanted, double)
 
 
 def field(tensor: Tensor, order: Sequence[int]) -> _Field:

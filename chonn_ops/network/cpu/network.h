@@ -28,15 +28,11 @@ struct network_args {
                         * `alone` in all, which holds zeros; 64-byte aligned */
 };
 
+/* What kernel.c defines, for float at index 0 and for double at 1. */
 struct network_kernel {
     void (*solve)(const struct network_args *);
     int64_t (*workspace)(const struct network_args *);
     int lanes;
 };
-
-/* Index 0: float, 1: double. */
-extern const struct network_kernel chonn_network_generic[2];
-extern const struct network_kernel chonn_network_avx2[2];
-extern const struct network_kernel chonn_network_avx512[2];
 
 #endif

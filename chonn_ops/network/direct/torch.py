@@ -94,9 +94,12 @@ def _magnitude(x: Tensor) -> Tensor:
 def _eliminate(
     g: Tensor, leak: Tensor, pivots: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Of fronts (M, regions, f, f) with leaks (M, regions, f): shares (..., pivots, f), inverse
-    pivots, ground's shares, what is left of both, and (M,) whether a complex pivot was raised to
-    sqrt(eps) times the sum of its row's magnitudes, below which it has too few digits."""
+    """Eliminate the first pivots of fronts (M, regions, f, f) with leaks (M, regions, f).
+
+    Returns the shares (..., pivots, f), the inverse pivots, ground's shares, the rest of fronts and
+    leaks, and (M,) whether a complex pivot was raised to sqrt(eps) times the sum of its row's
+    magnitudes, below which it has too few digits.
+    """
     f = g.shape[-1]
     info = torch.finfo(g.dtype)
     shares, inverses, grounded = [], [], []

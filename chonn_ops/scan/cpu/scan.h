@@ -52,16 +52,12 @@ struct scan_args {
     void *workspace;                    /* (threads, elements that chonn_scan_workspace returns) */
 };
 
+/* What kernel.c defines, for float at index 0 and for double at 1. */
 struct scan_kernel {
     void (*forward)(const struct scan_args *);
     void (*backward)(const struct scan_args *);
     int64_t (*workspace)(const struct scan_args *);
     int lanes;
 };
-
-/* Index 0: float, 1: double. */
-extern const struct scan_kernel chonn_scan_generic[2];
-extern const struct scan_kernel chonn_scan_avx2[2];
-extern const struct scan_kernel chonn_scan_avx512[2];
 
 #endif

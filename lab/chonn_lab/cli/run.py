@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import sys
 import warnings
@@ -63,7 +64,12 @@ def add_run_commands(commands: Any) -> None:
 
     listing = commands.add_parser("list", help="experiments, their scales and models")
     listing.set_defaults(command=_list)
-    listing.add_argument("experiment", metavar="NAME", nargs="?", help="with all of its models")
+    listing.add_argument(
+        "experiment",
+        metavar="NAME",
+        nargs="?",
+        help="with its models, its settings and their sources",
+    )
 
     report = commands.add_parser(
         "report",
@@ -183,6 +189,21 @@ def _list(arguments: argparse.Namespace) -> None:
             width = max(len(name) for name, _ in scales)
             for (name, label), found in scales.items():
                 print(f"  {name:{width}}  {label} ({', '.join(found)})")
+            for settings, source in _by_source(experiment):
+                print(f"  {settings}\n      {source}")
+
+
+def _by_source(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Settings with their values at `paper` and `small`, by where the value at `paper` is from."""
+    paper, small = experiment.scales["paper"], experiment.scales["small"]
+    found: dict[str, list[str]] = {}
+    for field in dataclasses.fields(paper):
+        values = (str(getattr(config, field.name)) for config in (paper, small))
+        text = f"{field.name}: {' / '.join(dict.fromkeys(values))}"
+        source = experiment.sources.get(field.name, "no source given")
+        found.setdefault(source, []).append(text)
+    for source, texts in found.items():
+        yield ", ".join(texts), source
 
 
 def _report(arguments: argparse.Namespace) -> None:

@@ -189,6 +189,10 @@ class Experiment(ABC, Generic[ConfigT]):
     scales: Mapping[str, ConfigT]
     sources: ClassVar[Mapping[str, str]]
 
+    def title_of(self, config: ConfigT) -> str:  # noqa: ARG002
+        """What result files and pages call the problem: `title`, or what a setting makes of it."""
+        return self.title
+
     @abstractmethod
     def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
         """Models to compare, in the order of the tables."""

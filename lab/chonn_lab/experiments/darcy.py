@@ -29,7 +29,7 @@ from chonn_lab.experiments.steady import (
     SteadyExperiment,
     SteadyT,
     pairs,
-    splits,
+    with_finer,
     workers,
 )
 from chonn_lab.problems import darcy, fno_darcy, origin
@@ -164,15 +164,10 @@ class Darcy(SteadyExperiment[SteadyConfig]):
         return made
 
     def load(self, config: SteadyConfig, folder: Path) -> Data:
-        path, *finer = self.files(config, folder)
-        data = splits(
-            config, *darcy.read(path, 0, config.n_samples, config.resolution, config.domain)
-        )
-        tests = {
-            f"at_{n}": pairs(*darcy.read(file, 0, config.n_test, n, config.domain))
-            for n, file in zip(config.test_resolutions, finer, strict=True)
-        }
-        return dataclasses.replace(data, tests={**data.tests, **tests})
+        def read(path: Path, n_samples: int, resolution: int) -> Any:
+            return darcy.read(path, 0, n_samples, resolution, config.domain)
+
+        return with_finer(config, self.files(config, folder), read)
 
 
 def scales_of(kind: type[SteadyT], **changes: Mapping[str, Any]) -> dict[str, SteadyT]:
@@ -213,18 +208,21 @@ class ContrastConfig(SteadyConfig):
 
 
 class DarcyContrast(HardDarcy):
-    """Darcy flow whose phases differ by a factor of 1,000, or another one.
+    """Darcy flow whose phases differ by a factor of 1,000, or by any other.
 
     Pressures differ by factors of a hundred between samples, with the size of the regions that
     hardly conduct; they grow with the contrast.
     """
 
     name = "darcy_contrast"
-    title = "Darcy flow, contrast 1,000"
+    title = "Darcy flow, high contrast"
     scales = scales_of(ContrastConfig, smoke={}, small={}, paper={})
     sources: ClassVar[Mapping[str, str]] = sources_of(
         ContrastConfig, contrast="Ours: a hundred times PDEBench's."
     )
+
+    def title_of(self, config: SteadyConfig) -> str:
+        return f"Darcy flow, contrast {self.contrast_of(config):,.10g}"
 
     def contrast_of(self, config: SteadyConfig) -> float:
         return cast("ContrastConfig", config).contrast
@@ -288,8 +286,10 @@ class Box(SteadyExperiment[BoxConfig]):
         return {folder / f"{stem}_{config.n_samples}.hdf5": make}
 
     def load(self, config: BoxConfig, folder: Path) -> Data:
-        (path,) = self.files(config, folder)
-        return splits(config, *self.problem.read(path, 0, config.n_samples))
+        def read(path: Path, n_samples: int, resolution: int) -> Any:  # noqa: ARG001
+            return self.problem.read(path, 0, n_samples)
+
+        return with_finer(config, self.files(config, folder), read)
 
 
 # Epochs of each model on FNO's Darcy flow, sizes "small", 85 x 85 nodes: as many as fit into the

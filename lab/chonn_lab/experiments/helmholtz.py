@@ -17,7 +17,7 @@ from chonn_lab.experiments.base import Data, Makers, Variant
 from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import Physics, WaveSolve
-from chonn_lab.experiments.steady import SteadyExperiment, pairs, splits, workers
+from chonn_lab.experiments.steady import SteadyExperiment, workers
 from chonn_lab.experiments.steady_models import BY_HAND, Variants
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
@@ -73,15 +73,6 @@ class Helmholtz(Box):
             name = f"{stem}_{first}-{first + config.n_test - 1}_drawn{drawn_at}.hdf5"
             made[folder / name] = maker(n)
         return made
-
-    def load(self, config: BoxConfig, folder: Path) -> Data:
-        path, *finer = self.files(config, folder)
-        data = splits(config, *helmholtz.read(path, 0, config.n_samples))
-        tests = {
-            f"at_{n}": pairs(*helmholtz.read(file))
-            for n, file in zip(config.test_resolutions, finer, strict=True)
-        }
-        return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -190,6 +191,28 @@ def splits(config: SteadyConfig, source: Any, target: Any) -> Data:
     both = (tensor.split(sizes) for tensor in pairs(source, target).tensors)
     train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
     return Data(train, validation, {"test": test})
+
+
+def with_finer(
+    config: SteadyConfig, files: Sequence[Path], read: Callable[[Path, int, int], Any]
+) -> Data:
+    """The splits of a first file, and the test samples on finer grids from one file a grid.
+
+    Parameters
+    ----------
+    config : SteadyConfig
+    files : sequence of Path
+        That of all samples, then one for each of `test_resolutions`.
+    read : callable
+        (path, number of samples, resolution) to inputs and solutions, each (N, R, R).
+    """
+    path, *finer = files
+    data = splits(config, *read(path, config.n_samples, config.resolution))
+    tests = {
+        f"at_{n}": pairs(*read(file, config.n_test, n))
+        for n, file in zip(config.test_resolutions, finer, strict=True)
+    }
+    return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
 def workers(config: SteadyConfig) -> int:

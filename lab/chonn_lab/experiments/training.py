@@ -100,7 +100,7 @@ def _execute(job: Job, progress: bool, on_epoch: Callable[[], object] | None) ->
     # Last, because this file marks the run as finished.
     return Run(
         experiment=job.experiment.name,
-        title=job.experiment.title,
+        title=job.experiment.title_of(job.config),
         scale=job.scale,
         variant=job.variant.name,
         label=job.variant.label,

@@ -49,6 +49,22 @@ def tabulate(rows: Iterable[Row], *columns: Column, texts: Sequence[int] = (0,))
     return markdown([column[0] for column in columns], lines, texts)
 
 
+def pivot(
+    rows: Iterable[Row],
+    header: Sequence[str],
+    line: Callable[[Row], Sequence[str]],
+    column: Callable[[Row], str],
+    cell: Callable[[Row], str],
+) -> str:
+    """A Markdown table: a line each value of `line`, under `header`, a column each of `column`."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        found.setdefault(tuple(line(row)), {})[column(row)] = cell(row)
+    names = list(dict.fromkeys(name for cells in found.values() for name in cells))
+    lines = ([*key, *(cells.get(name, "-") for name in names)] for key, cells in found.items())
+    return markdown([*header, *names], lines, range(len(header)))
+
+
 def number(
     row: Row, key: str | Callable[[Row], Any], form: str = "{}", scale: float | None = None
 ) -> str:

@@ -20,6 +20,7 @@ from chonn_lab.pages.blocks import (
 from chonn_lab.report.document import markdown
 
 POINTS = ("16", "32")
+DARCY_HEADER = ("model", "parameters", "16 x 16", "32 x 32", "seeds")
 
 
 def pdebench(runs: Sequence[dict[str, Any]]) -> str:
@@ -55,35 +56,43 @@ def series(runs: Sequence[Row]) -> str:
 
 
 def darcy_mixers(results: Iterable[Row]) -> str:
-    return _darcy([_line(f"`{model}`", runs) for model, runs in by_model(results).items()])
+    """A line a model of `chonn_lab.studies.neuralop_darcy`."""
+    lines = [_line(f"`{model}`", runs) for model, runs in by_model(results).items()]
+    return markdown(DARCY_HEADER, lines)
 
 
-def _darcy(lines: list[list[str]]) -> str:
-    return markdown(["model", "parameters", "16 x 16", "32 x 32", "seeds"], lines)
+def darcy() -> str:
+    """Networks, neuraloperator's FNO with and without scans in its first layer, a direct solve."""
+    networks, mixers = load("darcy_networks"), load("darcy_mixers")
+    if not networks.get("results"):
+        return MISSING
+    lifted = load("darcy_lift").get("results", [])
+    runs = by_model([*networks["results"], *lifted, *mixers["results"]])
+    lines = [
+        _line(f"`{model}`", runs[model])
+        for model in ("network", "lift-network", "fno-stock", "fno")
+        if model in runs
+    ]
+    for place in ("replace", "alongside"):
+        found = [runs[model] for model in runs if model.startswith(f"{place}-")]
+        means = [[_mean(group, n) for group in found] for n in POINTS]
+        ranges = (f"{min(values):.4f} to {max(values):.4f}" for values in means)
+        name = f"`{place}`, the means of {len(found)} directions of scans"
+        size = f"{found[0][0]['parameters']:,}"
+        lines.append([name, size, *ranges, str(len(found[0]))])
+    for row in load("darcy_direct").get("results", []):
+        name = f"direct solve, contrast {row['contrast']:.1f}, faces fitted"
+        lines.append([name, "3", *(f"{row['relative_l2'][n]:.4f}" for n in POINTS), "-"])
+    return markdown(DARCY_HEADER, lines)
+
+
+def _mean(runs: Sequence[Row], points: str) -> float:
+    return statistics.fmean(run["relative_l2"][points] for run in runs)
 
 
 def _line(name: str, runs: Sequence[Row]) -> list[str]:
     errors = (spread(run["relative_l2"][points] for run in runs) for points in POINTS)
     return [name, f"{runs[0]['parameters']:,}", *errors, str(len(runs))]
-
-
-def darcy_networks() -> str:
-    """Networks beside the plain FNO of the same protocol and the direct solve."""
-    networks, fnos = load("darcy_networks"), load("darcy_mixers")
-    if not networks.get("results"):
-        return MISSING
-    lines = []
-    for results, model in (
-        (networks["results"], "network"),
-        (load("darcy_lift").get("results", []), "lift-network"),
-        *((fnos["results"], name) for name in ("fno-stock", "fno")),
-    ):
-        if runs := [run for run in results if run["model"] == model]:
-            lines.append(_line(f"`{model}`", runs))
-    for row in load("darcy_direct").get("results", []):
-        name = f"direct solve, contrast {row['contrast']:.1f}, faces fitted"
-        lines.append([name, "3", *(f"{row['relative_l2'][n]:.4f}" for n in POINTS), "-"])
-    return _darcy(lines)
 
 
 def vision(rows: list[Row]) -> str:
@@ -151,8 +160,7 @@ def versions(rows: list[Row]) -> str:
 HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
     "series": block("pdebench_series", "results", series),
-    "darcy mixers": block("darcy_mixers", "results", darcy_mixers),
-    "darcy networks": darcy_networks,
+    "neuraloperator darcy": darcy,
     "vision size": block("vision_size", "rows", vision_size),
     "vision": block("vision", "rows", vision),
     "digits": lambda: digits(

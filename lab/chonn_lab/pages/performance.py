@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chonn_lab.pages.blocks import MEBIBYTES, Build, Row, block, number, shape, tabulate, times
+from chonn_lab.pages.blocks import (
+    MEBIBYTES,
+    Build,
+    Row,
+    block,
+    number,
+    pivot,
+    shape,
+    tabulate,
+    times,
+)
 from chonn_lab.report.document import markdown
 
 PASSES = {"forward": "forward", "both": "forward and backward"}
@@ -43,37 +53,38 @@ def scans(rows: list[Row]) -> str:
 
 def scan_memory(rows: list[Row]) -> str:
     """Peak memory of forward and backward, a column a contender."""
-    names = [row["name"] for row in rows if "peak_bytes" in row]
-    names = list(dict.fromkeys(names))
-    lines = [
-        [
-            size,
-            *(
-                number(row, "peak_bytes", "{:.1f}", MEBIBYTES)
-                for name in names
-                for row in rows
-                if shape(row) == size and row["name"] == name
-            ),
-        ]
-        for size in dict.fromkeys(map(shape, rows))
-    ]
-    return markdown(["B x L x D x N", *names], lines)
+    return pivot(
+        [row for row in rows if "peak_bytes" in row],
+        ["B x L x D x N"],
+        lambda row: [shape(row)],
+        lambda row: row["name"],
+        lambda row: number(row, "peak_bytes", "{:.1f}", MEBIBYTES),
+    )
+
+
+def passes(row: Row, form: str = "{:.2f}") -> str:
+    """Milliseconds of the forward pass and of both; "-" for what was not measured."""
+    found = [number(row, f"{name}_ms", form) for name in PASSES]
+    return " / ".join(found) if found != ["-", "-"] else "-"
+
+
+def precision(rows: list[Row]) -> str:
+    return pivot(rows, ["B x L x D x N"], lambda row: [shape(row)], lambda row: row["name"], passes)
 
 
 def fields(section: Row) -> str:
+    """Times by boundary; the largest peaks of memory over the boundaries, in fields."""
     batch, height, width, channels, _ = section["field"]
     unit = 1 / (4 * batch * height * width * channels)
-    return tabulate(
-        [row for row in section["rows"] if "refused" not in row],
-        ("directions", "directions"),
-        ("boundary", "boundary"),
-        *((f"{title}, ms", f"{name}_ms", "{:.2f}") for name, title in PASSES.items()),
-        *(
-            (f"{title}, peak in fields", f"{name}_peak_bytes", "{:.1f}", unit)
-            for name, title in PASSES.items()
-        ),
-        texts=(0, 1),
-    )
+    rows = [row for row in section["rows"] if "refused" not in row]
+
+    def line(row: Row) -> list[str]:
+        same = [other for other in rows if other["directions"] == row["directions"]]
+        peaks = (max(other[f"{name}_peak_bytes"] for other in same) for name in PASSES)
+        return [row["directions"], " / ".join(f"{peak * unit:.1f}" for peak in peaks)]
+
+    header = ["directions", "peak, in fields"]
+    return pivot(rows, header, line, lambda row: row["boundary"], passes)
 
 
 def growth(section: list[Row]) -> str:
@@ -112,24 +123,29 @@ def networks(sections: list[Row]) -> str:
     return beside(cases, cell, "networks")
 
 
-def direct(sections: list[Row]) -> str:
-    """A line a case and contender: times a network, error, bytes of the factors."""
-    return tabulate(
-        [
-            {**row, "case": kind(section), "contrast": section["contrast"]}
-            for section in sections
-            for row in section["rows"]
-        ],
-        ("networks", "case"),
-        ("contrast", "contrast", "{:,.0f}"),
-        ("solver", "name"),
-        ("forward, ms", "forward_ms", "{:.2f}"),
-        ("both passes, ms", "both_ms", "{:.2f}"),
-        ("error", "error", "{:.0e}"),
-        ("factors, MiB", "held_bytes", "{:.1f}", MEBIBYTES),
-        ("predicted, MiB", "predicted_bytes", "{:.1f}", MEBIBYTES),
-        texts=(0, 2),
-    )
+def direct(record: Row) -> str:
+    """A line a case, a column a solver: times a network and error; memory of the factors."""
+    sections = [*record["single"], *record["batches"]]
+    rows = [
+        {**row, "section": section, "direct": section["rows"][0]}
+        for section in sections
+        for row in section["rows"]
+    ]
+
+    def line(row: Row) -> list[str]:
+        memory = [
+            number(row["direct"], f"{name}_bytes", "{:.1f}", MEBIBYTES)
+            for name in ("held", "predicted")
+        ]
+        section = row["section"]
+        return [kind(section), f"{section['contrast']:,.0f}", " / ".join(memory)]
+
+    def cell(row: Row) -> str:
+        error = number(row, "error", "{:.0e}")
+        return passes(row).removesuffix(" / -") + (f" ({error})" if error != "-" else "")
+
+    header = ["networks", "contrast", "factors, MiB: held / predicted"]
+    return pivot(rows, header, line, lambda row: row["name"], cell)
 
 
 def many_sources(section: Row) -> str:
@@ -252,17 +268,33 @@ def network_growth(section: list[Row]) -> str:
 
 
 def blocks(rows: list[Row]) -> str:
+    """A line an order of the block, a column the directions of its scans."""
+    ours = [row for row in rows if row.get("directions") and not row["backend"]]
+
+    def line(row: Row) -> list[str]:
+        peaks = [
+            other["peak_bytes"] * MEBIBYTES for other in ours if other["order"] == row["order"]
+        ]
+        low, high = f"{min(peaks):.0f}", f"{max(peaks):.0f}"
+        return [f"{row['order']}", f"{row['parameters']:,}", f"{low} to {high}"]
+
+    def cell(row: Row) -> str:
+        times = " / ".join(number(row, f"{name}_ms", "{:.1f}") for name in ("forward", "step"))
+        return f"{times} ({row['scan_share']:.0%})"
+
+    header = ["order", "parameters", "peak, MiB"]
+    return pivot(ours, header, line, lambda row: row["directions"], cell)
+
+
+def block_peers(rows: list[Row]) -> str:
+    """Other layers of the same size, and the scans without the kernel."""
     return tabulate(
-        rows,
-        ("B x C x H x W", shape),
-        ("block", "name"),
+        [row for row in rows if row.get("backend") or not row.get("directions")],
+        ("layer", "name"),
         ("parameters", "parameters", "{:,}"),
         ("forward, ms", "forward_ms", "{:.1f}"),
         ("step, ms", "step_ms", "{:.1f}"),
-        ("/ convolutions", "step_ratio", "{:.1f}"),
-        ("peak MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
-        ("scan", "scan_share", "{:.0%}"),
-        texts=(0, 1),
+        ("peak, MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
     )
 
 
@@ -282,14 +314,13 @@ def models(rows: list[Row]) -> str:
 PERFORMANCE: dict[str, Build] = {
     "scan": block("scan", "rows", scans),
     "scan memory": block("scan", "rows", scan_memory),
-    "precision": block("scan", "precision", scans),
+    "precision": block("scan", "precision", precision),
     "fields": block("scan", "fields", fields),
     "growth": block("scan", "growth", growth),
     "network peers": block("network", "peers", networks),
     "network contrast": block("network", "contrast", contrast),
     "network growth": block("network", "growth", network_growth),
-    "direct batches": block("direct", "batches", direct),
-    "direct single": block("direct", "single", direct),
+    "direct": block("direct", "", direct),
     "direct sources": block("direct", "sources", many_sources),
     "inverse images": block("inverse", "images", inverse_images),
     "inverse gradients": block("inverse", "gradients", inverse_gradients),
@@ -297,5 +328,6 @@ PERFORMANCE: dict[str, Build] = {
     "inverse seconds": block("inverse", "seconds", _wells),
     "volumes": block("volumes", "rows", volumes),
     "block": block("block", "rows", blocks),
+    "block peers": block("block", "rows", block_peers),
     "models": block("models", "rows", models),
 }

@@ -1,18 +1,25 @@
-"""docs/lab/results.md: a table of at most eight rows, a figure and a sentence for each problem."""
+"""docs/lab/results.md, and the README's part of it.
+
+The page begins with a table of all problems, a row for each. Below it each problem has a table of
+its models and its controls, with a figure.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from chonn_lab.experiments import EXPERIMENTS, get
 from chonn_lab.pages.blocks import load
+from chonn_lab.pages.kept import file_of
 from chonn_lab.paths import DOCS
 from chonn_lab.report import style
 from chonn_lab.report.claims import papers, scaled_down
 from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_lab.report.document import markdown
-from chonn_lab.report.results import Group, Study
+from chonn_lab.report.results import Group, Run, Study
 from chonn_lab.report.tables import full_label, metric_label, mixture, study_title
 
 ROWS = 8
@@ -22,6 +29,8 @@ SEARCHED, HOURS = "sizes=seconds", "hours="
 HEADLINE = {"shallow_water": "nrmse"}
 OURS = ("chonn", "stack")
 ASIDE = ("control", "probe", "ablation")
+# Controls that are told the equation.
+TOLD = ("direct", "direct-fitted", "solve-cnn")
 # Training times count as equal if the longest is at most so many times the shortest.
 EQUAL = 1.1
 # Names in the published table, by variant.
@@ -34,35 +43,40 @@ PUBLISHED = {
 }
 INTRODUCTION = f"""# Results
 
-One table for each problem whose runs record data, code and seconds. [claims.md](claims.md) judges the paper's claims, [experiments.md](experiments.md) says how to run each study. The page is generated from `lab/results/`.
+The table has a row for each problem: our network, the other model with the lowest error, and the lowest error of a control that is told the equation. [Below](#darcy-flow), each problem has a table of all models, the file of every run, and the controls.
 
-Numbers are means ± standard deviations over seeds. "Significant" is Welch's one-sided t-test at {LEVEL:.0%}; testing both directions makes it two-sided at {2 * LEVEL:.0%}. Seconds are measured in the runs, on one thread of a machine that also did other work. "Scaled down" models are smaller than in their publications.
+Errors are means ± standard deviations over (n) seeds. "s" are the mean seconds of training, on one thread of a machine that also did other work. "Searched": every family of models got the same budget to find its size, learning rate, batch size and epochs, and the lowest validation error won; see [budgets](experiments.md#budgets). "Significant": the difference passes Welch's one-sided t-test at {LEVEL:.0%}; testing both directions makes it two-sided at {2 * LEVEL:.0%}. Published numbers come from other data and budgets and are not ranked.
 """  # noqa: E501
 LIMITS = """## Limits
 
 - Data, models and budgets are small: minutes on a CPU. Nothing here shows what happens at the sizes of the publications.
 - Most of the problems are elliptic, where a circuit solver is the right prior. [Helmholtz](experiments.md#further-problems) is a problem that the network must fail on.
 - The test knows the spread over seeds, not over data sets, and calls one of ten true equalities a difference.
-- Where no published file is named, the data are generated here by the recipe of the publication.
+- Data that are generated here follow the recipe of the publication. The same seeds gave files of other bytes when a generator changed, which "two files" states.
+- Problems in time have other budgets: see [studies](studies.md#rollouts-on-a-line). [Claims](claims.md) judges the claims of the paper.
 """  # noqa: E501
 
 
-def chosen(studies: Sequence[Study], experiment: str) -> Study | None:
-    """The study that is shown: with the searched settings, else the largest scale.
+def chosen(studies: Sequence[Study]) -> list[Study]:
+    """For each problem the study that is shown: with searched settings, else the largest scale.
 
-    Studies whose runs do not all record their data and code are left out.
+    An experiment whose title depends on a setting is several problems. Studies whose runs do not
+    all record their data and code are left out.
     """
-    found = [
-        study
-        for study in studies
-        if study.experiment == experiment and all(run.provenance.known for run in study.runs)
-    ]
     ranks = {"paper": 1, "small": 2}
-    return min(
-        found,
+    found: dict[tuple[str, str], Study] = {}
+    for study in sorted(
+        (s for s in studies if all(run.provenance.known for run in s.runs)),
         key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 3), s.scale),
-        default=None,
-    )
+    ):
+        found.setdefault((study.experiment, study_title(study)), study)
+    return [study for name in EXPERIMENTS for study in found.values() if study.experiment == name]
+
+
+def figure_of(study: Study) -> str:
+    """The name of a problem's figure; a changed contrast is another problem."""
+    contrast = re.search(r"[+,](contrast=[^,]+)", study.scale)
+    return f"results-{study.experiment}{f'-{contrast[1]}' if contrast else ''}.svg"
 
 
 def headline(study: Study) -> str:
@@ -109,52 +123,112 @@ def label(study: Study, group: Group) -> str:
 
 def results_page(studies: Sequence[Study]) -> str:
     """The whole page, whatever studies there are."""
+    shown = chosen(studies)
     parts = [INTRODUCTION]
-    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+    if found := [entry for entry in map(Entry.of, shown) if entry]:
+        parts.append(markdown(HEADER, [entry.row() for entry in found], (0, 1, 2, 6)))
+    for study in shown:
         parts += problem(study)
-    parts += controls(studies)
-    missing = [f"`{name}`" for name in EXPERIMENTS if not chosen(studies, name)]
-    if missing:
+    there = {study.experiment for study in shown}
+    if missing := [f"`{name}`" for name in EXPERIMENTS if name not in there]:
         parts.append(f"No runs with a record of data and code: {', '.join(missing)}.\n")
     parts.append(LIMITS)
     return "\n".join(parts)
 
 
 def summary(studies: Sequence[Study]) -> str:
-    """A line for each problem with a search: ours, the best other, a solver; seconds of each."""
-    lines = []
-    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+    """The README's table: the rows of problems whose models have equal budgets, fewer columns."""
+    equal = [s for s in chosen(studies) if SEARCHED in s.scale or HOURS in s.scale]
+    lines = [entry.short() for entry in map(Entry.of, equal) if entry]
+    head = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
+    return markdown([*head, "told the equation"], lines, (0, 3))
+
+
+HEADER = (
+    *("problem", "data", "model", "parameters", "s", "error", "best other model"),
+    *("parameters", "s", "error", "/ ours", "told the equation", "published, not ranked"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Ours, the best other model and the best control that is told the equation, on a problem."""
+
+    study: Study
+    ours: Group
+    other: Group
+    told: Statistic | None
+
+    @classmethod
+    def of(cls, study: Study) -> Entry | None:
+        """None without two models to compare."""
         found = rows(study)
         ours, others = leader(found), [group for group in found if group.family not in OURS]
-        if (SEARCHED not in study.scale and HOURS not in study.scale) or not ours or not others:
-            continue
-        controls = [error(group, study) for group in study.find(role="control")]
-        best = min((s for s in controls if s.values), key=lambda s: s.mean, default="-")
-        lines.append(
-            [
-                f"{study_title(study)}, {metric_label(headline(study))}",
-                *(str(error(ours, study)), number(ours.seconds.mean)),
-                *(full_label(others[0]), str(error(others[0], study))),
-                number(others[0].seconds.mean),
-                f"{mean(others[0], study) / mean(ours, study):.1f}x",
-                str(best),
-            ]
-        )
-    head = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
-    return markdown([*head, "solve that knows the equation, corrected or fitted"], lines, (0, 3))
+        if not ours or not others:
+            return None
+        told = [error(g, study) for g in study.find(role="control") if g.variant in TOLD]
+        best = min((s for s in told if s.values), key=lambda s: s.mean, default=None)
+        return cls(study, ours, others[0], best)
+
+    @property
+    def name(self) -> str:
+        return f"{study_title(self.study)}, {metric_label(headline(self.study))}"
+
+    def values(self, group: Group) -> tuple[str, str]:
+        """Mean seconds and the error."""
+        return number(group.seconds.mean), str(error(group, self.study))
+
+    def short(self) -> list[str]:
+        """Cells of the README."""
+        (seconds, ours), (others, other) = self.values(self.ours), self.values(self.other)
+        ratio = mean(self.other, self.study) / mean(self.ours, self.study)
+        told = str(self.told or "-")
+        label = full_label(self.other)
+        return [self.name, ours, seconds, label, other, others, f"{ratio:.1f}x", told]
+
+    def row(self) -> list[str]:
+        """Cells of `HEADER`: those of `short` with data, sizes, seeds, test and published value."""
+        study = self.study
+        name, ours, seconds, label, other, others, ratio, told = self.short()
+        tested = {"<": "significant", ">": "significant", "≈": "not significant", "?": "no test"}
+        verdict = tested[sign(error(self.ours, study), error(self.other, study))]
+        return [
+            *(name, origin(study, [*self.ours.runs, *self.other.runs])),
+            *(full_label(self.ours), f"{self.ours.parameters:,}", seconds),
+            *(f"{ours} ({len(self.ours.runs)})", label, f"{self.other.parameters:,}", others),
+            *(f"{other} ({len(self.other.runs)})", f"{ratio}, {verdict}"),
+            f"{told} ({self.told.count})" if self.told else told,
+            lowest_published() if study.experiment == "fno_darcy" else "-",
+        ]
+
+
+def origin(study: Study, runs: Sequence[Run]) -> str:
+    """Number and size of the training samples, and where they come from."""
+    files = [file for run in runs for file in run.data.values()]
+    made = "published" if all(file.get("official") for file in files) else "generated here"
+    digests = {name: set[str]() for run in runs for name in run.data}
+    for run in runs:
+        for name, file in run.data.items():
+            digests[name].add(str(file.get("sha256")))
+    config = study.runs[0].config
+    size = f"{config['n_train']:,}" if "n_train" in config else "samples"
+    if "resolution" in config:
+        size += f" of {config['resolution']} x {config['resolution']}"
+    twice = ", two files" if any(len(found) > 1 for found in digests.values()) else ""
+    return f"{size}, {made}{twice}"
 
 
 def problem(study: Study) -> Iterator[str]:
-    """Heading, sentence, budget, table and figure of a problem."""
+    """Heading, budget, table, what its controls show, and figure of a problem."""
     found = rows(study)
     yield f"## {study_title(study)}\n"
-    yield f"{finding(study, found)}\n"
-    yield f"{budget(study, found)}\n"
+    yield f"{budget(study, found)} Runs: [{file_of(study).name}]({file_of(study)}).\n"
     yield from (f"{text}.\n" for text in mixture(study))
     splits = [split for split in study.splits() if split in ("test", "out_of_distribution")]
     ours = leader(found)
+    controls = [group for group in study.find(role="control") if error(group, study).values]
     lines = []
-    for group in found:
+    for group in [*found, *sorted(controls, key=lambda g: mean(g, study))]:
         values = [error(group, study, split) for split in splits]
         ratio = f"{mean(group, study) / mean(ours, study):.2g}x" if ours else "-"
         cells = [f"{group.parameters:,}", number(group.seconds.mean), *map(str, values)]
@@ -162,63 +236,47 @@ def problem(study: Study) -> Iterator[str]:
     metric = metric_label(headline(study))
     names = [metric, *(f"{metric}, {split.replace('_', ' ')}" for split in splits[1:])]
     yield markdown(["model", "parameters", "training, s", *names, "/ ours", "seeds"], lines)
+    if controls and ours and ours.tags.role == "network":
+        by_name = {group.variant: group for group in controls}
+        proofs = [proof(study, ours, by_name[name]) for name in PROOFS if name in by_name]
+        yield "\n".join(proofs) + "\n"
     if study.experiment == "fno_darcy":
         yield published(study)
-    figure = f"../figures/results-{study.experiment}.svg"
-    yield f"![Validation error over seconds of training]({figure})\n"
-
-
-def finding(study: Study, found: Sequence[Group]) -> str:
-    """Ours and the best other model, in a sentence."""
-    ours = leader(found)
-    others = [group for group in found if group.family not in OURS]
-    if not ours or not others:
-        return "Nothing to compare yet."
-    a, b = error(ours, study), error(others[0], study)
-    ratio, what = b.mean / a.mean, metric_label(headline(study))
-    decided = {
-        "<": "significant",
-        ">": "ours is significantly higher",
-        "≈": f"not significant; smallest detectable difference {number(gap(a, b).detectable)}",
-        "?": "one seed, no test",
-    }[sign(a, b)]
-    return (
-        f"**{what[0].upper()}{what[1:]}: {full_label(ours)} {a}, the best other model, "
-        f"{full_label(others[0])}, {b}: {ratio:.2g} times that ({decided}).**"
-    )
+    yield f"![Validation error over seconds of training](../figures/{figure_of(study)})\n"
 
 
 def budget(study: Study, found: Sequence[Group]) -> str:
-    """Data, settings and training times of the models of a table."""
+    """Settings and training times of the models of a table."""
     config = study.runs[0].config
-    size = f"{config.get('n_train')} training samples"
-    if "resolution" in config:
-        size += f", {config['resolution']} points a side"
     if SEARCHED in study.scale:
-        how = (
-            "size, learning rate, batch size and epochs of each model won a search of the same "
-            f"budget{elsewhere(study)}, by the validation error"
-        )
+        how = f"Searched{elsewhere(study)}"
     elif HOURS in study.scale:
         how = (
-            f"each model trains for the epochs that fit {config['hours']:g} hours of an idle core "
+            f"Each model trains for the epochs that fit {config['hours']:g} hours of an idle core "
             "by its measured step; sizes are set by hand"
         )
     else:
         epochs = {str(run.config.get("epochs")) for group in found for run in group.runs}
-        how = f"{epochs.pop()} epochs" if len(epochs) == 1 else "each model has its own epochs"
+        how = f"{epochs.pop()} epochs" if len(epochs) == 1 else "Each model has its own epochs"
     seconds = [group.seconds.mean for group in found]
     low, high = min(seconds), max(seconds)
     times = f"Training took {number(low)} to {number(high)} s"
     if high <= EQUAL * low:
-        return f"{size}; {how}. {times}: equal to {EQUAL - 1:.0%}."
-    return f"{size}; {how}. {times}, a ratio of {high / low:.1f}."
+        return f"{how}. {times}: equal to {EQUAL - 1:.0%}."
+    return f"{how}. {times}, a ratio of {high / low:.1f}."
 
 
 def elsewhere(study: Study) -> str:
     """The problem that was searched, if not this one."""
     chosen_for = getattr(get(study.experiment), "searched", ())
     return " on " + ", ".join(get(name).title for name in chosen_for) if chosen_for else ""
+
+
+def lowest_published() -> str:
+    """The lowest of the published errors, with its model."""
+    values = load("published_fno_darcy")["values"]
+    best = min(values, key=values.__getitem__)
+    return f"{best} {values[best]:.4f}"
 
 
 def published(study: Study) -> str:
@@ -228,9 +286,8 @@ def published(study: Study) -> str:
     texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
     return (
         f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
-        "The runs above use data generated here by the paper's recipe, which differs in details "
-        "from the script behind the published files (see the card in "
-        f"`chonn_lab.problems.fno_darcy`), so the two lists are no common ranking."
+        "The data above follow the paper's recipe, which differs in details from the script behind "
+        "the published files (see the card in `chonn_lab.problems.fno_darcy`)."
         f"{ranking(study, values)}\n"
     )
 
@@ -290,50 +347,9 @@ PROOFS = {
 }
 
 
-def controls(studies: Sequence[Study]) -> Iterator[str]:
-    """A row and a sentence for each control, in every study that has them beside a network."""
-    yield "## Controls\n"
-    found = with_controls(studies)
-    if not found:
-        yield (
-            "No study has controls yet: `chonn-lab run darcy --variants network,network-no-cell,"
-            "network-constant,direct,direct-fitted,solve-cnn --seeds 5`, likewise Poisson.\n"
-        )
-    for study in found:
-        (network,) = study.find(role="network")
-        groups = [network, *study.find(role="control")]
-        lines = [
-            [
-                *(label(study, group), f"{group.parameters:,}", number(group.seconds.mean)),
-                str(error(group, study)),
-                f"{mean(group, study) / mean(network, study):.2g}x",
-                str(len(group.runs)),
-            ]
-            for group in sorted(groups, key=lambda g: mean(g, study))
-        ]
-        yield f"### {study_title(study)}\n"
-        header = ["model", "parameters", "training, s", metric_label(headline(study))]
-        yield markdown([*header, "/ network", "seeds"], lines)
-        by_name = {group.variant: group for group in groups}
-        proofs = [proof(study, network, by_name[name]) for name in PROOFS if name in by_name]
-        yield "\n".join(filter(None, proofs)) + "\n"
-
-
-def with_controls(studies: Sequence[Study]) -> list[Study]:
-    """For each problem, the study with most controls beside a network."""
-    found: dict[str, Study] = {}
-    for study in sorted(studies, key=lambda s: (len(s.find(role="control")), SEARCHED in s.scale)):
-        networks = study.find(role="network")
-        if study.find(role="control") and any(error(group, study).values for group in networks):
-            found[study.experiment] = study
-    return [found[name] for name in EXPERIMENTS if name in found]
-
-
 def proof(study: Study, network: Group, control: Group) -> str:
-    """What a control shows, in a sentence; empty without a number."""
+    """What a control shows, in a sentence."""
     ours, other = error(network, study), error(control, study)
-    if not other.values:
-        return ""
     what, above, below, alike = PROOFS[control.variant]
     detectable = gap(ours, other).detectable
     shown = f"; smallest detectable difference {number(detectable)}"
@@ -343,15 +359,12 @@ def proof(study: Study, network: Group, control: Group) -> str:
         "≈": f"{alike[:-1]} (not significant{shown if math.isfinite(detectable) else ''}).",
         "?": "One seed, no test.",
     }[sign(ours, other)]
-    return (
-        f"- {full_label(control)} ({what}): {other.mean / ours.mean:.2g} times the network's "
-        f"error. {follows}"
-    )
+    return f"- {full_label(control)}, {what}: {follows}"
 
 
 def draw(studies: Sequence[Study]) -> None:
     """Draw a figure for each problem: validation error over seconds of training, a line a row."""
-    for study in filter(None, (chosen(studies, name) for name in EXPERIMENTS)):
+    for study in chosen(studies):
         with style.styled():
             figure, axes = style.grid(1, 1, 3.2)
             axis = axes[0, 0]
@@ -370,4 +383,4 @@ def draw(studies: Sequence[Study]) -> None:
             style.logarithmic(axis.xaxis)
             style.logarithmic(axis.yaxis)
             style.finish(figure, axes, x="seconds of training", y=["validation error"])
-            style.save(figure, DOCS / "figures" / f"results-{study.experiment}.svg")
+            style.save(figure, DOCS / "figures" / figure_of(study))

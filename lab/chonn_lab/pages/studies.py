@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from chonn_lab.pages.blocks import MISSING, Build, Row, block, by_model, spread, tabulate
+from chonn_lab.pages.blocks import MISSING, Build, Row, block, by_model, number, pivot, spread
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
@@ -31,11 +31,9 @@ FIGURE = DOCS / "figures" / "rollouts.svg"
 SHOWN = (
     "fno-longer",
     "fno-pushforward-longer",
-    "rings-pushforward",
     "networks-longer",
     "networks-pushforward-longer",
     "ours",
-    "ours-unroll3",
 )
 
 
@@ -50,33 +48,29 @@ def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Recor
     return found
 
 
-def evaluated(record: Record) -> list[str]:
-    names = {grid for run in record.get("results", []) for grid in run["errors"]["test"]}
-    return sorted(names, key=int)
-
-
 def grids(record: Record) -> str:
-    """A line a problem, model and grid of the training, a column an evaluation grid."""
-    columns = evaluated(record)
+    """A line a problem, model and grid of the training: errors on that grid and on the finest."""
+    finest = max(int(n) for run in record["results"] for n in run["errors"]["test"])
     lines = []
-    found = groups(record, "square")
-    for (problem, trained, label), runs in found.items():
+    for (problem, trained, label), runs in groups(record, "square").items():
         for split in runs[0]["errors"]:
             name = f"{NAMES[problem]}{', out of distribution' if split != 'test' else ''}"
             cells = [
-                spread([run["errors"][split][grid] for run in runs])
-                if grid in runs[0]["errors"][split]
+                spread([run["errors"][split][str(grid)] for run in runs])
+                if str(grid) in runs[0]["errors"][split]
                 else "-"
-                for grid in columns
+                for grid in (trained, finest)
             ]
             size = f"{runs[0]['parameters']:,}"
             lines.append([name, label, f"{trained}", size, *cells, str(len(runs))])
     for row in record.get("interpolated", []):
-        cells = [f"{row['errors'][grid]:.4f}" if grid in row["errors"] else "-" for grid in columns]
-        lines.append([NAMES[row["problem"]], INTERPOLATED, f"{row['trained']}", "-", *cells, "-"])
+        error = number(row["errors"], str(finest), "{:.4f}")
+        lines.append(
+            [NAMES[row["problem"]], INTERPOLATED, f"{row['trained']}", "-", "-", error, "-"]
+        )
     lines.sort(key=lambda line: (line[0], int(line[2])))
-    header = ["problem", "model", "trained at", "parameters", *(f"at {n}" for n in columns)]
-    return markdown([*header, "seeds"], lines)
+    header = ["problem", "model", "trained at", "parameters", "there", f"at {finest}", "seeds"]
+    return markdown(header, lines)
 
 
 def domains(record: Record) -> str:
@@ -209,19 +203,20 @@ def steps(rows: Sequence[Row]) -> str:
 
 
 def conductivity(numbers: Row) -> str:
-    """A row a network: correlation with its deviation over the samples, variation inside."""
-    return tabulate(
-        [
-            {"layer": layer, "network": c, **network}
-            for layer, cell in enumerate(numbers["learned_conductivity"])
-            for c, network in enumerate(cell["networks"])
-        ],
-        ("layer", "layer"),
-        ("network", "network"),
-        ("correlation", "correlation", "{:.3f}"),
-        ("deviation", "deviation", "{:.3f}"),
-        ("variation inside", "variation_inside", "{:.3f}"),
-        texts=(),
+    """A line a layer, a column a network: correlation with the medium, if any, and variation."""
+    known = numbers["reference"].startswith("permeability")
+    rows = [
+        {"layer": layer, "network": c, **network}
+        for layer, cell in enumerate(numbers["learned_conductivity"])
+        for c, network in enumerate(cell["networks"])
+    ]
+
+    def cell(row: Row) -> str:
+        variation = f"{row['variation_inside']:.3f}"
+        return f"{row['correlation']:.3f} ({variation})" if known else variation
+
+    return pivot(
+        rows, ["layer"], lambda r: [f"{r['layer']}"], lambda r: f"network {r['network']}", cell
     )
 
 
@@ -261,34 +256,34 @@ def bands(results: Sequence[Row]) -> str:
 
 
 def gaps(results: Sequence[Row]) -> str:
-    """A line a problem, model, and input of training and test."""
+    """A line a problem and model, a column an input: error, coverage and width."""
     texts = {
         ("clean", "clean"): "clean",
         ("noise", "noise"): "noisy",
-        ("gaps", "gaps"): "half the nodes missing",
+        ("gaps", "gaps"): "half missing",
         ("clean", "noise"): "trained and calibrated clean, tested noisy",
     }
-    lines = []
-    for problem, model in dict.fromkeys((row["problem"], row["model"]) for row in results):
-        for (trained, tested), label in texts.items():
-            found = [
+    rows = [
+        {"problem": problem, "model": model, "input": label, "found": found}
+        for problem, model in dict.fromkeys((row["problem"], row["model"]) for row in results)
+        for (trained, tested), label in texts.items()
+        if (
+            found := [
                 row["tests"][tested]
                 for row in results
                 if (row["problem"], row["model"], row["input"]) == (problem, model, trained)
             ]
-            if not found:
-                continue
-            cells = [
-                spread([row[key] for row in found], form)
-                for key, form in (
-                    ("relative_l2", "{:.3f}"),
-                    ("coverage", "{:.3f}"),
-                    ("width", "{:.3f}"),
-                )
-            ]
-            lines.append([NAMES[problem], KINDS[model], label, *cells, str(len(found))])
-    header = ["problem", "model", "input", "relative L2", "coverage", "width", "seeds"]
-    return markdown(header, lines, (0, 1, 2))
+        )
+    ]
+
+    def cell(row: Row) -> str:
+        names = ("relative_l2", "coverage", "width")
+        return ", ".join(spread([run[name] for run in row["found"]], "{:.3f}") for name in names)
+
+    def line(row: Row) -> list[str]:
+        return [NAMES[row["problem"]], KINDS[row["model"]], str(len(row["found"]))]
+
+    return pivot(rows, ["problem", "model", "seeds"], line, lambda row: row["input"], cell)
 
 
 def shifted(results: Sequence[Row]) -> str:

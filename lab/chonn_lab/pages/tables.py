@@ -12,8 +12,8 @@ import sys
 from chonn_lab.pages import claims, results
 from chonn_lab.pages import studies as study_tables
 from chonn_lab.pages.blocks import Build, rewritten
-from chonn_lab.pages.experiments import EXPERIMENTS_PAGE, kept, studies
 from chonn_lab.pages.hosts import HOSTS
+from chonn_lab.pages.kept import kept, studies
 from chonn_lab.pages.performance import PERFORMANCE
 from chonn_lab.paths import DOCS, ROOT
 from chonn_ops.files import write_whole
@@ -21,8 +21,6 @@ from chonn_ops.files import write_whole
 CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(kept()),
-    "verdicts": claims.verdicts,
-    **EXPERIMENTS_PAGE,
     **HOSTS,
     **PERFORMANCE,
     **study_tables.STUDIES,

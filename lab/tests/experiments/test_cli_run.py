@@ -85,7 +85,11 @@ def test_list(capsys):
 
 def test_list_one(capsys):
     assert cli.main(["list", NAME]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    *lines, settings, source = capsys.readouterr().out.splitlines()
+    assert "n_train: 4096 / 96, " in settings
+    assert settings.endswith("modes: (1, 2)")
+    assert source == "      no source given"
+    assert lines == [
         "tiny:EXPERIMENT: Smoothing of periodic signals",
         "  smoke: 32 samples, 2 epochs, 2 models",
         "  small: 96 samples, 12 epochs, 2 models",
@@ -93,6 +97,11 @@ def test_list_one(capsys):
         "  order1  Order 1 (smoke, small, paper)",
         "  order2  Order 2 (smoke, small, paper)",
     ]
+
+
+def test_list_one_with_sources(capsys):
+    assert cli.main(["list", "darcy_contrast"]) == 0
+    assert "  contrast: 1000.0\n      Ours: " in capsys.readouterr().out
 
 
 def test_a_closed_pipe_ends_the_list_quietly(folder):

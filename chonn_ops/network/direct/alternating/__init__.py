@@ -7,13 +7,11 @@ part of every solve.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from chonn_ops import _library
 from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.alternating.binding import (
     DETERMINED,
@@ -39,12 +37,7 @@ def _isa_of(double: bool, networks: int, threads: int) -> int:
     """The instruction set whose vectors are no wider than leave every thread a group."""
     found = kernel()
     assert found is not None
-    widest = found.isa("CHONN_NETWORK_ISA")
-    if os.environ.get("CHONN_NETWORK_ISA"):
-        return widest
-    known = [_library.ISAS.index(isa) for isa in found.isas[1:] or found.isas]
-    wanted = -(-networks // threads)
-    return next((i for i in known if found.lanes(i, double) >= wanted), widest)
+    return found.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double)
 
 
 class Factors:

@@ -44,15 +44,11 @@ struct alternating_args {
     void *workspace;     /* (bytes that chonn_alternating_workspace returns), 64-byte aligned */
 };
 
+/* What kernel.c defines, for float at index 0 and for double at 1. */
 struct alternating_kernel {
     void (*run)(const struct alternating_args *);
     int64_t (*workspace)(const struct alternating_args *);
     int lanes;
 };
-
-/* Index 0: float, 1: double. */
-extern const struct alternating_kernel chonn_alternating_generic[2];
-extern const struct alternating_kernel chonn_alternating_avx2[2];
-extern const struct alternating_kernel chonn_alternating_avx512[2];
 
 #endif

@@ -14,7 +14,7 @@ from chonn_ops.network.direct.plan import Plan
 AXES = 3
 FACTORIZE, SOLVE, ONCE = range(3)  # ``enum alternating_call``
 DETERMINED, NOT_FINITE, RAISED = -1, -2, -3  # ``enum alternating_status``
-PAD = 16  # elements behind the factors of an item, as in ``kernel.h``
+_PAD = _library.CONSTANTS["DIRECT_PAD"]
 _LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
 _SHORT = ("node", "boundary", "place", "edge", "row", "column")
 
@@ -68,7 +68,7 @@ def _arrays(plan: Plan) -> dict[str, Any]:
 def arguments_of(plan: Plan, batches: int, channels: int, threads: int) -> Arguments:
     """What all calls for networks of one plan have in common."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
-    arguments.stack, arguments.item_shares = plan.stack, plan.num_shares + PAD
+    arguments.stack, arguments.item_shares = plan.stack, plan.num_shares + _PAD
     arguments.threads, arguments.axes = threads, len(plan.grid)
     for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1

@@ -9,14 +9,12 @@ are fewer networks than threads, threads share subtrees and the rows of large fr
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from chonn_ops import _library
 from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.cpu.binding import (
     DETERMINED,
@@ -43,8 +41,7 @@ _WORTH = 500_000  # multiply-adds for which a thread is woken
 def isa_of(double: bool, networks: int, threads: int) -> tuple[int, bool]:
     """The instruction set, and whether fronts' rows instead of networks fill the vectors.
 
-    Vectors no wider than leave every thread a group. The generic ones round otherwise (no fused
-    products), so they are not chosen for their width.
+    Vectors no wider than leave every thread a group.
     """
     direct = kernel()
     assert direct is not None
@@ -52,11 +49,7 @@ def isa_of(double: bool, networks: int, threads: int) -> tuple[int, bool]:
     lanes = direct.lanes(widest, double)
     if networks < _FEWEST * lanes * threads:
         return widest, True
-    if os.environ.get("CHONN_NETWORK_ISA"):
-        return widest, False
-    known = [_library.ISAS.index(isa) for isa in direct.isas[1:] or direct.isas]
-    wanted = -(-networks // threads)
-    return next((i for i in known if direct.lanes(i, double) >= wanted), widest), False
+    return direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double), False
 
 
 class Solution(NamedTuple):

@@ -14,7 +14,7 @@ from chonn_ops.network.direct.plan import Plan
 AXES = 3
 FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE = range(5)  # ``enum direct_call``
 DETERMINED, NOT_FINITE = -1, -2  # ``enum direct_status``
-PAD = 16  # elements behind the factors of an item, as in ``kernel.h``
+_PAD = _library.CONSTANTS["DIRECT_PAD"]
 _LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
 _SHORT = ("node", "boundary", "place", "edge", "row", "column")
 
@@ -82,7 +82,7 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
 def arguments_of(plan: Plan, batches: int, channels: int, rows: bool, threads: int) -> Arguments:
     """What all calls for networks of one plan have in common."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
-    arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + PAD
+    arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
     arguments.stack, arguments.rows, arguments.threads = plan.stack, rows, threads
     arguments.waiting, arguments.axes = plan.waiting, len(plan.grid)
     for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):

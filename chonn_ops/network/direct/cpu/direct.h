@@ -49,15 +49,11 @@ struct direct_args {
     void *workspace;           /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
 };
 
+/* What kernel.c defines, for float at index 0 and for double at 1. */
 struct direct_kernel {
     void (*run)(const struct direct_args *);
     int64_t (*workspace)(const struct direct_args *);
     int lanes;
 };
-
-/* Index 0: float, 1: double. */
-extern const struct direct_kernel chonn_direct_generic[2];
-extern const struct direct_kernel chonn_direct_avx2[2];
-extern const struct direct_kernel chonn_direct_avx512[2];
 
 #endif

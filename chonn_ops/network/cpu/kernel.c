@@ -1,4 +1,4 @@
-/* The whole kernel for one vector width: the including file defines KERNEL and VECTOR_BYTES.
+/* The multigrid solver for one instruction set: the build defines VECTOR_BYTES and KERNEL.
  *
  * A group is as many networks as a vector has lanes. All lanes walk the same grid in step, so that
  * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors.
@@ -7,27 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "_kernel.h"
+#include "_half.h"
 #include "network.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-static inline int thread_number(void) { return omp_get_thread_num(); }
-#else
-static inline int thread_number(void) { return 0; }
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-/* Big functions stay apart: inlined into each other they compile for minutes. */
-#ifdef __clang__
-#define APART static __attribute__((noinline))
-#else
-#define APART static __attribute__((noinline, noclone))
-#endif
-
 #include "grid.h"
 #include "plan.h"
 #include "cells.h"
-#include "_half.h"
 
 enum {
     CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause (rows.h) */
@@ -48,7 +33,7 @@ enum {
 #define NAME(x) x##_double
 #include "real.h"
 
-const struct network_kernel KERNEL[2] = {
+const struct network_kernel KERNEL(network)[2] = {
     {run_solve_float, run_workspace_float, VECTOR_BYTES / 4},
     {run_solve_double, run_workspace_double, VECTOR_BYTES / 8},
 };

@@ -1,22 +1,15 @@
-/* The whole kernel for one instruction set. The including file defines KERNEL and VECTOR_BYTES, and
- * X86 where intrinsics are available. */
+/* The scan for one instruction set: the build defines VECTOR_BYTES and KERNEL. */
 
 #include <string.h>
-
-#include "_half.h"
-#include "scan.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-static inline int thread_number(void) { return omp_get_thread_num(); }
-#else
-static inline int thread_number(void) { return 0; }
+#if VECTOR_BYTES > 16
+#include <immintrin.h>
+#define X86
 #endif
 
+#include "_half.h"
+#include "_kernel.h"
+#include "scan.h"
 #include "positions.h"
-
-/* Inner loops must be inlined: a call would spill every vector register to memory. */
-#define INLINE static inline __attribute__((always_inline))
 
 #define LN2 0.69314718055994531
 #define LANES (VECTOR_BYTES / REAL_BYTES)
@@ -91,7 +84,7 @@ static inline int thread_number(void) { return 0; }
     - f * (1.3691488853904124e-12))))))))))))
 #include "real.h"
 
-const struct scan_kernel KERNEL[2] = {
+const struct scan_kernel KERNEL(scan)[2] = {
     {run_forward_float, run_backward_float, run_workspace_float, VECTOR_BYTES / 4},
     {run_forward_double, run_backward_double, run_workspace_double, VECTOR_BYTES / 8},
 };
