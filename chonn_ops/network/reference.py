@@ -133,6 +133,13 @@ def _solve_one(
         excess = _excess(wide[0], wide[2:], wide[1], v)
         if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
             break
+    else:
+        raise RuntimeError(
+            f"{name}: expected corrections that vanish, got one of {np.abs(step).max():.1e} beside "
+            f"potentials of up to {np.abs(v).max():.1e}: leaks are below the rounding of the "
+            "conductances, which factors in float64 lose. To solve it: backend='torch' or 'cpu' "
+            "with method='direct'"
+        )
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))
@@ -162,6 +169,8 @@ def solve(
     ------
     ValueError
         Where a connected part of a network has no leak.
+    RuntimeError
+        Where corrections do not vanish: leaks near the rounding of the conductances in float64.
     """
     fields = (source, leak, *conductance)
     wide = torch.complex128 if compute_dtype(*fields).is_complex else torch.float64
