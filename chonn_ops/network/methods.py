@@ -23,6 +23,16 @@ SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
 PATIENCE = (12, 12, 12, 40)
+# Nodes from which on a smooth plane is iterated, up to five times as fast as it is eliminated.
+SMOOTH_NODES = 2**12
+# The mean step of the logarithm from one conductance to the next that iterations reach a tight
+# residual with in 3 to 6: log-uniform noise of contrast 100 has 0.8, two-phase noise 1.2 (12).
+SMOOTH = 1.0
+# What a step to a conductance of 0 counts as: random masks take more iterations than noise.
+STEP_TO_ZERO = 4.0
+# How far above the rounding of conductances leaks of planes and lines are for potentials of an
+# iteration to have the digits that gradients of conductances need: with less, errors were 5e-5.
+MARGIN = 16
 # How far below a tight `tol` iterations go where elimination is the alternative: at a residual of
 # `tol` itself, errors of potentials were up to 3.4 times as large.
 SAFETY = 4
@@ -59,14 +69,17 @@ def eliminates(
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more;
-    - `tol` is below 1e-4: iterations reach a looser one sooner.
+    - `tol` is below 1e-4: iterations reach a looser one sooner;
+    - the grid has less than 64 x 64 nodes or three axes, the solve is float64, or a
+      network is not smooth (`are_smooth`).
 
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
     one network take at most 2 GiB. All networks of a call with such a grid are eliminated at once
-    if the leaks of one are below the rounding of its conductances (`exceed_digits`), and a `tol`
-    below 1e-4 is iterated to a quarter of it.
-    Lines are eliminated by the kernel of the iterations.
+    if the leaks of one are below the rounding of its conductances (`exceed_digits`), or below 16
+    times that where gradients of a plane's or line's conductances are wanted and `tol` is below
+    1e-4, which is iterated to a quarter of it.
+    Other lines are eliminated by the kernel of the iterations.
     """
     axes = sum(n > 1 for n in grid)
     small = axes == 2 or (axes == 3 and math.prod(grid) <= SMALL_VOLUME)
@@ -75,16 +88,46 @@ def eliminates(
     return networks_at_once(grid, periodic, count, dtype) > 0
 
 
+def are_smooth(conductance: Sequence[Tensor], periodic: Sequence[bool], dtype: torch.dtype) -> bool:
+    """Whether conductances of planes of at least `SMOOTH_NODES` nodes vary little along their axes.
+
+    In each network the logarithm changes by at most `SMOOTH` from one edge to the next, on average
+    over samples: every eighth of the lines along the axis. False in float64, which is asked for by
+    those who want its digits at the default `tol`, too.
+    """
+    sizes = conductance[0].shape[1:-1]
+    plane = sum(n > 1 for n in sizes) == 2 and math.prod(sizes) >= SMOOTH_NODES
+    if not plane or dtype == torch.float64:
+        return False
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        edges = used_edges(g.detach(), axis, closed)
+        if edges.shape[axis + 1] < 2:
+            continue
+        every = [
+            slice(None, None, 1 if i in (0, axis + 1, g.dim() - 1) else 8) for i in range(g.dim())
+        ]
+        steps = edges[tuple(every)].float().log().diff(dim=axis + 1).abs()
+        steps = steps.nan_to_num(nan=0, posinf=STEP_TO_ZERO)  # NaN: from 0 to 0
+        if bool((steps.flatten(1, -2).mean(1) > SMOOTH).any()):
+            return False
+    return True
+
+
 def exceed_digits(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    dtype: torch.dtype,
+    margin: float = 1,
 ) -> bool:
-    """Whether in a network rounding the largest conductance changes more than the largest leak is.
+    """Whether in a network rounding the largest conductance changes more than the largest leak is,
+    or by `margin` less.
 
     Then a small residual is no small error: iterations of such volumes ended below a `tol` of 1e-5
     with errors of up to 4e-4 (conductances of 1 to 1e12, boundary "matched"). Nor have potentials
     the digits that gradients of conductances need, which the factors of an elimination give.
     """
-    eps = torch.finfo(dtype).eps
+    eps = margin * torch.finfo(dtype).eps
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False

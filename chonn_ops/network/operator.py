@@ -175,14 +175,19 @@ def _solve(
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
     shape = (tuple(grid), periodic)
     if method == "direct" or (
-        method == "auto" and methods.eliminates(*shape, B * C, dtype, tol, compiled)
+        method == "auto"
+        and methods.eliminates(*shape, B * C, dtype, tol, compiled)
+        and not methods.are_smooth(conductance, periodic, dtype)
     ):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
     recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
     axes = sum(n > 1 for n in grid)  # the kernel of iterations eliminates lines itself
-    readable = rest and axes > 1 and not recording
-    if readable and methods.exceed_digits(conductance, leak, periodic, dtype):
+    # The kernel's potentials of lines are right, but their differences have fewer digits.
+    for_edges = KEPT.wanted and KEPT.drops
+    readable = rest and (axes > 1 or for_edges) and not recording
+    margin = methods.MARGIN if for_edges and axes < 3 and tol < methods.TIGHT else 1
+    if readable and methods.exceed_digits(conductance, leak, periodic, dtype, margin):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     patience = methods.PATIENCE[axes]
     most = min(max_iterations, patience) if rest else max_iterations

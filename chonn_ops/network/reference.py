@@ -49,6 +49,8 @@ from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.checks import resonance
 
 _CORRECTIONS = 20
+# The most that the last of them may be, relative to the largest potential.
+_LAST_CORRECTION = 1e-12
 _Array = np.ndarray[Any, Any]
 
 
@@ -126,13 +128,22 @@ def _solve_one(
         return 0.0, 0.0
     correct = _factors(g, leak, name)
     wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, leak, *g)]
-    v, excess = np.zeros_like(wide[0]), wide[0]
+    v = step = np.zeros_like(wide[0])
+    excess = wide[0]
     for _ in range(_CORRECTIONS):
         step = correct(excess.astype(s.dtype))
         v = v + step
         excess = _excess(wide[0], wide[2:], wide[1], v)
         if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
             break
+    last, largest = np.abs(step).max(), np.abs(v).max()
+    # A complex network is near a resonance then, which its residual tells.
+    if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
+        raise RuntimeError(
+            f"{name}: expected corrections that vanish, got one of {last:.1e} beside potentials of "
+            f"up to {largest:.1e}: leaks are below the rounding of the conductances, which factors "
+            "in float64 lose. To solve it: backend='torch' or 'cpu' with method='direct'"
+        )
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))
@@ -162,6 +173,8 @@ def solve(
     ------
     ValueError
         Where a connected part of a network has no leak.
+    RuntimeError
+        Where corrections do not vanish: leaks near the rounding of the conductances in float64.
     """
     fields = (source, leak, *conductance)
     wide = torch.complex128 if compute_dtype(*fields).is_complex else torch.float64

@@ -250,6 +250,9 @@ class NetworkCell(nn.Module):
             nn.init.normal_(self.conductivity_proj.weight, std=CONDUCTIVITY_SCALE * self.dim**-0.5)
         if self.options.ac:
             nn.init.zeros_(self.conductivity_bias)
+            # Waves need something that drives them, and rates are small. Without alternating
+            # current a constant source would hide the potentials of the others.
+            nn.init.normal_(self.source_proj.bias)
         else:
             self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
         if self.leak_proj is not None:
