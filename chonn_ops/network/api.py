@@ -189,12 +189,11 @@ def kirchhoff_network(
     method : {"auto", "direct", "multigrid"}
         "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
         nodes and of three with at most 12 x 12 x 12, if `tol` is below 1e-4, in groups of networks
-        whose factors are predicted to take at most 2 GiB. It iterates all others, and smooth planes
-        of at least 64 x 64 nodes in float32, where the logarithm of the conductance changes by at
-        most 1 from edge to edge on average. It eliminates those that stay above `tol`, up to
-        512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It eliminates networks of these sizes
-        at once if the leaks of one are all below the rounding of its largest conductance, or below
-        16 times that in planes and lines whose conductances need a gradient at such a `tol`.
+        whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
+        those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
+        eliminates networks of these sizes at once if the leaks of one are all below the rounding of
+        its largest conductance, or below 16 times that in planes and lines whose conductances need
+        a gradient at such a `tol`.
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool

@@ -23,13 +23,6 @@ SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
 PATIENCE = (12, 12, 12, 40)
-# Nodes from which on a smooth plane is iterated, up to five times as fast as it is eliminated.
-SMOOTH_NODES = 2**12
-# The mean step of the logarithm from one conductance to the next that iterations reach a tight
-# residual with in 3 to 6: log-uniform noise of contrast 100 has 0.8, two-phase noise 1.2 (12).
-SMOOTH = 1.0
-# What a step to a conductance of 0 counts as: random masks take more iterations than noise.
-STEP_TO_ZERO = 4.0
 # How far above the rounding of conductances leaks of planes and lines are for potentials of an
 # iteration to have the digits that gradients of conductances need: with less, errors were 5e-5.
 MARGIN = 16
@@ -69,9 +62,7 @@ def eliminates(
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more;
-    - `tol` is below 1e-4: iterations reach a looser one sooner;
-    - the grid has less than 64 x 64 nodes or three axes, the solve is float64, or a
-      network is not smooth (`are_smooth`).
+    - `tol` is below 1e-4: iterations reach a looser one sooner.
 
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
@@ -86,31 +77,6 @@ def eliminates(
     if not (compiled and small and tol < TIGHT):
         return False
     return networks_at_once(grid, periodic, count, dtype) > 0
-
-
-def are_smooth(conductance: Sequence[Tensor], periodic: Sequence[bool], dtype: torch.dtype) -> bool:
-    """Whether conductances of planes of at least `SMOOTH_NODES` nodes vary little along their axes.
-
-    In each network the logarithm changes by at most `SMOOTH` from one edge to the next, on average
-    over samples: every eighth of the lines along the axis. False in float64, which is asked for by
-    those who want its digits at the default `tol`, too.
-    """
-    sizes = conductance[0].shape[1:-1]
-    plane = sum(n > 1 for n in sizes) == 2 and math.prod(sizes) >= SMOOTH_NODES
-    if not plane or dtype == torch.float64:
-        return False
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        edges = used_edges(g.detach(), axis, closed)
-        if edges.shape[axis + 1] < 2:
-            continue
-        every = [
-            slice(None, None, 1 if i in (0, axis + 1, g.dim() - 1) else 8) for i in range(g.dim())
-        ]
-        steps = edges[tuple(every)].float().log().diff(dim=axis + 1).abs()
-        steps = steps.nan_to_num(nan=0, posinf=STEP_TO_ZERO)  # NaN: from 0 to 0
-        if bool((steps.flatten(1, -2).mean(1) > SMOOTH).any()):
-            return False
-    return True
 
 
 def exceed_digits(

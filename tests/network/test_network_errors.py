@@ -377,48 +377,6 @@ def test_the_automatic_rule(grid, count, tol, compiled, eliminated):
     assert methods.eliminates(grid, bounded, count, torch.float32, tol, compiled) == eliminated
 
 
-def _plane(n, log_contrast, waves):
-    """One network of n x n nodes, float32: waves of the logarithm, or independent values of it."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (1, n, n, 1)
-    x = torch.linspace(0, 6, n)
-    u = (
-        (x[:, None] + 2 * x).sin()[None, ..., None]
-        if waves
-        else 2 * torch.rand(shape, generator=generator) - 1
-    )
-    k = (log_contrast / 2 * u).exp()
-    g = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in (1, 2))
-    source = torch.randn(shape, generator=generator)
-    return source, g, torch.full(shape, 1e-2)
-
-
-@pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
-@pytest.mark.parametrize(("waves", "iterated"), [(True, True), (False, False)])
-def test_smooth_planes_are_iterated(waves, iterated):
-    """As right as if they were eliminated, in float64, too, where they are."""
-    source, g, leak = _plane(64, 9.0, waves)
-    leaves = [x.requires_grad_() for x in (source, leak, *g)]
-    weight = torch.linspace(-1, 1, source.numel()).reshape(source.shape)
-    v, info = kirchhoff_network(source, g, leak, return_info=True)
-    assert bool(info.iterations > 0) == iterated
-    wide = [x.detach().double().requires_grad_() for x in leaves]
-    expected, info = kirchhoff_network(wide[0], wide[2:], wide[1], return_info=True)
-    assert info.iterations == 0
-    actual = [v, *torch.autograd.grad(v, leaves, weight)]
-    truth = [expected, *torch.autograd.grad(expected, wide, weight.double())]
-    for x, y in zip(actual, truth, strict=True):
-        assert (x - y).abs().max() <= 2e-5 * y.abs().max()
-
-
-@pytest.mark.parametrize("zeros", [0.0, 0.3])
-def test_steps_to_zero_are_not_smooth(zeros):
-    k = (torch.rand(1, 64, 64, 1, generator=torch.Generator().manual_seed(0)) >= zeros).float()
-    g = [k * k.roll(-1, axis) for axis in (1, 2)]
-    assert methods.are_smooth(g, (False, False), torch.float32) == (zeros == 0)
-    assert not methods.are_smooth([g[0][:, :32]] * 2, (False, False), torch.float32)
-
-
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
 def test_gradients_of_lines_have_digits(backend, boundary):
