@@ -50,7 +50,7 @@ Errors are means ± standard deviations over (n) seeds. "s" are the mean seconds
 LIMITS = """## Limits
 
 - Data, models and budgets are small: minutes on a CPU. Nothing here shows what happens at the sizes of the publications.
-- Most of the problems are elliptic, where a circuit solver is the right prior. [Helmholtz](experiments.md#further-problems) is a problem that the network must fail on.
+- Most of the problems are elliptic, where a circuit solver is the right prior. [Helmholtz](experiments.md#further-problems) is a problem that networks of resistors must fail on.
 - The test knows the spread over seeds, not over data sets, and calls one of ten true equalities a difference.
 - Data that are generated here follow the recipe of the publication. The same seeds gave files of other bytes when a generator changed, which "two files" states.
 - Problems in time have other budgets: see [studies](studies.md#rollouts-on-a-line). [Claims](claims.md) judges the claims of the paper.
