@@ -184,7 +184,7 @@ class ComplexFactor:
         solution, self._factors.solution = self._factors.solution, None
         if not keep:
             self._factors = None
-        if source is not None:
+        if source is not None and s is not None:
             self.solution = self._judged(s, solution, source.dim() == len(self.shape))
 
     def _eliminate(self, g: Sequence[Tensor], leak: Tensor, *source: Any, **options: Any) -> Any:
@@ -251,6 +251,8 @@ class ComplexFactor:
             if self._wide is None or not torch.equal(late, self._wide[0]):
                 self._wide = late, self._eliminate(g, leak)
             wide = self._wide[1].refined(part, drops=drops)
+        assert solution.residual is not None
+        assert wide.residual is not None
         pairs = zip(
             (solution.potential, *solution.drops, solution.residual),
             (wide.potential, *wide.drops, wide.residual),
