@@ -18,7 +18,7 @@ from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, source
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import Physics, WaveSolve
 from chonn_lab.experiments.steady import SteadyExperiment, workers
-from chonn_lab.experiments.steady_models import BY_HAND, Variants
+from chonn_lab.experiments.steady_models import Variants
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
 
@@ -98,6 +98,7 @@ class HelmholtzOpen(SteadyExperiment[OpenConfig]):
     title = "Helmholtz equation in open space"
     coordinates = staticmethod(cell_centres)
     ladders: ClassVar[bool] = False
+    searched: ClassVar[tuple[str, ...]] = (Darcy.name,)
     physics: ClassVar[Physics] = Physics("wave number", "centres")
     units: ClassVar[Units] = Units((20.0, 0.0), (5.0, 10.0), 0.0, 0.06)
     metrics: ClassVar[tuple[str, ...]] = Darcy.metrics
@@ -110,15 +111,7 @@ class HelmholtzOpen(SteadyExperiment[OpenConfig]):
 
     def variants(self, config: OpenConfig) -> tuple[Variant[OpenConfig], ...]:
         """U-Net, both FNOs, UNO, F-FNO, networks with direct and alternating current, and the
-        control that is told the equation.
-
-        Raises
-        ------
-        ValueError
-            For the sizes of a search, which there is not.
-        """
-        if config.sizes not in BY_HAND:
-            raise ValueError(f"sizes: expected one of {BY_HAND}, got {config.sizes!r}")
+        control that is told the equation."""
         made = Variants(self, config)
         every = super().variants(config)
         kept = ("unet", "fno", "fno-neuralop", "uno", "ffno", "network", "network-constant")

@@ -52,7 +52,13 @@ HALVING, MULTIPLE = ("unet", "cno"), 16
 RATES = ("network", "cno", "unet", "fno")
 _NETWORK, _CONSTANT = "CHONN network", "CHONN network of constant conductances"
 _ALTERNATING = "CHONN network, alternating current"
-_SOLVER_RATE, _CORRECTION_RATE, _ALTERNATING_RATE = 1e-2, 5e-3, 2e-3
+_SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
+_ALTERNATING_SIZES = {
+    "network_depth": 1,
+    "batch_size": 1,
+    "gradient_clip": 1.0,
+    "learning_rate": 2e-3,
+}
 
 
 # Fields of the config that are sizes of baselines; each model uses those that it has.
@@ -342,18 +348,14 @@ class Variants:
     def alternating(self, boundary: str | None = None) -> Variant[Any]:
         """Networks at a frequency. On 32 x 32 points one layer beat two, and without the clip on
         gradients, which resonances make large, training stalled. At twice this rate it lost what
-        it had learned."""
+        it had learned. With batches of 4, 2 and 1 samples the error on Helmholtz' equation was
+        0.052, 0.031 and 0.029 after 99, 116 and 75 seconds (one seed)."""
         build = functools.partial(network, boundary=boundary, ac=True)
         made = self.network("network-ac", _ALTERNATING, build, 1.0, role="network", depth=1)
-        return dataclasses.replace(
-            made,
-            changes={
-                **made.changes,
-                "network_depth": 1,
-                "gradient_clip": 1.0,
-                "learning_rate": _ALTERNATING_RATE,
-            },
-        )
+        changes = {**made.changes, **_ALTERNATING_SIZES}
+        if self.config.sizes == SEARCHED:
+            changes["epochs"] = 9
+        return dataclasses.replace(made, changes=changes)
 
     def controls(self) -> Iterator[Variant[Any]]:
         """Direct solves, and the network model without its cells or with constant conductances."""

@@ -269,7 +269,7 @@ def network_growth(section: list[Row]) -> str:
 
 def blocks(rows: list[Row]) -> str:
     """A line an order of the block, a column the directions of its scans."""
-    ours = [row for row in rows if row.get("directions") and not row["backend"]]
+    ours = [row for row in rows if row.get("directions") and not row.get("backend")]
 
     def line(row: Row) -> list[str]:
         peaks = [

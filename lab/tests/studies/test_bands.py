@@ -76,4 +76,4 @@ def test_small_runs(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         results = json.loads(output.read_text())["results"]
-        assert builder(results).count("\n") == 2 + (7 if study == "bands" else 4)
+        assert builder(results).count("\n") == 2 + (7 if study == "bands" else 1)
