@@ -2,6 +2,7 @@
 
     chonn-lab run darcy --scale small --variants network --seeds 3
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small --finer 128
+    python -m chonn_lab.studies.pretrained runs/helmholtz/small helmholtz-small --variant network-ac
 
 The seed with the lowest validation error is taken. The unit of its outputs in training goes into
 the readout, so that the model gives fields in the data's own units, and takes them in these units
@@ -51,6 +52,11 @@ FIELDS = {
         "of the unit square, normalised by the range of the training samples to [0, 1]",
         "u, (B, 1, H, W), normalised by its range likewise",
     ),
+    "helmholtz": (
+        "(k - 15) / 3, where k is the wave number of -laplace u - k^2 u = 1, (B, 1, H, W), at the "
+        "centres (i + 1/2) / n of the cells of the unit square: 12 or 18",
+        "u, (B, 1, H, W), 0 on the walls of the square",
+    ),
 }
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
 
@@ -59,12 +65,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the runs")
     parser.add_argument("name", help="under which `from_pretrained` finds them")
+    parser.add_argument(
+        "--variant", default="network", choices=("network", "network-ac"), help="of the runs"
+    )
     parser.add_argument("--data", type=Path, default=Path("data"), help="data files")
     parser.add_argument("--finer", type=int, nargs="*", default=[], help="further grids to score")
     args = parser.parse_args()
-    runs = [json.loads(path.read_text()) for path in args.study.glob("network-seed*.json")]
+    files = f"{args.variant}-seed*.json"
+    runs = [json.loads(path.read_text()) for path in args.study.glob(files)]
     if not runs:
-        raise SystemExit(f"{args.study}: expected network-seed*.json, found none")
+        raise SystemExit(f"{args.study}: expected {files}, found none")
     best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
     weights, options = fold(args.study, best)
     best["metrics"] = scores(best, weights, options, args.finer, args.data)
@@ -78,7 +88,7 @@ def main() -> None:
 
 def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The model's weights for fields in the data's own units, and its options."""
-    folder = study / f"network-seed{run['seed']}"
+    folder = study / f"{run['variant']}-seed{run['seed']}"
     state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value for key, value in state.items()}
@@ -101,6 +111,8 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
             "nodes": experiment.physics.nodes,
         },
     }
+    if run["variant"] == "network-ac":
+        options["ckb"]["ac"] = True
     return {key: value.contiguous() for key, value in weights.items()}, options
 
 
