@@ -93,6 +93,29 @@ class Padded(nn.Module):
         return y[(..., *(slice(n) for n in grid))]
 
 
+class Extended(nn.Module):
+    """A model that sees the fields (B, C, \\*grid) beyond the domain, where their outermost values
+    go on: room for a layer that absorbs waves.
+
+    Parameters
+    ----------
+    model : nn.Module
+    margin : float
+        Width that is added on every side and cut off again, over the domain's.
+    """
+
+    def __init__(self, model: nn.Module, margin: float) -> None:
+        super().__init__()
+        self.model, self.margin = model, margin
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        added = [round(self.margin * n) for n in grid]
+        padding = [side for n in reversed(added) for side in (n, n)]
+        y = self.model(F.pad(x, padding, mode="replicate"))
+        return y[(..., *(slice(m, m + n) for m, n in zip(added, grid, strict=True)))]
+
+
 class GridFNO(nn.Module):
     """Calls PDEBench's FNO, whose arguments are (x, grid), with fields (B, C, \\*grid)."""
 

@@ -25,7 +25,15 @@ from chonn_lab.baselines.galerkin import GalerkinTransformer
 from chonn_lab.baselines.mgno import MgNO
 from chonn_lab.baselines.transolver import Transolver
 from chonn_lab.experiments.base import Variant
-from chonn_lab.experiments.modules import PLAIN, GridFNO, Neuralop, OnDomain, Padded, Standardized
+from chonn_lab.experiments.modules import (
+    PLAIN,
+    Extended,
+    GridFNO,
+    Neuralop,
+    OnDomain,
+    Padded,
+    Standardized,
+)
 from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
 from chonn_lab.problems.domains import SQUARE
 from chonn_ops.models import (
@@ -143,18 +151,21 @@ def network(
     *,
     width: int | None = None,
     boundary: str | None = None,
+    margin: float = 0.0,
     **options: bool,
 ) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points. `options`
-    are those of `chonn_ops.Network`."""
+    """The network model: networks on every point are the only coupling between points. `margin` is
+    that of `Extended`, `options` are those of `chonn_ops.Network`."""
     cell = Network(num_networks=config.num_networks, nodes=nodes, **options)
-    return CHONNNetwork2d(
+    model = CHONNNetwork2d(
         config.fields_in,
         config.fields_out,
         width=config.network_width if width is None else width,
         depth=config.network_depth,
+        lengths=1 + 2 * margin,
         ckb=CKBOptions(cell, boundary=boundary),
     )
+    return Extended(model, margin) if margin else model
 
 
 def without_cells(config: SteadyConfig, nodes: str) -> nn.Module:
@@ -345,16 +356,19 @@ class Variants:
         built = functools.partial(build, nodes=self.experiment.physics.nodes)
         return self.variant(name, label, built, cost, changes, {"family": "chonn", **tags})
 
-    def alternating(self, boundary: str | None = None) -> Variant[Any]:
+    def alternating(
+        self, boundary: str | None = None, margin: float = 0.0, epochs: int = 11
+    ) -> Variant[Any]:
         """Networks at a frequency. On 32 x 32 points one layer beat two, and without the clip on
         gradients, which resonances make large, training stalled. At twice this rate it lost what
         it had learned. Batches of 4 were slower to learn, 0.052 on Helmholtz' equation instead of
-        0.036 to 0.047; single samples gave 0.024 to 0.030 with most seeds and 0.10 with one."""
-        build = functools.partial(network, boundary=boundary, ac=True)
+        0.036 to 0.047; single samples gave 0.024 to 0.030 with most seeds and 0.10 with one.
+        `epochs` are those of a search's sizes."""
+        build = functools.partial(network, boundary=boundary, margin=margin, ac=True)
         made = self.network("network-ac", _ALTERNATING, build, 1.0, role="network", depth=1)
         changes = {**made.changes, **_ALTERNATING_SIZES}
         if self.config.sizes == SEARCHED:
-            changes["epochs"] = 11
+            changes["epochs"] = epochs
         return dataclasses.replace(made, changes=changes)
 
     def controls(self) -> Iterator[Variant[Any]]:

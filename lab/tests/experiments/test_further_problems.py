@@ -17,7 +17,7 @@ from steady import One, check_smoke, check_sources, check_units
 
 from chonn_lab.experiments import FURTHER, get, schedule, steady_models
 from chonn_lab.experiments.darcy import NIGHT
-from chonn_lab.experiments.modules import Padded
+from chonn_lab.experiments.modules import Extended, Padded
 from chonn_lab.problems import condiff, fno_darcy, helmholtz, origin
 
 # Trained in a second or two: one of each kind that the paper's problems do not have.
@@ -318,6 +318,20 @@ def test_models(name):
     assert ("network-ac" in names) == name.startswith("helmholtz")
     if name == "fno_darcy":
         assert CONTROLS | {"ffno", "transolver", "galerkin", "mgno", "uno", "cno"} <= set(names)
+
+
+def test_a_margin_goes_on_beyond_the_domain_and_is_taken_off():
+    seen = []
+
+    def keep(x):
+        seen.append(x)
+        return x
+
+    x = torch.rand(2, 2, 8, 16)
+    torch.testing.assert_close(Extended(One(keep), 0.25)(x), x)
+    assert seen[0].shape == (2, 2, 12, 24)
+    torch.testing.assert_close(seen[0][:, :, :2, 4:-4], x[:, :, :1].expand(-1, -1, 2, -1))
+    torch.testing.assert_close(seen[0][:, :, 2:-2, -4:], x[..., -1:].expand(-1, -1, -1, 4))
 
 
 def test_padding_repeats_the_last_points_and_takes_them_off():
