@@ -56,13 +56,21 @@ def check_choice(name: str, value: object, known: Collection[object]) -> None:
 
 
 def check_shape(name: str, tensor: Tensor, *shape: str | int) -> None:
-    """Raise a ValueError unless the tensor has this shape; a word stands for any size."""
+    """Raise a ValueError unless the tensor has this shape; a word stands for any size, the first
+    one for any number of samples."""
     sizes = tuple(tensor.shape)
+    check_axes(name, sizes)
     if len(sizes) != len(shape) or any(
         isinstance(wanted, int) and wanted != size
         for wanted, size in zip(shape, sizes, strict=True)
     ):
         raise error(name, f"shape ({', '.join(map(str, shape))})", sizes)
+
+
+def check_axes(name: str, sizes: tuple[int, ...]) -> None:
+    """Raise a ValueError for an axis without points behind that of the samples."""
+    if 0 in sizes[1:]:
+        raise error(name, "at least 1 point on every axis", f"the shape {sizes}")
 
 
 def check_tensor(name: str, value: Any) -> None:
@@ -82,9 +90,11 @@ def check_tensor(name: str, value: Any) -> None:
 
 
 def check_precision(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Refuse float64 where a module's parameters are narrower; which PyTorch would do obscurely."""
+    """Refuse what is no dense tensor, and complex numbers and float64 where a module's parameters
+    are narrower; which PyTorch would do obscurely."""
+    check_tensor(name, tensor)
     dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
-    if tensor.dtype == torch.float64 != dtype:
+    if tensor.is_complex() or tensor.dtype == torch.float64 != dtype:
         raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)
 
 

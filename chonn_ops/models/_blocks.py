@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES
+from chonn_ops.checks import GRID_AXES, check_axes, check_tensor
 from chonn_ops.models.equalised import Equalised
 from chonn_ops.nn import CKB, CKBOptions
 
@@ -68,7 +68,9 @@ class DownsampledCKB(nn.Module):
 def check_field(x: Tensor, in_channels: int, axes: int, multiple: int = 1) -> None:
     """Raise a ValueError unless x is (B, in_channels, \\*grid) with so many axes, and every size of
     the grid is a multiple of a number."""
+    check_tensor("x", x)
     sizes = tuple(x.shape)
+    check_axes("x", sizes)
     fits = len(sizes) == axes + 2 and sizes[1] == in_channels
     if not fits or any(n % multiple for n in sizes[2:]):
         names = ", ".join(GRID_AXES[:axes])

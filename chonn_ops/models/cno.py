@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import check_least
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
-from chonn_ops.models._blocks import Factory, build_ckb
+from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.options import options_or_default
 
@@ -176,12 +176,7 @@ class CNOUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that cannot be halved so often.
         """
-        multiple = 2**self.n_layers
-        if x.ndim != 4 or x.shape[1] != self.in_channels or any(n % multiple for n in x.shape[2:]):
-            raise ValueError(
-                f"x: expected shape (B, {self.in_channels}, H, W) with H and W multiples of "
-                f"{multiple}, got {tuple(x.shape)}"
-            )
+        check_field(x, self.in_channels, 2, 2**self.n_layers)
         if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
             x = x.contiguous(memory_format=torch.channels_last)
         x = self._ckb("lift", self.lift(x))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_choice
-from chonn_ops.models._blocks import Factory, hosted_ckb
+from chonn_ops.models._blocks import Factory, check_field, hosted_ckb
 from chonn_ops.models.equalised import NETWORK_GAIN, Equalised
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
@@ -67,7 +67,7 @@ class CHONNUNet(nn.Module):
         check_choice("mode", mode, MODES)
         if mode == "correction" and ckb.order and ckb.cell.name != "network":
             raise ValueError(f"mode: expected 'stages' with cell={ckb.cell.name!r}, got {mode!r}")
-        dims = self.spatial_dims
+        dims, self.in_channels = self.spatial_dims, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
@@ -130,14 +130,9 @@ class CHONNUNet(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes, or a grid that four poolings do not divide.
+            For another number of axes or channels, or a grid that four poolings do not divide.
         """
-        grid = tuple(x.shape[2:])
-        if x.ndim != self.spatial_dims + 2 or any(n % 2**LEVELS for n in grid):
-            raise ValueError(
-                f"x: expected shape (B, C, *grid) with {self.spatial_dims} grid axes, each a "
-                f"multiple of {2**LEVELS}, got {tuple(x.shape)}"
-            )
+        check_field(x, self.in_channels, self.spatial_dims, 2**LEVELS)
         first = None
         if self.network is not None:
             first = self.network(x)
