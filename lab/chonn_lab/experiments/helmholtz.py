@@ -32,8 +32,9 @@ class WavesConfig(BoxConfig):
 
 
 def _told(made: Variants, build: Callable[[Any], nn.Module]) -> Variant[Any]:
-    """The control that is told the equation."""
-    return dataclasses.replace(made.solver("direct", "Direct solve", 0.5), build=build)
+    """The control that is told the equation and learns one factor."""
+    told = made.solver("direct", "Direct solve", 0.5)
+    return dataclasses.replace(told, build=build, changes={**told.changes, "epochs": 3})
 
 
 class Helmholtz(Box):

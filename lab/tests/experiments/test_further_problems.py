@@ -377,7 +377,7 @@ def test_the_search_on_darcy_flow_serves_where_there_is_none(tmp_path, monkeypat
 
     assert epochs("darcy_contrast") == {"unet": 7}
     # With the models that Darcy flow does not have, as set by hand.
-    assert epochs("helmholtz") == {"unet": 7, "network-ac": 11, "direct": 2}
+    assert epochs("helmholtz") == {"unet": 7, "network-ac": 11, "direct": 3}
     searches["darcy_contrast"] = {"seconds": [{"data": data, "models": {"fno": {"epochs": 3}}}]}
     assert epochs("darcy_contrast") == {"fno": 3}
     with pytest.raises(ValueError, match=r"expected a search for poisson with"):
