@@ -151,11 +151,13 @@ def network(
     *,
     width: int | None = None,
     boundary: str | None = None,
+    kernel_size: int | None = None,
     margin: float = 0.0,
     **options: bool,
 ) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points. `margin` is
-    that of `Extended`, `options` are those of `chonn_ops.Network`."""
+    """The network model: networks on every point are the only coupling between points, unless
+    `kernel_size` adds convolutions. `margin` is that of `Extended`, `options` are those of
+    `chonn_ops.Network`."""
     cell = Network(num_networks=config.num_networks, nodes=nodes, **options)
     model = CHONNNetwork2d(
         config.fields_in,
@@ -163,7 +165,7 @@ def network(
         width=config.network_width if width is None else width,
         depth=config.network_depth,
         lengths=1 + 2 * margin,
-        ckb=CKBOptions(cell, boundary=boundary),
+        ckb=CKBOptions(cell, boundary=boundary, kernel_size=kernel_size),
     )
     return Extended(model, margin) if margin else model
 
