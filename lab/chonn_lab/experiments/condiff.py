@@ -32,9 +32,9 @@ DILRESNET: Mapping[str, Mapping[str, Any]] = {
     "paper": {"width": 32, "depth": 4},
     "seconds": {"width": 16, "depth": 2, "learning_rate": 2.5e-3, "batch_size": 8, "epochs": 15},
 }
-# What differs from Darcy flow's search, for as many seconds as the networks take. Relative L2 errors
-# on validation data (seed 100): F-FNO 1.00 at the rate of that search, 0.36 at this one and 0.38 at
-# 2e-3; U-Net 0.36, at a fifth of its rate 0.39; neuraloperator's FNO 0.62, 0.59 at 5e-3.
+# What differs from Darcy flow's search, for as many seconds as the networks take. Relative L2
+# errors on validation data (seed 100): F-FNO 1.00 at the rate of that search, 0.36 at this one and
+# 0.38 at 2e-3; U-Net 0.36, at a fifth of its rate 0.39; neuraloperator's FNO 0.62, 0.59 at 5e-3.
 CHANGED: Mapping[str, Mapping[str, Any]] = {
     "ffno": {"learning_rate": 5e-3, "epochs": 27},
     "fno-neuralop": {"learning_rate": 5e-3, "epochs": 20},
