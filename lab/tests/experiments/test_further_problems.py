@@ -16,6 +16,7 @@ pytest.importorskip("tqdm")
 from steady import One, check_smoke, check_sources, check_units
 
 from chonn_lab.experiments import FURTHER, get, schedule, steady_models
+from chonn_lab.experiments import condiff as condiff_experiment
 from chonn_lab.experiments.darcy import NIGHT
 from chonn_lab.experiments.modules import Extended, Padded
 from chonn_lab.problems import condiff, fno_darcy, helmholtz, origin
@@ -243,14 +244,16 @@ def test_condiff_knows_its_networks_inputs(folders):
 
 
 def test_condiff_in_equal_seconds(tmp_path):
-    """Darcy flow's sizes, and DilResNet's by hand."""
+    """Darcy flow's sizes; the settings that ConDiff changes win over those of the search."""
     experiment = get("condiff")
     config = dataclasses.replace(experiment.scales["small"], sizes="seconds")
     found = {variant.name: variant.changes for variant in experiment.variants(config)}
     searched = steady_models.chosen(config, "darcy")
     assert found["fno"].items() >= searched["fno"].items()
     assert {"unet", "fno", "ffno", "network", "dilresnet", "direct"} <= set(found)
-    assert found["dilresnet"]["epochs"] < 15
+    for name, changed in condiff_experiment.CHANGED.items():
+        assert found[name].items() >= {**searched[name], **changed}.items()
+    assert found["dilresnet"].items() >= condiff_experiment.DILRESNET["seconds"].items()
     for changes, message in (
         ({"covariance": "matern"}, "covariance: expected one of"),
         ({"variance": 0.5}, "variance: expected one of 0.1, 0.4, 1, 2, got 0.5"),
