@@ -123,8 +123,9 @@ class CornerSolve(nn.Module):
     """Finite volumes around the corners between cells, as ConDiff's, in the data's own units.
 
     The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
-    and u at the corners between them. The input (B, 2, R, R) has all cells but those of the last
-    row and column, which are taken for those beside them, and f. The size of the source is trained.
+    and u at the corners between them. The first field of the input (B, C, R, R) has all cells but
+    those of the last row and column, which are taken for those beside them, the last field is f.
+    The size of the source is trained.
     """
 
     def __init__(self) -> None:
@@ -132,7 +133,7 @@ class CornerSolve(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        k, f = nn.functional.pad(x[:, :1], [0, 1, 0, 1], mode="replicate"), x[:, 1:]
+        k, f = nn.functional.pad(x[:, :1], [0, 1, 0, 1], mode="replicate"), x[:, -1:]
         # Half of the face between two corners lies in each of two cells.
         across = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
         edges, leak = [], torch.zeros_like(f)

@@ -151,13 +151,11 @@ def network(
     *,
     width: int | None = None,
     boundary: str | None = None,
-    kernel_size: int | None = None,
     margin: float = 0.0,
     **options: bool,
 ) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points, unless
-    `kernel_size` adds convolutions. `margin` is that of `Extended`, `options` are those of
-    `chonn_ops.Network`."""
+    """The network model: networks on every point are the only coupling between points.
+    `margin` is that of `Extended`, `options` are those of `chonn_ops.Network`."""
     cell = Network(num_networks=config.num_networks, nodes=nodes, **options)
     model = CHONNNetwork2d(
         config.fields_in,
@@ -165,7 +163,7 @@ def network(
         width=config.network_width if width is None else width,
         depth=config.network_depth,
         lengths=1 + 2 * margin,
-        ckb=CKBOptions(cell, boundary=boundary, kernel_size=kernel_size),
+        ckb=CKBOptions(cell, boundary=boundary),
     )
     return Extended(model, margin) if margin else model
 
@@ -438,7 +436,9 @@ class Variants:
         def scaled(config: SteadyConfig) -> nn.Module:
             model, units = build(config), experiment.units_of(config)
             is_network = isinstance(model, CHONNNetwork2d)
-            if is_network and experiment.physics.input.startswith("coefficient"):
+            # With a source beside it, the mean of a coefficient would be a source, too, whose
+            # potentials hide the other's: 3 to 11 epochs of 13 were lost on ConDiff.
+            if is_network and experiment.physics.input == "coefficient":
                 units = units.unshifted()
             if name in HALVING and config.resolution % MULTIPLE:
                 model = Padded(model, MULTIPLE)
