@@ -224,7 +224,7 @@ def problem(study: Study) -> Iterator[str]:
     yield f"## {study_title(study)}\n"
     yield f"{budget(study, found)} Runs: [{file_of(study).name}]({file_of(study)}).\n"
     yield from (f"{text}.\n" for text in mixture(study))
-    splits = [split for split in study.splits() if split in ("test", "out_of_distribution")]
+    splits = study.splits()
     ours = leader(found)
     controls = [group for group in study.find(role="control") if error(group, study).values]
     lines = []
