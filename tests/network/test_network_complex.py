@@ -143,6 +143,19 @@ def test_matched_without_loss_takes_power_whatever_the_convention():
         assert torch.allclose(v.abs(), v.abs()[:, :1], rtol=0.2)
 
 
+def test_matched_takes_power_where_the_loss_is_below_rounding():
+    """Ladders of coils, capacitors and a resistance of 1e-3 to 1e-12 of the coils' impedance."""
+    for dtype in (torch.complex64, torch.complex128):
+        source = torch.eye(40, dtype=dtype)[:1, :, None]
+        leak = torch.full((1, 40, 1), -0.3j, dtype=dtype)
+        for ohm in torch.logspace(-12, -3, 37, dtype=torch.float64):
+            g = (1 / (ohm - 0.3j)).to(dtype).expand(1, 40, 1)
+            v = kirchhoff_network(source, (g,), leak, boundary="matched")
+            w = kirchhoff_network(source, (g.conj(),), leak.conj(), boundary="matched")
+            assert v[0, 0, 0].real > 0.4
+            assert torch.allclose(w, v.conj(), atol=1e-5)
+
+
 @EACH
 def test_masks(backend):
     mask = torch.ones(8, 7, dtype=torch.bool)
