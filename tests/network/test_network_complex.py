@@ -232,6 +232,30 @@ def test_torch_func():
     assert gradient.dtype == leak.dtype
 
 
+def test_torch_func_of_matched_ends_and_of_several_sources():
+    source, g, leak = make("circuit", (4, 3), B=2, C=1)
+    one = [source.requires_grad_(), leak.requires_grad_()]
+
+    def matched(s: Tensor, c: Tensor) -> Tensor:
+        return kirchhoff_network(s, g, c, boundary="matched")
+
+    batched: Any = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(matched, one, fast_mode=False, **batched)
+    source, leak = (x.detach() for x in one)
+    several = torch.stack([source, 2j * source, source.conj()], 1)
+    v = kirchhoff_network(several, g, leak, boundary="matched")
+    mapped = torch.func.vmap(matched, (0, None))(torch.stack([several, 2 * several]), leak)
+    assert error(mapped[1], 2 * v) < 1e-12
+    tangent = torch.func.jvp(lambda c: matched(several, c), (leak,), (leak,))[1]
+    each = [torch.func.jvp(matched, (several[:, i], leak), (0 * source, leak))[1] for i in range(3)]
+    assert error(tangent, torch.stack(each, 1)) < 1e-12
+    gradient = torch.func.grad(lambda c: matched(several, c).abs().square().sum())(leak)
+    leaf = leak.clone().requires_grad_()
+    matched(several, leaf).abs().square().sum().backward()
+    assert leaf.grad is not None
+    assert error(gradient, leaf.grad) < 1e-12
+
+
 @EACH
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_a_pivot_of_zero_is_no_resonance(dtype, backend):
