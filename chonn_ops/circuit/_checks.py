@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def check_finite(**values: float) -> None:
 def check_positive(**values: float) -> None:
     """ValueError for a number that is not finite and above 0."""
     for name, value in values.items():
-        if not 0 < value < math.inf:
+        if not (isinstance(value, Real) and 0 < value < math.inf):
             raise ValueError(f"{name}: expected a finite number > 0, got {value}")
 
 

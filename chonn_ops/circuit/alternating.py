@@ -13,6 +13,10 @@ from chonn_ops.circuit._checks import Array, check_positive
 from chonn_ops.circuit._optional import import_optional
 from chonn_ops.circuit.spice import rlc_netlist
 
+# The most that rounding of the elements may change, relative to the sources: near a resonance
+# potentials have this relative error.
+_DETERMINED = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class RLCNetwork:
@@ -84,7 +88,12 @@ class RLCNetwork:
         leak_inductance: Any = math.inf,
         shape: Sequence[int] | None = None,
     ) -> None:
-        pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+        given = np.asarray(edges if np.size(edges) else np.empty((0, 2), dtype=np.int64))
+        if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
+            raise ValueError(
+                f"edges: expected integers of shape (E, 2), got {given.dtype}, {given.shape}"
+            )
+        pairs = np.array(given, dtype=np.int64)
         leaks = [leak, leak_capacitance, leak_inductance]
         n = math.prod(shape) if shape is not None else max(np.size(values) for values in leaks)
         object.__setattr__(self, "shape", (n,) if shape is None else tuple(shape))
@@ -155,26 +164,38 @@ class RLCNetwork:
         ------
         ValueError
             For another shape, or a network in resonance or with a part without a leak, whose
-            potentials are not determined.
+            potentials are not determined: rounding changes them by more than a thousandth.
         """
         from scipy.sparse.linalg import splu
 
-        s = np.asarray(source, dtype=np.complex128)
-        if s.ndim not in (1, 2) or len(s) != self.nodes or not np.isfinite(s).all():
-            expected = f"finite numbers of shape ({self.nodes},) or ({self.nodes}, k)"
-            raise ValueError(f"source: expected {expected}, got shape {s.shape}")
+        s = _source(source, self.nodes, (1, 2))
         try:
-            return splu(self.matrix(omega)).solve(s)
-        except RuntimeError as error:  # SuperLU's for a singular matrix
+            v = splu(self.matrix(omega)).solve(s)
+        except RuntimeError:  # SuperLU's for a singular matrix
+            v = np.full_like(s, np.nan)
+        # Rounding of the elements moves currents by this much.
+        y, _ = self.admittances(omega)
+        leak = self.leak + omega * self.leak_capacitance + 1 / (omega * self.leak_inductance)
+        p, q = self.edges.T
+        size = abs(v.T)
+        through = abs(y) * (size[..., p] + size[..., q])
+        moved = leak * size
+        for ends in (p, q):
+            np.add.at(moved.T, ends, through.T)
+        moved = np.finfo(float).eps * np.linalg.norm(moved, axis=-1)
+        if not (moved <= _DETERMINED * np.linalg.norm(s.T, axis=-1)).all():
             raise ValueError(
                 "omega: expected a frequency at which the potentials are determined, got "
-                f"{omega}, where the network is in resonance or has a part without leak ({error})"
-            ) from None
+                f"{omega}, where the network is in resonance or has a part without leak"
+            )
+        return v
 
     def power(self, v: Any, omega: float) -> Array:
         """Mean power that each edge (E,) and each leak (n,) dissipates, one array, watt; its sum is
         that of the sources, half the real part of conj(v) s. No entry is negative."""
         v = np.asarray(v, dtype=np.complex128)
+        if v.shape != (self.nodes,):
+            raise ValueError(f"v: expected shape ({self.nodes},), got {v.shape}")
         y, leak = self.admittances(omega)
         drop = v[self.edges[:, 0]] - v[self.edges[:, 1]]
         return np.concatenate((y.real * abs(drop) ** 2, leak.real * abs(v) ** 2)) / 2
@@ -182,17 +203,26 @@ class RLCNetwork:
     def transfer(self, omega: Any, p: int, q: int) -> Array:
         """Transfer impedance at frequencies (k,): potential at node q for 1 A into node p, complex,
         ohm. The same with p and q exchanged: the network is reciprocal. ``transfer(omega, p, p)``
-        is the impedance from p to ground."""
+        is the impedance from p to ground. Errors are those of `potentials`."""
+        self._check_nodes(p=p, q=q)
         pulse = np.zeros(self.nodes)
         pulse[p] = 1
-        return np.array([self.potentials(pulse, w)[q] for w in np.atleast_1d(omega)])
+        return np.array([self.potentials(pulse, w)[q] for w in _frequencies(omega)])
 
     def impedance(self, omega: Any, p: int, q: int) -> Array:
-        """Impedance between two nodes at frequencies (k,), complex, ohm."""
+        """Impedance between two nodes at frequencies (k,), complex, ohm. Errors are those of
+        `potentials`."""
+        self._check_nodes(p=p, q=q)
         pulse = np.zeros(self.nodes)
-        pulse[[p, q]] += 1, -1
-        found = [self.potentials(pulse, w) for w in np.atleast_1d(omega)]
+        pulse[p] += 1
+        pulse[q] -= 1
+        found = [self.potentials(pulse, w) for w in _frequencies(omega)]
         return np.array([v[p] - v[q] for v in found])
+
+    def _check_nodes(self, **nodes: Any) -> None:
+        for name, node in nodes.items():
+            if not isinstance(node, (int, np.integer)) or not 0 <= node < self.nodes:
+                raise ValueError(f"{name}: expected a node, 0 to {self.nodes - 1}, got {node!r}")
 
     def to_netlist(self, source: Any, omega: float, title: str = "RLC network") -> str:
         """SPICE text of the network and its sources, for the analysis ``.ac`` at one frequency.
@@ -210,7 +240,24 @@ class RLCNetwork:
         title : str
         """
         check_positive(omega=omega)
-        return rlc_netlist(self, np.asarray(source, dtype=np.complex128), omega, title)
+        return rlc_netlist(self, _source(source, self.nodes, (1,)), omega, title)
+
+
+def _source(source: Any, nodes: int, axes: tuple[int, ...]) -> Array:
+    """Finite currents into the nodes, one column or several."""
+    s = np.asarray(source, dtype=np.complex128)
+    if s.ndim not in axes or len(s) != nodes or not np.isfinite(s).all():
+        expected = " or ".join(("", f"({nodes},)", f"({nodes}, k)")[n] for n in axes)
+        raise ValueError(f"source: expected finite numbers of shape {expected}, got {s.shape}")
+    return s
+
+
+def _frequencies(omega: Any) -> Array:
+    """Angular frequencies (k,); each one is checked where it is used."""
+    found = np.atleast_1d(omega)
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        raise ValueError(f"omega: expected numbers > 0 of shape (k,), got {omega!r}")
+    return found
 
 
 def _values(name: str, values: Any, size: int, positive: bool) -> Array:
@@ -245,7 +292,7 @@ def draw_bode(omega: Any, response: Any) -> Any:
     Raises
     ------
     ValueError
-        For shapes that do not match, or frequencies not above 0.
+        For shapes that do not match, frequencies not above 0, or responses that are not finite.
     ImportError
         Without Matplotlib (``pip install '.[circuit]'`` in a clone).
     """
@@ -255,6 +302,9 @@ def draw_bode(omega: Any, response: Any) -> Any:
             f"omega, response: expected two equal shapes (k,), got {omega.shape}, {response.shape}"
         )
     check_positive(omega=float(omega.min()))
+    check_positive(omega=float(omega.max()))
+    if not np.isfinite(response).all():
+        raise ValueError("response: expected finite numbers, got NaN or infinity")
     figure = import_optional("matplotlib.figure", "circuit").Figure(
         figsize=(6, 4), layout="constrained"
     )

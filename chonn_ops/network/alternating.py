@@ -9,14 +9,21 @@ who writes :math:`e^{+j \omega t}`.
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Boundary, is_periodic, per_face
-from chonn_ops.checks import check_tensor, error
+from chonn_ops.checks import error
 from chonn_ops.network.api import Method, kirchhoff_network
-from chonn_ops.network.checks import check_field, check_not_negative, check_positive
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    check_field,
+    check_not_negative,
+    check_positive,
+    readable,
+)
 from chonn_ops.network.conductance import (
     Spacing,
     _existing,
@@ -26,6 +33,7 @@ from chonn_ops.network.conductance import (
     spacings,
     wall_leak,
 )
+from chonn_ops.network.direct.factor import check_sources
 
 Density = Tensor | float
 # The strength of an absorbing layer grows with this power of the depth: the smoother the start, the
@@ -33,10 +41,15 @@ Density = Tensor | float
 GRADING = 2
 
 
+def _check_number(name: str, value: float, most: float, expected: str) -> None:
+    """Require a real number above 0 and below `most`."""
+    if not (isinstance(value, Real) and 0 < value < most):
+        raise error(name, expected, repr(value))
+
+
 def check_omega(omega: float) -> None:
     """Require a finite number > 0."""
-    if isinstance(omega, Tensor) or not 0 < omega < math.inf:
-        raise error("omega", "a finite number > 0", omega)
+    _check_number("omega", omega, math.inf, "a finite number > 0")
 
 
 def _density(name: str, value: Density, like: Tensor, positive: bool = False) -> Tensor:
@@ -119,15 +132,21 @@ def edge_admittance(
     fields = [value for value in given if isinstance(value, Tensor)]
     if not fields:
         raise error("resistance, inductance, capacitance", "one Tensor at least", given)
-    like = max(fields, key=lambda field: field.dim())
-    like = like.expand(torch.broadcast_shapes(*(field.shape for field in fields)))
+    shapes = [tuple(field.shape) for field in fields]
+    try:
+        like = max(fields, key=lambda field: field.dim()).expand(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        expected = "shapes that expand to one"
+        raise error("resistance, inductance, capacitance", expected, shapes) from None
     check_field("resistance, inductance, capacitance", like)
-    wide = torch.promote_types(like.dtype, torch.float32)
-    R = _density("resistance", resistance, like).to(wide)
-    X = -omega * _density("inductance", inductance, like).to(wide)
-    if capacitance is not None:
-        elastance = _density("capacitance", capacitance, like, positive=True).to(wide).reciprocal()
-        X = X + elastance / omega
+    R, L = _density("resistance", resistance, like), _density("inductance", inductance, like)
+    C = None if capacitance is None else _density("capacitance", capacitance, like, positive=True)
+    wide = torch.float32
+    for field in fields:
+        wide = torch.promote_types(wide, field.dtype)
+    R, X = R.to(wide), -omega * L.to(wide)
+    if C is not None:
+        X = X + C.to(wide).reciprocal() / omega
     R, X = R.expand(like.shape), X.expand(like.shape)
     conducting, mask = _existing(torch.ones_like(like, dtype=wide), mask)
     axes = like.dim() - 2
@@ -138,7 +157,7 @@ def edge_admittance(
         both = conducting * conducting.roll(-1, dim) > 0
         both = edges_alone(both.to(wide), axis, periodic[axis]) > 0
         impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
-        if impedance.device.type == "cpu" and (both & (impedance == 0)).any():
+        if readable(impedance) and (both & (impedance == 0)).any():
             raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
         impedance = torch.where(both, impedance, 1)
         found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
@@ -180,8 +199,8 @@ def helmholtz_network(
 
     Parameters
     ----------
-    source : Tensor, shape (B, \*grid, C)
-        f, real or complex.
+    source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
+        f, real or complex: one field, or S that share one elimination.
     conductivity : Tensor, shape (B, \*grid, C)
         k >= 0; for sound 1 / density.
     capacity, loss : float or Tensor, shape (B, \*grid, C)
@@ -197,7 +216,7 @@ def helmholtz_network(
 
     Returns
     -------
-    u : Tensor, shape (B, \*grid, C)
+    u : Tensor, shape of `source`
         Complex.
 
     Raises
@@ -220,7 +239,7 @@ def helmholtz_network(
     """
     check_omega(omega)
     check_field("conductivity", conductivity)
-    check_tensor("source", source)
+    check_sources("source", source, conductivity, NETWORK_DTYPES)
     capacity = _density("capacity", capacity, conductivity)
     loss = _density("loss", loss, conductivity)
     axes = conductivity.dim() - 2
@@ -241,7 +260,8 @@ def helmholtz_network(
     source = source * volume
     if mask is not None:
         exists = _existing(torch.ones_like(conductivity), mask)[0] > 0
-        source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
+        leak = torch.where(exists, leak, 0)
+        source = torch.where(exists if source.dim() == leak.dim() else exists[:, None], source, 0)
     left = [_only(pair, ("periodic", "matched")) for pair in faces]
     complex_dtype = torch.promote_types(torch.promote_types(source.dtype, wide), torch.complex64)
     return kirchhoff_network(
@@ -311,10 +331,8 @@ def absorbing_layer(
     capacity = _density("capacity", capacity, conductivity)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), per_face(boundary, axes)
-    if not 0 < thickness < math.inf:
-        raise error("thickness", "a finite number > 0", thickness)
-    if not 0 < attenuation < 1:
-        raise error("attenuation", "above 0 and below 1", attenuation)
+    _check_number("thickness", thickness, math.inf, "a finite number > 0")
+    _check_number("attenuation", attenuation, 1, "above 0 and below 1")
     wide = torch.promote_types(conductivity.dtype, torch.float32)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):

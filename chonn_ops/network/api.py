@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, potential_dtype
-from chonn_ops.boundary import Boundary, is_periodic
+from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import error
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.network.checks import (
@@ -162,7 +162,7 @@ def kirchhoff_network(
         complex64 or complex128. The solve is float64 if any input is float64 or complex128, else
         float32, also under autocast, and complex if any input is complex. S sources
         share one elimination of their networks, as by `factorize`, whose backends and derivatives
-        these have.
+        these have; under `torch.func` each has its own.
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
         the next one along that axis. The last entry along an axis is used by "periodic" only, where
@@ -295,12 +295,19 @@ def _solve_many(
         leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
+    B, S, C = source.shape[0], source.shape[1], source.shape[-1]
+    if torch._C._are_functorch_transforms_active():  # which `factorize` cannot look through
+        apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
+        faces = per_face(boundary, len(conductance))
+        options = (tol, max_iterations, backend, "direct")
+        found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], faces, wall, *options)
+        v, iterations, residual = (x.unflatten(0, (B, S)) for x in found)
+        return v.to(potential_dtype(source, v.dtype)), NetworkInfo(iterations, residual)
     networks = factorize(conductance, leak, boundary=boundary, wall=wall, backend=backend)
     if networks.undetermined:
         network, node = networks.undetermined[0]
         where = divmod(network, leak.shape[-1])
         raise ungrounded(where, node_index(node, leak.shape[1:-1]))
     v, residual = networks.solve_with_residual(source)
-    B, S, C = source.shape[0], source.shape[1], source.shape[-1]
     iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
     return v, NetworkInfo(iterations, residual)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,12 @@ Spacing = float | Sequence[float]
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
-    steps = (spacing,) * axes if isinstance(spacing, (int, float)) else tuple(spacing)
-    if len(steps) != axes or not all(0 < step < math.inf for step in steps):
+    try:
+        steps = (spacing,) * axes if isinstance(spacing, Real) else tuple(spacing)
+        right = len(steps) == axes and all(0 < step < math.inf for step in steps)
+    except TypeError:  # neither a number nor numbers
+        right = False
+    if not right:
         raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
     return [float(step) for step in steps]
 

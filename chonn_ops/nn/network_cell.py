@@ -19,6 +19,7 @@ from chonn_ops.checks import (
     check_integer,
     check_least,
     check_number,
+    check_precision,
     check_shape,
 )
 from chonn_ops.network.api import solve_checked
@@ -425,6 +426,7 @@ class NetworkCell(nn.Module):
         nodes: str | None,
     ) -> tuple[list[float], str]:
         """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
+        check_precision("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         check_geometry(u.shape[:-1], spacing, mask, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)

@@ -102,9 +102,29 @@ def test_ladder_cut_off():
     assert stopped < 1e-12
 
 
+def test_what_rounding_decides_is_an_error():
+    """At a resonance that is no floating-point number, and for parts without leak, potentials were
+    of order 1e15."""
+    tank = RLCNetwork([], leak_capacitance=[0.3], leak_inductance=0.7)
+    n = 30
+    edges = [(i, i + 1) for i in range(n - 1)]
+    ladder = RLCNetwork(edges, inductance=1.3, leak_capacitance=np.full(n, 0.7))
+    mode = 2 * math.sin(math.pi * 7 / (2 * n)) / math.sqrt(1.3 * 0.7)
+    floating = RLCNetwork([(0, 1), (1, 2)], 0.3, 0.7, leak=[0.0, 0.0, 0.0])
+    for network, omega in ((tank, 1 / math.sqrt(0.21)), (ladder, mode), (floating, 1.3)):
+        with pytest.raises(ValueError, match="in resonance or has a part without leak"):
+            network.potentials(np.eye(network.nodes)[0], omega)
+        with pytest.raises(ValueError, match="in resonance or has a part without leak"):
+            network.potentials(np.eye(network.nodes)[:, :1], omega)
+    near = ladder.transfer([mode * (1 + 1e-9)], 0, 0)[0]
+    assert near == pytest.approx(10 * ladder.transfer([mode * (1 + 1e-8)], 0, 0)[0], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"edges": [0, 1, 2]}, r"edges: expected integers of shape \(E, 2\), got int64, \(3,\)"),
+        ({"edges": [(0.5, 1)]}, r"edges: expected integers of shape \(E, 2\), got float64"),
         ({"edges": [(0, 3)]}, "edges: expected nodes 0 to 2"),
         ({"edges": [(1, 1)]}, "loop"),
         ({"resistance": -1.0}, "resistance: expected finite numbers >= 0"),
@@ -119,6 +139,24 @@ def test_errors(change, message):
     RLCNetwork(**good)
     with pytest.raises(ValueError, match=message):
         RLCNetwork(**{**good, **change})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x.transfer([1.0], 3, 0), "p: expected a node, 0 to 2, got 3"),
+        (lambda x: x.impedance([1.0], 0, -1), "q: expected a node, 0 to 2, got -1"),
+        (lambda x: x.transfer("a", 0, 1), r"omega: expected numbers > 0 of shape \(k,\)"),
+        (lambda x: x.transfer([[1.0]], 0, 1), r"omega: expected numbers > 0 of shape \(k,\)"),
+        (lambda x: x.potentials([1, 0, 0], "1"), "omega: expected a finite number > 0, got 1"),
+        (lambda x: x.power([1.0], 1.0), r"v: expected shape \(3,\), got \(1,\)"),
+        (lambda x: x.to_netlist([math.nan, 0, 0], 1.0), "source: expected finite numbers"),
+        (lambda x: draw_bode([1.0], [math.nan]), "response: expected finite numbers"),
+    ],
+)
+def test_errors_of_calls(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(RLCNetwork([(0, 1), (1, 2)], 1.0, leak=[1.0, 0.0, 1.0]))
 
 
 def test_resonance_is_an_error():

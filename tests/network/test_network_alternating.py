@@ -102,6 +102,31 @@ def test_obstacles_are_not_entered():
     torch.testing.assert_close(again[0, ..., 0], u)
 
 
+def test_several_sources_and_masks_of_samples():
+    mask = torch.ones(2, 5, 4, 1, dtype=torch.bool)
+    mask[0, 1, 1], mask[1, 3, 2] = False, False
+    k, f = fields(2, 5, 4, 1), fields(2, 2, 5, 4, 1, seed=1)
+    u = helmholtz_network(f, k, 1.0, 0.1, 2.0, mask=mask)
+    for i in range(2):
+        one = helmholtz_network(f[:, i], k, 1.0, 0.1, 2.0, mask=mask)
+        torch.testing.assert_close(u[:, i], one)
+
+
+def test_transforms_and_compilers():
+    k, c = fields(1, 5, 4, 1), fields(1, 5, 4, 1, seed=1)
+
+    def admittance(r, l, omega=1.3):  # noqa: E741
+        return edge_admittance(r, l, 2.0, omega, 0.5)[0]
+
+    both = torch.func.vmap(admittance)(torch.stack([k, 2 * k]), torch.stack([c, 3 * c]))
+    torch.testing.assert_close(both[1], admittance(2 * k, 3 * c))
+    compiled = torch.compile(admittance, backend="eager", fullgraph=True)
+    for omega in (1.3, 2.0, 2.5):
+        torch.testing.assert_close(compiled(k, c, omega), admittance(k, c, omega))
+    mixed = admittance(k.float(), c)  # in the widest of the dtypes
+    torch.testing.assert_close(mixed, admittance(k.float().double(), c))
+
+
 def reflection(angle, thickness=0.0, cells=16):
     """Modulus of the wave that comes back from the ends of a strip, over that of the wave that
     meets them at an angle to their normal; the wavelength is 1."""
@@ -158,6 +183,12 @@ def test_gradients():
     ("change", "message"),
     [
         ({"omega": 0.0}, "omega: expected a finite number > 0, got 0.0"),
+        ({"omega": "1"}, "omega: expected a finite number > 0, got '1'"),
+        ({"omega": 1j}, "omega: expected a finite number > 0, got 1j"),
+        (
+            {"source": torch.ones(1, 4, 5, 1), "mask": torch.ones(4, 4, dtype=torch.bool)},
+            r"source: expected shape \(B, \*grid, C\)",
+        ),
         ({"capacity": -1.0}, "capacity: expected >= 0 everywhere, got minimum -1"),
         ({"loss": torch.ones(3)}, r"loss: expected a number, or a shape that expands to"),
         ({"loss": None}, "loss: expected a number or a Tensor, got None"),
@@ -168,6 +199,7 @@ def test_gradients():
         ),
         ({"boundary": "robin"}, "boundary: expected one of"),
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        ({"spacing": None}, "spacing: expected a number > 0"),
         ({"conductivity": torch.ones(3, 3)}, "conductivity: expected shape"),
     ],
 )
@@ -186,6 +218,7 @@ def test_errors(change, message):
         ((torch.zeros(1, 3, 1), 1.0, 1.0, 1.0), "an impedance at every edge"),
         ((torch.zeros(1, 3, 1), -1.0, None, 1.0), "inductance: expected >= 0 everywhere"),
         ((torch.zeros(1, 3, 1), 1.0, 0.0, 1.0), "capacitance: expected > 0 everywhere"),
+        ((torch.ones(1, 3, 1), torch.ones(1, 4, 1), None, 1.0), "shapes that expand to one"),
         ((torch.ones(1, 3, 1), 1.0, 1.0, math.inf), "omega: expected a finite number > 0"),
     ],
 )
@@ -199,6 +232,7 @@ def test_errors_of_admittances(arguments, message):
     [
         ({"conductivity": -torch.ones(1, 4, 1)}, "conductivity: expected >= 0 everywhere"),
         ({"thickness": 0.0}, "thickness: expected a finite number > 0"),
+        ({"thickness": "1"}, "thickness: expected a finite number > 0, got '1'"),
         ({"attenuation": 1.0}, "attenuation: expected above 0 and below 1"),
     ],
 )

@@ -143,6 +143,19 @@ def test_matched_without_loss_takes_power_whatever_the_convention():
         assert torch.allclose(v.abs(), v.abs()[:, :1], rtol=0.2)
 
 
+def test_matched_takes_power_where_the_loss_is_below_rounding():
+    """Ladders of coils, capacitors and a resistance of 1e-3 to 1e-12 of the coils' impedance."""
+    for dtype in (torch.complex64, torch.complex128):
+        source = torch.eye(40, dtype=dtype)[:1, :, None]
+        leak = torch.full((1, 40, 1), -0.3j, dtype=dtype)
+        for ohm in torch.logspace(-12, -3, 37, dtype=torch.float64):
+            g = (1 / (ohm - 0.3j)).to(dtype).expand(1, 40, 1)
+            v = kirchhoff_network(source, (g,), leak, boundary="matched")
+            w = kirchhoff_network(source, (g.conj(),), leak.conj(), boundary="matched")
+            assert v[0, 0, 0].real > 0.4
+            assert torch.allclose(w, v.conj(), atol=1e-5)
+
+
 @EACH
 def test_masks(backend):
     mask = torch.ones(8, 7, dtype=torch.bool)
@@ -217,6 +230,30 @@ def test_torch_func():
     assert error(tangent, (ahead - behind) / (2 * step)) < 1e-7
     gradient = torch.func.grad(lambda c: kirchhoff_network(source, g, c).abs().square().sum())(leak)
     assert gradient.dtype == leak.dtype
+
+
+def test_torch_func_of_matched_ends_and_of_several_sources():
+    source, g, leak = make("circuit", (4, 3), B=2, C=1)
+    one = [source.requires_grad_(), leak.requires_grad_()]
+
+    def matched(s: Tensor, c: Tensor) -> Tensor:
+        return kirchhoff_network(s, g, c, boundary="matched")
+
+    batched: Any = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(matched, one, fast_mode=False, **batched)
+    source, leak = (x.detach() for x in one)
+    several = torch.stack([source, 2j * source, source.conj()], 1)
+    v = kirchhoff_network(several, g, leak, boundary="matched")
+    mapped = torch.func.vmap(matched, (0, None))(torch.stack([several, 2 * several]), leak)
+    assert error(mapped[1], 2 * v) < 1e-12
+    tangent = torch.func.jvp(lambda c: matched(several, c), (leak,), (leak,))[1]
+    each = [torch.func.jvp(matched, (several[:, i], leak), (0 * source, leak))[1] for i in range(3)]
+    assert error(tangent, torch.stack(each, 1)) < 1e-12
+    gradient = torch.func.grad(lambda c: matched(several, c).abs().square().sum())(leak)
+    leaf = leak.clone().requires_grad_()
+    matched(several, leaf).abs().square().sum().backward()
+    assert leaf.grad is not None
+    assert error(gradient, leaf.grad) < 1e-12
 
 
 @EACH

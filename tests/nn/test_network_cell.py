@@ -321,6 +321,8 @@ def test_unfit_calls_are_refused():
             "boundary: expected one of .* or 2 of them",
         ),
         (lambda: Network(tol=0), "tol: expected above 0"),
+        (lambda: cell(u.double()), "u: expected dtype torch.float32, as the parameters have"),
+        (lambda: cell(u + 0j), "u: expected dtype torch.float32, .* got torch.complex64"),
         (lambda: cell(u[..., :3]), r"u: expected shape \(B, H, W, 4\), got \(2, 6, 5, 3\)"),
         (lambda: cell(u, spacing=(1.0,)), "spacing: expected 2 numbers > 0"),
         (lambda: cell(u, spacing=(1.0, -1.0)), "spacing: expected 2 numbers > 0"),
