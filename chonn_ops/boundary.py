@@ -34,12 +34,17 @@ def per_axis(
     ValueError
         For another word, or another number of words.
     """
-    words = (boundary,) * (axes or 1) if isinstance(boundary, str) else tuple(boundary or ())
+    words = (boundary,) * (axes or 1) if isinstance(boundary, str) else _entries(boundary)
     if len(words) != (axes or max(len(words), 1)) or not all(word in known for word in words):
         count = "several" if axes is None else axes
         expected = f"one of {tuple(known)}, or {count} of them"
         raise ValueError(f"{name}: expected {expected}, got {boundary!r}")
     return words
+
+
+def _entries(boundary: Any) -> tuple[Any, ...]:
+    """None of what is no sequence."""
+    return tuple(boundary) if isinstance(boundary, Sequence) else ()
 
 
 def _pair(entry: Any) -> tuple[Any, ...]:
@@ -65,7 +70,7 @@ def per_face(
     ValueError
         For another word, another number of axes, or "periodic" at only one face of an axis.
     """
-    entries = [boundary] * axes if isinstance(boundary, str) else list(boundary or ())
+    entries = (boundary,) * axes if isinstance(boundary, str) else _entries(boundary)
     faces = tuple(_pair(entry) for entry in entries)
     right = all(len(pair) == 2 and all(word in known for word in pair) for pair in faces)
     if len(faces) != axes or not right:

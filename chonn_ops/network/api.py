@@ -16,13 +16,14 @@ from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     any_complex,
     check_arguments,
-    node_index,
-    ungrounded,
+    check_grounded,
+    readable,
 )
 from chonn_ops.network.direct.factor import check_sources, factorize
 from chonn_ops.network.leaks import leak_with_boundary
 
 Method = Literal["auto", "direct", "multigrid"]
+_MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 
 
 class NetworkInfo(NamedTuple):
@@ -70,8 +71,8 @@ def solve_checked(
         total,
         is_periodic(faces),
         float(tol),
-        int(max_iterations),
-        "" if backend is None else backend,
+        min(int(max_iterations), _MOST_ITERATIONS),
+        "" if backend is None else str(backend),
         method,
         None if total is leak else leak.detach(),
         None if wall is None else wall.detach(),
@@ -192,8 +193,7 @@ def kirchhoff_network(
         whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
         those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
         eliminates networks of these sizes at once if the leaks of one are all below the rounding of
-        its largest conductance, or below 16 times that in planes and lines whose conductances need
-        a gradient at such a `tol`.
+        its largest conductance.
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool
@@ -287,7 +287,7 @@ def _solve_many(
     backend: str | None,
 ) -> tuple[Tensor, NetworkInfo]:
     """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
-    check_arguments(
+    faces = check_arguments(
         leak, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
     )
     check_sources("source", source, leak, NETWORK_DTYPES)
@@ -304,10 +304,11 @@ def _solve_many(
         v, iterations, residual = (x.unflatten(0, (B, S)) for x in found)
         return v.to(potential_dtype(source, v.dtype)), NetworkInfo(iterations, residual)
     networks = factorize(conductance, leak, boundary=boundary, wall=wall, backend=backend)
-    if networks.undetermined:
-        network, node = networks.undetermined[0]
-        where = divmod(network, leak.shape[-1])
-        raise ungrounded(where, node_index(node, leak.shape[1:-1]))
+    if readable(leak):
+        with torch.no_grad():
+            dtype = compute_dtype(leak, wall, *conductance)
+            total = leak_with_boundary(conductance, leak, faces, wall, dtype)
+            check_grounded(conductance, total, is_periodic(faces))
     v, residual = networks.solve_with_residual(source)
     iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
     return v, NetworkInfo(iterations, residual)

@@ -3,7 +3,7 @@ r"""Derivatives of the operator; each is one more solve of the same network.
 A backward of one level uses the factors of a direct forward. Under transforms, compilers and for
 derivatives of derivatives the networks are eliminated again: that costs one elimination a solve.
 There gradients of edges between nearly equal potentials keep fewer digits: a backward of one level
-takes the potentials' differences from the elimination.
+has the potentials' differences from the solve, with digits of their own.
 
 With A v = s the nodal equations, A symmetric:
 
@@ -95,14 +95,11 @@ class _Network(_SingleLevelFunction):
     def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
         # Other levels, of transforms around this one, go on differentiating.
         # Under a transform or a compiler the operator may run on other tensors than these.
-        KEPT.wanted, KEPT.factor, KEPT.found = not _transformed(args[0]), None, ()
-        KEPT.drops = any(ctx.needs_input_grad[2:5])
-        try:
+        plain = not _transformed(args[0])
+        with KEPT.asked(factor=plain, drops=plain and any(ctx.needs_input_grad[2:5])):
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
                 v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
             ctx.factor, found = KEPT.factor, KEPT.found
-        finally:
-            KEPT.wanted, KEPT.factor, KEPT.found = False, None, ()
         ctx.save_for_backward(*args[:5], v, *found)
         ctx.save_for_forward(*args[:5], v)
         ctx.options = args[5:10]
@@ -117,12 +114,15 @@ class _Network(_SingleLevelFunction):
             return (None,) * 14
         source, *conductance, leak, v = ctx.saved_tensors[:6]
         needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
-        factor = None if torch.is_grad_enabled() or _transformed(grad_v) else ctx.factor
         over_v, over_w = ctx.saved_tensors[6:], []
-        if factor is None or forward_ad.unpack_dual(grad_v, level=0).tangent is not None:
-            conj_w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0]
+        dual = forward_ad.unpack_dual(grad_v, level=0).tangent is not None
+        plain = not (torch.is_grad_enabled() or dual or _transformed(grad_v))
+        if plain and ctx.factor is not None:
+            conj_w, over_w, _ = ctx.factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
         else:
-            conj_w, over_w, _ = factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
+            with KEPT.asked(factor=False, drops=plain and any(needed[1:4])):
+                conj_w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0]
+                over_w = KEPT.found
         w = conj_w.conj()
         grads: list[Tensor | None] = [None] * 3
         for axis, g in enumerate(conductance):

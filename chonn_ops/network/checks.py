@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,13 +108,21 @@ def check_arguments(
     faces = check_network(source, conductance, boundary, wall, dtypes=dtypes)
     check_like("leak", leak, source, dtypes=dtypes)
     check_choice("method", method, METHODS)
-    if not 0 < tol < 1:
+    if not 0 < _number(tol) < 1:
         raise error("tol", "above 0 and below 1", tol)
-    if max_iterations != int(max_iterations) or max_iterations < 1:
+    if not 1 <= _number(max_iterations) < math.inf or _number(max_iterations) % 1:
         raise error("max_iterations", "a whole number of at least 1", max_iterations)
     if method == "multigrid" and any_complex(source, leak, wall, *conductance):
         raise error("method", "'auto' or 'direct' for complex numbers", repr(method))
     return faces
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def any_complex(*tensors: Tensor | None) -> bool:

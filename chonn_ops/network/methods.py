@@ -23,9 +23,9 @@ SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
 PATIENCE = (12, 12, 12, 40)
-# How far above the rounding of conductances leaks of planes and lines are for potentials of an
-# iteration to have the digits that gradients of conductances need: with less, errors were 5e-5.
-MARGIN = 16
+# Smaller leaks, in units of the largest conductance, lift potentials so far that their differences
+# have too few digits for gradients of conductances: errors were 7e-5 at a tenth of it.
+LIFTING = 1e-3
 # How far below a tight `tol` iterations go where elimination is the alternative: at a residual of
 # `tol` itself, errors of potentials were up to 3.4 times as large.
 SAFETY = 4
@@ -67,9 +67,8 @@ def eliminates(
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
     one network take at most 2 GiB. All networks of a call with such a grid are eliminated at once
-    if the leaks of one are below the rounding of its conductances (`exceed_digits`), or below 16
-    times that where gradients of a plane's or line's conductances are wanted and `tol` is below
-    1e-4, which is iterated to a quarter of it.
+    if the leaks of one are below the rounding of its conductances (`exceed_digits`). A `tol` below
+    1e-4 is iterated to a quarter of it.
     Other lines are eliminated by the kernel of the iterations.
     """
     axes = sum(n > 1 for n in grid)
@@ -84,16 +83,13 @@ def exceed_digits(
     leak: Tensor,
     periodic: Sequence[bool],
     dtype: torch.dtype,
-    margin: float = 1,
 ) -> bool:
-    """Whether in a network rounding the largest conductance changes more than the largest leak is,
-    or by `margin` less.
+    """Whether in a network rounding the largest conductance changes more than the largest leak is.
 
     Then a small residual is no small error: iterations of such volumes ended below a `tol` of 1e-5
-    with errors of up to 4e-4 (conductances of 1 to 1e12, boundary "matched"). Nor have potentials
-    the digits that gradients of conductances need, which the factors of an elimination give.
+    with errors of up to 4e-4 (conductances of 1 to 1e12, boundary "matched").
     """
-    eps = margin * torch.finfo(dtype).eps
+    eps = torch.finfo(dtype).eps
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False
@@ -107,3 +103,9 @@ def exceed_digits(
         if bool((most_edge.isfinite() & (eps * most_edge > most)).any()):
             return True
     return False
+
+
+def lifted(conductance: Sequence[Tensor], leak: Tensor) -> bool:
+    """Whether leaks of a network may be so small that differences of its potentials lose digits."""
+    largest = torch.stack([g.amax() for g in conductance]).amax()
+    return not bool(LIFTING * largest <= leak.amin())  # a NaN tells nothing of the others

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,9 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.direct import Factor, factor_of
-from chonn_ops.network.residual import relative_residual
+from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.residual import excess, norm_of, relative_residual
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -131,12 +134,21 @@ def _network(
 
 
 class Kept(threading.local):
-    """Where a derivative asks the operator to leave the factors of a direct solve, if any."""
+    """Where a derivative asks the operator to leave more than potentials."""
 
-    wanted = False
-    drops = False  # with differences of potentials, for gradients of edges
+    wanted = False  # the factors of a direct solve
+    drops = False  # differences of potentials, for gradients of edges
     factor: Factor | None = None
-    found: Sequence[Tensor] = ()  # the differences
+    found: Sequence[Tensor] = ()  # the differences, one field an axis, if any
+
+    @contextmanager
+    def asked(self, *, factor: bool, drops: bool) -> Iterator[None]:
+        """What the operator leaves is here until the end of the context."""
+        self.wanted, self.drops, self.factor, self.found = factor, drops, None, ()
+        try:
+            yield
+        finally:
+            self.wanted, self.drops, self.factor, self.found = False, False, None, ()
 
 
 KEPT = Kept()
@@ -170,6 +182,8 @@ def _solve(
         if dtype.is_complex and bool((residual > tol).any()):
             network = tuple((residual > tol).nonzero()[0].tolist())
             raise resonance(float(residual.nan_to_num().amax()), tol, f"network {network}")
+        if KEPT.drops:
+            KEPT.found = [x.to(dtype) for x in _drops(v, periodic)]
         return v, iterations, residual
     if dtype.is_complex:
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
@@ -182,10 +196,9 @@ def _solve(
     recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
     axes = sum(n > 1 for n in grid)  # the kernel of iterations eliminates lines itself
     # The kernel's potentials of lines are right, but their differences have fewer digits.
-    for_edges = KEPT.wanted and KEPT.drops
+    for_edges = KEPT.drops and tol < methods.TIGHT and not recording
     readable = rest and (axes > 1 or for_edges) and not recording
-    margin = methods.MARGIN if for_edges and axes < 3 and tol < methods.TIGHT else 1
-    if readable and methods.exceed_digits(conductance, leak, periodic, dtype, margin):
+    if readable and methods.exceed_digits(conductance, leak, periodic, dtype):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     patience = methods.PATIENCE[axes]
     most = min(max_iterations, patience) if rest else max_iterations
@@ -195,11 +208,52 @@ def _solve(
     if recording:
         return v, iterations, residual
     late = residual > tol  # not NaN: an input of that network is not finite
+    if for_edges and methods.lifted(conductance, leak):
+        iterated = late & (iterations > 0)  # an elimination is right, see `_solve_rest`
+        KEPT.found, short = _drops_with_digits(solver, *network, v, iterated, enough, most)
+        late = late | short if rest else late
     if bool(late.any()):
         v, iterations, residual = _solve_rest(
             *network, (v, iterations, residual), late, tol, rest > 0, compiled
         )
     return v, iterations, residual
+
+
+def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
+    """For each axis each node's potential less the next one's, 0 where no edge is."""
+    axes = len(periodic)
+    return [drops(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
+
+
+def _drops_with_digits(
+    solver: Any,
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    v: Tensor,
+    late: Tensor,
+    tol: float,
+    most: int,
+) -> tuple[list[Tensor], Tensor]:
+    """`_drops` of potentials within `tol`, and which other networks (B, C) have them not so right.
+
+    Small leaks lift all potentials alike, so that rounding them takes the digits of their
+    differences. What it took solves the same network for the current that they leave over.
+    """
+    s, l, *g = (x.detach().to(v.dtype) for x in (source, leak, *conductance))  # noqa: E741
+    left = excess(v, s, g, l, periodic)
+    outside = (v == 0) & (left == s)  # of the network: nodes with neither edge nor leak
+    late = late[(slice(None), *[None] * len(g))]
+    left = torch.where(outside | late, 0, left)
+    enough = tol * norm_of(torch.where(outside, 0, s)) / norm_of(left)
+    least = float(enough.nan_to_num(1).amin())
+    found = _drops(v, periodic)
+    if least >= 1:
+        return found, torch.zeros_like(enough, dtype=torch.bool)
+    rest, _, residual = solver.solve(left, conductance, leak, periodic, least, most)
+    found = [a + b for a, b in zip(found, _drops(rest.to(v.dtype), periodic), strict=True)]
+    return found, residual > methods.SAFETY * enough
 
 
 def _solve_rest(
@@ -219,10 +273,14 @@ def _solve_rest(
     picked = [x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance)]
     part = (picked[0], tuple(picked[2:]), picked[1], periodic)
     if affordable:
+        found, KEPT.found = KEPT.found, ()
         x, _, left = _eliminate(*part, tol, compiled, keep=False)
         v, residual = v.to(x.dtype), residual.to(x.dtype)
         v.movedim(-1, 1)[b, c] = x[..., 0]
         residual[b, c] = left[:, 0]
+        for whole, drop in zip(found, KEPT.found, strict=False):
+            whole.movedim(-1, 1)[b, c] = drop[..., 0]
+        KEPT.found = found
         return v, iterations, residual
     # Rounding alone may leave this much of lines and narrow grids, which were eliminated.
     x = v.movedim(-1, 1)[b, c][..., None]
@@ -276,13 +334,14 @@ def _eliminate(
             del factor.solution
             KEPT.factor = factor
             _waiting.add(factor)
-        elif most in (0, B * C):
-            v, residual, undetermined = direct.solve(source, g, leak, periodic, backend=backend)
         else:
-            v, residual, undetermined = _in_groups(source, g, leak, periodic, most, backend)
+            every = most or B * C
+            solved = _in_groups(source, g, leak, periodic, every, backend, drops=KEPT.drops)
+            (v, KEPT.found, residual), undetermined = solved
         if undetermined:
             network, node = undetermined[0]
             raise ungrounded(divmod(network, C), node_index(node, grid))
+    assert residual is not None  # the networks were given
     residual = residual.to(dtype)
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
     _require(residual, iterations, tol, grid, dtype)
@@ -310,22 +369,19 @@ def _eliminate_complex(
     fields = (x.detach() for x in (source, leak, *conductance))
     if most < B * C:
         fields = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in fields)
-    v, residual = [], []
+    solutions = []
     with torch.no_grad():
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            given = {"source": s.to(dtype), "drops": keep and KEPT.drops}
+            given = {"source": s.to(dtype), "drops": KEPT.drops}
             factor: Any = factor_of(g, l, periodic, **options, **given)
-            v.append(factor.solution.potential)
-            residual.append(factor.solution.residual)
+            solutions.append(factor.solution)
             if keep:
-                KEPT.factor, KEPT.found = factor, factor.solution.drops
+                KEPT.factor = factor
                 _waiting.add(factor)
             del factor.solution
-    potential, left = (x[0] if len(x) == 1 else torch.cat(x) for x in (v, residual))
-    if most < B * C:
-        potential = potential.reshape(B, C, *grid).movedim(1, -1)
+    potential, KEPT.found, residual = _joined(solutions, source)
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
-    return potential, iterations, left.reshape(B, C)
+    return potential, iterations, residual
 
 
 def _in_groups(
@@ -335,19 +391,37 @@ def _in_groups(
     periodic: tuple[bool, ...],
     most: int,
     backend: str,
-) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
+    *,
+    drops: bool,
+) -> tuple[Solution, list[tuple[int, int]]]:
     """`direct.solve` of at most so many networks at a time."""
+    options: Any = {"backend": backend, "drops": drops}
+    if most == source.shape[0] * source.shape[-1]:
+        return direct.solve(source, conductance, leak, periodic, **options)
     rows = [x.movedim(-1, 1).flatten(0, 1)[..., None] for x in (source, leak, *conductance)]
-    v, residual, undetermined = [], [], []
+    solutions, undetermined = [], []
     for start in range(0, len(rows[0]), most):
         s, l, *g = (x[start : start + most] for x in rows)  # noqa: E741
-        x, left, without = direct.solve(s, g, l, periodic, backend=backend)
-        v.append(x)
-        residual.append(left)
+        solution, without = direct.solve(s, g, l, periodic, **options)
+        solutions.append(solution)
         undetermined += [(start + network, node) for network, node in without]
-    whole = torch.cat(v).reshape(source.shape[0], source.shape[-1], *source.shape[1:-1])
-    left = torch.cat(residual).reshape(source.shape[0], source.shape[-1])
-    return whole.movedim(1, -1), left, undetermined
+    return _joined(solutions, source), undetermined
+
+
+def _joined(solutions: Sequence[Solution], source: Tensor) -> Solution:
+    """The solution for `source` of those of groups of its networks, (M, \\*grid, 1), or of one
+    of all."""
+    if len(solutions) == 1:
+        return solutions[0]
+    B, C = source.shape[0], source.shape[-1]
+
+    def whole(parts: Sequence[Tensor | None]) -> Tensor:
+        field = torch.cat([part for part in parts if part is not None])
+        return field.reshape(B, C, *field.shape[1:-1]).movedim(1, -1)
+
+    fields = zip(*(solution.drops for solution in solutions), strict=True)
+    potential, _, residual = zip(*solutions, strict=True)
+    return Solution(whole(potential), [whole(x) for x in fields], whole(residual))
 
 
 torch.library.impl(_NAME, "default", _network)

@@ -13,6 +13,22 @@ from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, u
 _ROUNDING = 16
 
 
+def excess(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+) -> Tensor:
+    """(B, \\*grid, C): s - A v."""
+    left = source - leak * v
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        if v.shape[axis + 1] > 1:
+            faces = ("periodic", "periodic") if closed else ("neumann", "neumann")
+            left = left - outflow(used_edges(g, axis, closed) * drops(v, axis, faces), axis, faces)
+    return left
+
+
 def relative_residual(
     v: Tensor,
     source: Tensor,
@@ -25,24 +41,22 @@ def relative_residual(
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
     size = v.abs() + least
-    left, sizes, tied = source - leak * v, leak * size + least, leak != 0
+    sizes, tied = leak * size + least, leak != 0
     for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        n = v.shape[axis + 1]
-        if n == 1:
+        if v.shape[axis + 1] == 1:
             continue
-        word = "periodic" if closed else "neumann"
         edges = used_edges(g, axis, closed)
-        left = left - outflow(edges * drops(v, axis, (word, word)), axis, (word, word))
         strength = edges * sum_of_ends(size, axis, closed)
         sizes = sizes + at_both_ends(strength, axis, closed)
         tied = tied | (at_both_ends((edges != 0).to(v.dtype), axis, closed) != 0)
     # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
-    left, fed = (torch.where(tied, x, 0 * x) for x in (left, source))
-    excess, norm = _norm(left), _norm(fed)
-    relative = excess / torch.where(norm > 0, norm, 1)
-    rounding = _ROUNDING * info.eps * _norm(sizes)
-    return torch.where(excess <= rounding, 0, relative).to(v.dtype)
+    left = excess(v, source, conductance, leak, periodic)
+    left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
+    relative = left / torch.where(norm > 0, norm, 1)
+    rounding = _ROUNDING * info.eps * norm_of(sizes)
+    return torch.where(left <= rounding, 0, relative).to(v.dtype)
 
 
-def _norm(field: Tensor) -> Tensor:
+def norm_of(field: Tensor) -> Tensor:
+    """(B, C), float64."""
     return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=torch.float64)

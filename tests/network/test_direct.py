@@ -330,19 +330,54 @@ class TestInverse:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+class TestNothingToSolve:
+    """No network, or no source."""
+
+    def test_shapes(self, backend):
+        source, g, leak = random_network(2, (4, 5), 3)
+        networks = factorize(g, leak, backend=backend)
+        assert networks.solve(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
+        assert networks.sample(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
+        none = factorize([x[:0].requires_grad_() for x in g], leak[:0], backend=backend)
+        assert none.solve(source[:0]).shape == none.sample(source[:0]).shape == (0, 4, 5, 3)
+        assert none.diagonal_of_inverse().shape == (0, 4, 5, 3)
+        assert none.logdet().shape == (0, 3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_has_no_ground_is_refused(backend):
+    """Rows 2 and 3 have no leak: there is no potential, no variance and no sample."""
+    source, g, leak = random_network(2, (4, 5), 2)
+    g[0][1, 1, :, 1] = 0
+    leak[1, 2:, :, 1] = 0
+    networks = factorize(g, leak, backend=backend)
+    ((network, node),) = networks.undetermined
+    assert (network, node // 5 >= 2) == (3, True)
+    assert networks.logdet()[1, 1] == -math.inf
+    named = rf"part of network \(1, 1\) .* node \({node // 5}, {node % 5}\)"
+    for refused in (networks.solve, networks.sample, lambda _: networks.diagonal_of_inverse()):
+        with pytest.raises(ValueError, match=named):
+            refused(source)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("B", [1, 40])
 def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
     source, g, leak = random_network(B, (9, 7), 1)
     g[0][0, 3] = 0
     leak[0, :4] = 0
     factor = Factor(g, leak, (False, True), backend=backend)
-    v, residual, undetermined = solve(source, g, leak, (False, True), backend=backend)
-    assert not residual[1:].any()
-    assert torch.equal(v, factor.solve(source))
+    solution, undetermined = solve(source, g, leak, (False, True), backend=backend, drops=True)
+    v = solution.potential
+    assert not solution.residual[1:].any()
+    kept = factor.solve_all(source, drops=True)
+    for actual, expected in zip((v, *solution.drops), (kept.potential, *kept.drops), strict=True):
+        assert_near(actual, expected, 1e-14)
     assert undetermined == factor.undetermined
     assert [network for network, _ in undetermined] == [0]
     several = torch.stack([source, -source], 1)
-    assert_near(solve(several, g, leak, (False, True), backend=backend)[0][:, 1], -v, 1e-14)
+    both, _ = solve(several, g, leak, (False, True), backend=backend)
+    assert_near(both.potential[:, 1], -v, 1e-14)
 
 
 def parameters(grid):
@@ -743,6 +778,8 @@ class TestManySources:
         leak[1, :4, :, 2] = 0
         with pytest.raises(ValueError, match=r"part of network \(1, 2\)"):
             kirchhoff_network(sources, g, leak)
+        with pytest.raises(ValueError, match="an edge or a leak at some node of every network"):
+            kirchhoff_network(sources, [0 * x for x in g], 0 * leak)
 
 
 class TestBackward:
@@ -766,6 +803,20 @@ class TestBackward:
         assert len(made) == 3
         for a, b in zip(kept, again, strict=True):
             assert_near(a, b, 1e-12)
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("memory", [0, 2 * 2**20])
+    def test_gradients_have_digits_without_factors(self, backend, memory, monkeypatch):
+        """What is too much to be kept, of one network or of a batch, is eliminated once more. The
+        leaks lift potentials a million times, whose differences had no digits."""
+        source, g, leak, _ = hard_networks("binary", 1e4, (20, 18), 1e-6, "neumann")
+        options = {"method": "direct", "backend": backend}
+        kept = self.grads(lambda s, l, *g: kirchhoff_network(s, g, l, **options), source, leak, *g)  # noqa: E741
+        monkeypatch.setattr(methods, "MEMORY", memory)
+        monkeypatch.setattr(methods, "bytes_of", lambda *given: 2**20 * given[2])
+        again = self.grads(lambda s, l, *g: kirchhoff_network(s, g, l, **options), source, leak, *g)  # noqa: E741
+        for a, b in zip(kept, again, strict=True):
+            assert_near(b, a.double(), 1e-5)
 
     def test_factors_go_with_the_graph(self):
         source, g, leak = random_network(1, (9, 8), 1)

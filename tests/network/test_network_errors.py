@@ -72,6 +72,13 @@ def _like(value, **options):
         ({"tol": 0.0}, "above 0 and below 1", "0.0"),
         ({"tol": 1.0}, "above 0 and below 1", "1.0"),
         ({"tol": float("nan")}, "above 0 and below 1", "nan"),
+        ({"tol": "tight"}, "above 0 and below 1", "tight"),
+        ({"tol": None}, "above 0 and below 1", "None"),
+        ({"max_iterations": None}, "a whole number", "None"),
+        ({"max_iterations": float("inf")}, "a whole number", "inf"),
+        ({"max_iterations": float("nan")}, "a whole number", "nan"),
+        ({"boundary": 5}, "2 of them", "5"),
+        ({"backend": 5}, str(available_backends()), "'5'"),
         ({"max_iterations": 0}, "at least 1", "0"),
         ({"max_iterations": 2.5}, "a whole number", "2.5"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
@@ -393,6 +400,38 @@ def test_gradients_of_lines_have_digits(backend, boundary):
         v = kirchhoff_network(source.to(dtype), (leaf,), leak, boundary=boundary, **options)
         grads += torch.autograd.grad(v, leaf, weight.to(v.dtype))
     assert (grads[0] - grads[1]).abs().max() <= 2e-5 * grads[1].abs().max()
+
+
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+@pytest.mark.parametrize("grid", [(13, 12, 14), (3, 4, 150), (30,), (20, 18)])
+@pytest.mark.parametrize("leak", [1e-1, 1e-3])
+@pytest.mark.parametrize("method", ["auto", "multigrid"])
+def test_gradients_of_iterated_networks_have_digits(backend, grid, leak, method):
+    """Small leaks lift all potentials alike: their differences had errors of 9e-3."""
+    generator = torch.Generator().manual_seed(0)
+    rand = lambda: torch.rand(2, *grid, 1, generator=generator)  # noqa: E731
+    source, weight, g = rand(), rand(), [1e2 ** rand() for _ in grid]
+    g[0][:, 1] = 0  # two parts, of which one is lifted ten times as far
+    leaks = torch.full_like(source, leak)
+    leaks[:, 2:] *= 10
+    grads = []
+    for dtype, options in (
+        (torch.float32, {"backend": backend, "method": method}),
+        (torch.float64, {"method": "direct"}),
+    ):
+        leaves = [x.to(dtype).requires_grad_() for x in g]
+        v = kirchhoff_network(source.to(dtype), leaves, leaks, **options)
+        grads.append(torch.autograd.grad(v, leaves, weight.to(dtype)))
+    for actual, expected in zip(*grads, strict=True):
+        assert (actual - expected).abs().max() <= 2e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+def test_iterations_beyond_the_count_of_the_kernels(backend):
+    source, g, leak = make_network((40, 41), dtype=torch.float32)
+    options = {"backend": backend, "method": "multigrid"}
+    v = kirchhoff_network(source, g, leak, max_iterations=10**20, **options)
+    torch.testing.assert_close(v, kirchhoff_network(source, g, leak, **options))
 
 
 @pytest.mark.skipif("reference" not in available_backends(), reason="no SciPy")

@@ -13,6 +13,7 @@ minus the shares above its diagonal and D the pivots:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -26,7 +27,10 @@ from chonn_ops.network.checks import (
     any_complex,
     check_field,
     check_network,
+    node_index,
     refuse_negative,
+    traced,
+    ungrounded,
 )
 from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
@@ -83,8 +87,9 @@ def solve(
     periodic: Sequence[bool],
     *,
     backend: str | None = None,
-) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
-    """Potentials, residuals and `Factor.undetermined` of networks whose factors are not kept.
+    drops: bool = False,
+) -> tuple[Solution, list[tuple[int, int]]]:
+    """The solution and `Factor.undetermined` of networks whose factors are not kept.
 
     For batches on the CPU this takes little memory, and less time than `Factor` where one solve is
     all that is wanted: the factors of a group of networks stay in the cache.
@@ -92,15 +97,14 @@ def solve(
     Parameters
     ----------
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-    conductance, leak, periodic, backend
+    conductance, leak, periodic, backend, drops
         As in `Factor`.
 
     Returns
     -------
-    potential : Tensor, shape of `source`
-        float64 where any input is, else float32.
-    residual : Tensor, shape (B, C) or (B, S, C)
-        |s - A v| / |s|, 0 where that is what rounding leaves.
+    solution : Solution
+        Potentials in float64 where any input is, else in float32; S left out where `source` has
+        none.
     undetermined : list of tuple of int
     """
     dtype = compute_dtype(source, leak, *conductance)
@@ -109,9 +113,8 @@ def solve(
     fields = [x.to(dtype) for x in (leak, *conductance)]
     s = (source if several else source[:, None]).to(dtype)
     plan = plan_of(leak.shape[1:-1], periodic)
-    solution, undetermined = kind.solved(plan, fields[1:], fields[0], s)
-    v, _, residual = solution if several else solution.single()
-    return v, residual, undetermined
+    solution, undetermined = kind.solved(plan, fields[1:], fields[0], s, drops=drops)
+    return solution if several else solution.single(), undetermined
 
 
 class Factor:
@@ -339,10 +342,17 @@ class Factorization:
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 
-    @property
+    @cached_property
     def undetermined(self) -> list[tuple[int, int]]:
-        """See `Factor.undetermined`."""
+        """(batch * channels + channel, node in row-major order) of one connected part without any
+        leak for each network that has such parts. There nothing determines potentials."""
         return list(self._factor.undetermined)
+
+    def _check_ground(self) -> None:
+        if not traced(self._given[0]) and self.undetermined:
+            network, node = self.undetermined[0]
+            where = divmod(network, self.shape[-1])
+            raise ungrounded(where, node_index(node, self.shape[1:-1]))
 
     def solve(self, source: Tensor) -> Tensor:
         """Potentials.
@@ -359,7 +369,7 @@ class Factorization:
         Raises
         ------
         ValueError
-            Another shape, dtype or device.
+            Another shape, dtype or device; a connected part without leak, which is named.
         """
         return self.solve_with_residual(source)[0]
 
@@ -373,6 +383,7 @@ class Factorization:
         """
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
+        self._check_ground()
         several = source.dim() == len(self.shape) + 1
         s = (source if several else source[:, None]).to(self._factor.dtype)
         solved: Any = _Solve.apply(self._factor, self._periodic, s, *self._given)
@@ -403,8 +414,10 @@ class Factorization:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
         For a Gaussian Markov field whose precision is the matrix, the variances. With a gradient
-        asked for, the networks are eliminated again by PyTorch, which keeps every front.
+        asked for, the networks are eliminated again by PyTorch, which keeps every front. A
+        connected part without leak is a `ValueError` that names it.
         """
+        self._check_ground()
         factor = self._differentiable() if self._wanted() else self._factor
         return factor.inverse_entries()[0].to(self.dtype)
 
@@ -426,11 +439,13 @@ class Factorization:
         Raises
         ------
         ValueError
-            Another shape, dtype or device.
+            Another shape, dtype or device; complex networks; a connected part without leak, which
+            is named.
         """
         if self.dtype.is_complex:
             raise error("conductance", "real networks to sample from", self.dtype)
         check_sources("noise", noise, self._given[0])
+        self._check_ground()
         wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
         factor = self._differentiable() if wanted else self._factor
         assert isinstance(factor, Factor)  # of real networks

@@ -187,7 +187,7 @@ class Factors:
             front = g.new_zeros(M, batch.count * f * f)
             front = front.index_add(1, batch.edges_to, torch.cat([values, values], 1))
             own = torch.nn.functional.pad(l[:, batch.nodes[:, : batch.pivots]], (0, batch.width))
-            leaks = own.reshape(M, -1)
+            leaks = own.flatten(1)
             for other, regions, place in batch.halves:
                 edges, grounds = updates[other]
                 leaks = leaks.index_add(1, place.flatten(), grounds[:, regions].flatten(1))
@@ -208,16 +208,22 @@ class Factors:
 
     @classmethod
     def solved(
-        cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
+        cls,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor,
+        *,
+        drops: bool = False,
     ) -> tuple[Solution, list[tuple[int, int]]]:
         """The solution for sources (B, S, \\*grid, C), and `undetermined`."""
-        factors = cls(plan, conductance, leak, source)
+        factors = cls(plan, conductance, leak, source, drops=drops)
         assert factors.solution is not None
         return factors.solution, factors.undetermined
 
     def _rows(self, field: Tensor) -> Tensor:
         """(M, nodes) of (B, \\*grid, C)."""
-        return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], -1)
+        return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], self._plan.nodes)
 
     def _upper(self, index: int) -> tuple[Tensor, Tensor]:
         """1 - shares among pivots, and shares of the boundary."""
@@ -231,7 +237,7 @@ class Factors:
     ) -> tuple[Tensor, list[Tensor]]:
         """Potentials, and drops where they are wanted."""
         B, S, *grid, C = source.shape
-        x = source.movedim(-1, 1).reshape(B * C, S, -1)[..., self._node]
+        x = source.movedim(-1, 1).reshape(B * C, S, self._plan.nodes)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
         tied = self._inverse()[:, None] != 0
@@ -367,7 +373,7 @@ class Factors:
             diagonal = diagonal.index_copy(
                 1, batch.nodes[:, :n].flatten(), ss.diagonal(dim1=-2, dim2=-1).flatten(1)
             )
-            z = z.reshape(M, -1)
+            z = z.flatten(1)
             entry = entry.index_copy(1, batch.edges, z[:, batch.edges_to[: len(batch.edges)]])
             for other, regions, place in batch.halves:
                 index_of = place[:, :, None] * f + (place % f)[:, None, :]

@@ -123,17 +123,23 @@ class Factors:
 
     @classmethod
     def solved(
-        cls, plan: Plan, conductance: Sequence[Tensor], leak: Tensor, source: Tensor
+        cls,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor,
+        *,
+        drops: bool = False,
     ) -> tuple[Solution, list[tuple[int, int]]]:
         """The solution for sources (B, S, \\*grid, C), and `undetermined`, of factors that nobody
         keeps: one group's stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
         arguments = self._prepare(plan, leak)
         if arguments.parts:  # one network for all threads
-            self = cls(plan, conductance, leak, source)
+            self = cls(plan, conductance, leak, source, drops=drops)
         else:
             self._allocate(leak, arguments.threads)
-            self._call(ONCE, source, False, (leak, *conductance))
+            self._call(ONCE, source, drops, (leak, *conductance))
         assert self.solution is not None
         return self.solution, self.undetermined
 
