@@ -46,7 +46,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import check_integer, check_least, check_number, error
+from chonn_ops.checks import check_axes, check_integer, check_least, check_number, error
 
 __all__ = [
     "Band",
@@ -117,9 +117,15 @@ class Ensemble(nn.Module):
         therefore the root of the mean of two variances, the one at the point and its average over
         the sample.
         """
-        predictions = torch.stack([model(*args, **kwargs) for model in self.models])
+        members = [model(*args, **kwargs) for model in self.models]
+        for prediction in members:
+            _check_prediction(prediction)
+            if prediction.shape != members[0].shape:
+                wanted = f"predictions of one shape, {tuple(members[0].shape)}"
+                raise error("models", wanted, tuple(prediction.shape))
+        predictions = torch.stack(members)
         variance = predictions.var(dim=0)
-        average = variance.flatten(1).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
+        average = _points(variance).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
         return predictions.mean(dim=0), ((variance + average) / 2).sqrt()
 
 
@@ -141,6 +147,8 @@ class Bands(nn.Module):
 
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
+        if spread is not None and not callable(spread):
+            raise error("spread", "a module, called as the model is", repr(spread))
         self.model, self.spread = model, spread
         self.register_buffer("scale", torch.tensor(float(scale)))
 
@@ -168,8 +176,8 @@ class Bands(nn.Module):
             band = self(*args, **kwargs)
             _check_fields(band.prediction, target)
             inside = (band.lower <= target) & (target <= band.upper)
-            shares.append(inside.double().flatten(1).mean(dim=1).cpu())
-            widths.append((band.upper - band.lower).double().flatten(1).mean(dim=1).cpu())
+            shares.append(_points(inside.double()).mean(dim=1).cpu())
+            widths.append(_points((band.upper - band.lower).double()).mean(dim=1).cpu())
         if not shares:
             raise error("loader", "at least one sample", 0)
         return Coverage(torch.cat(shares), torch.cat(widths))
@@ -183,13 +191,16 @@ class Bands(nn.Module):
             if self.spread is None:
                 return prediction, torch.ones_like(prediction)
             spread = self.spread(*args, **kwargs)
+        if not isinstance(spread, Tensor):
+            raise error("spread", "a tensor as its output", type(spread).__name__)
         if spread.shape != prediction.shape:
             wanted = f"shape {tuple(prediction.shape)}, as the prediction has"
             raise error("spread", wanted, tuple(spread.shape))
-        if not bool((spread >= 0).all()):
-            raise error("spread", "at least 0 everywhere", spread.min().item())
+        if not bool(((spread >= 0) & spread.isfinite()).all()):
+            bad = spread.min() if bool(spread.isfinite().all()) else spread[~spread.isfinite()][0]
+            raise error("spread", "at least 0 and finite everywhere", bad.item())
         # Models agree on a boundary value to rounding, and so does the target: no band is narrower.
-        size = prediction.detach().abs().flatten(1).amax(dim=1)
+        size = _points(prediction.detach().abs()).amax(dim=1)
         rounding = size.view(-1, *(1,) * (prediction.ndim - 1)) * torch.finfo(spread.dtype).eps
         return prediction, spread.maximum(rounding)
 
@@ -258,20 +269,21 @@ def conformal(
         # Where both are 0 the target is in the band of any scale.
         ratio = torch.where(missed == 0, 0, missed / width.double())
         ratios += ratio.cpu()
-    bands.scale.fill_(conformal_scale(ratios, level, share=share))
+    exact = conformal_scale(ratios, level, share=share)
+    scale = bands.scale.new_tensor(exact)
+    # Rounded up: bands a little too narrow would miss every error that is as large as the scale.
+    bands.scale.copy_(scale if scale.item() >= exact else scale.nextafter(scale + math.inf))
     return bands
 
 
-def conformal_scale(
-    ratios: Tensor | Sequence[Tensor], level: float = 0.9, *, share: float | None = None
-) -> float:
+def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = None) -> float:
     """The scale of the bands of `conformal`, for predictions that were made elsewhere.
 
     Parameters
     ----------
-    ratios : Tensor or sequence of Tensor
+    ratios : array_like or sequence of array_like
         ``|target - prediction| / spread`` at the points of each calibration sample, (N, ...) or N
-        tensors; 0 where there is no error, also where the spread is 0.
+        arrays; 0 where there is no error, also where the spread is 0.
     level, share : float
         As of `conformal`.
 
@@ -284,15 +296,19 @@ def conformal_scale(
     ------
     ValueError
         For a level or share out of range, for fewer samples than the level needs, which are
-        ``ceil(1 / (1 - level)) - 1``, and for ratios that are NaN, or infinite at too many points.
+        ``ceil(1 / (1 - level)) - 1``, for samples without points, and for ratios that are NaN,
+        below 0, or infinite at too many points.
     """
     _check_level(level, share)
     needed = samples_needed(level)
     if len(ratios) < needed:
         raise error("samples", f"at least {needed} to calibrate the level {level}", len(ratios))
-    flat = [ratio.flatten().double() for ratio in ratios]
-    if any(bool(ratio.isnan().any()) for ratio in flat):
-        raise error("ratios", "numbers", "NaN")
+    flat = [torch.as_tensor(ratio).flatten().double() for ratio in ratios]
+    if not all(map(len, flat)):
+        raise error("samples", "at least one point each", 0)
+    least = min(ratio.min().item() for ratio in flat)
+    if not least >= 0 or any(bool(ratio.isnan().any()) for ratio in flat):
+        raise error("ratios", "numbers >= 0", least)
     scale = _mean_scale(flat, level) if share is None else _share_scale(flat, level, share)
     if not math.isfinite(scale):
         raise error("spread", "above 0 where there are errors", "0 at too many points")
@@ -301,6 +317,7 @@ def conformal_scale(
 
 def samples_needed(level: float) -> int:
     """The least number of calibration samples for a level, ``ceil(1 / (1 - level)) - 1``."""
+    _check_level(level, None)
     # 1 / (1 - 0.9) is 10 and a rounding error.
     return math.ceil(1 / (1 - level) - 1 - 1e-9)
 
@@ -356,6 +373,8 @@ def fit_spread(
     if network is not None:
         unit = 1.0
     learner = copy.deepcopy(model) if network is None else network
+    if not any(True for _ in learner.parameters()):
+        raise error("network", "a module with weights to train", type(learner).__name__)
     device = batches[0][1].device
     sizes = (torch.tensor(size, device=device) for size in (mean_error, unit))
     spread = _LearnedSpread(learner.to(device).requires_grad_(), *sizes).train()
@@ -390,7 +409,10 @@ class _LearnedSpread(nn.Module):
         self.register_buffer("unit", unit)
 
     def exponent(self, *args: Any, **kwargs: Any) -> Tensor:
-        return (self.network(*args, **kwargs) / self.unit).clamp(-_EXPONENTS, _EXPONENTS)
+        output = self.network(*args, **kwargs)
+        if not isinstance(output, Tensor):
+            raise error("network", "a tensor as its output", type(output).__name__)
+        return (output / self.unit).clamp(-_EXPONENTS, _EXPONENTS)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.mean_error * self.exponent(*args, **kwargs).exp()
@@ -493,9 +515,17 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
+def _points(field: Tensor) -> Tensor:
+    """A field (B, ...) as (B, points)."""
+    return field.reshape(len(field), math.prod(field.shape[1:]))
+
+
 def _check_prediction(prediction: Any) -> None:
     if not isinstance(prediction, Tensor):
         raise error("model", "a tensor as its output", type(prediction).__name__)
+    if not prediction.ndim:
+        raise error("prediction", "a field (B, ...)", "a number")
+    check_axes("prediction", tuple(prediction.shape))
     if prediction.is_complex():
         wanted = "a real field, with real and imaginary parts as channels"
         raise error("prediction", wanted, prediction.dtype)
@@ -503,6 +533,8 @@ def _check_prediction(prediction: Any) -> None:
 
 def _check_fields(prediction: Tensor, target: Tensor) -> None:
     _check_prediction(prediction)
+    if not isinstance(target, Tensor):
+        raise error("target", "a tensor (B, ...)", type(target).__name__)
     # Shapes that differ would be broadcast.
     if prediction.shape != target.shape:
         raise error(

@@ -85,6 +85,41 @@ def test_scale_is_the_least_that_is_safe():
     assert bound(scale * (1 - 1e-9)) > 0.2 * 31
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [None, 1.0])
+def test_errors_of_equal_size_are_inside(dtype, share):
+    """A scale that is rounded down would miss them all."""
+    for error in (0.1, 0.3, 0.7, 1 / 3):
+        x = torch.full((20, 3), 1.7, dtype=dtype)
+        samples = [(x, x + error)]
+        assert conformal(IDENTITY, samples, share=share).evaluate(samples).shares.mean() == 1
+
+
+def test_one_number_a_sample():
+    """Targets (B,) have as many points as samples."""
+    x, y = noisy(4000)
+    x, y = x[:, 0, 0, 0], y[:, 0, 0, 0]
+    bands = conformal(IDENTITY, [(x[:2000], y[:2000])])
+    assert bands.evaluate([(x[2000:], y[2000:])]).shares.mean().item() == pytest.approx(
+        0.9, abs=0.03
+    )
+    assert bands(x[:5]).lower.shape == (5,)
+
+
+def test_ratios_are_arrays_of_numbers_that_are_not_negative():
+    ratios = torch.rand(30, 7)
+    assert conformal_scale(ratios.numpy()) == conformal_scale(ratios)
+    for wrong, message in (
+        (-ratios, "ratios: expected numbers >= 0, got -"),
+        (ratios * math.nan, "ratios: expected numbers >= 0, got nan"),
+        (ratios[:, :0], "samples: expected at least one point each, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            conformal_scale(wrong)
+    with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
+        samples_needed(1)
+
+
 def test_fields_of_several_grids_count_by_sample():
     coarse, fine = torch.full((20, 4), 1.0), torch.full((10, 400), 2.0)
     # Ten of thirty samples lie above 1: too many at 0.9, few enough at 0.5.
@@ -275,6 +310,13 @@ def test_settings_out_of_range(settings, message):
         conformal(IDENTITY, [noisy(20)], **settings)
 
 
+class Pair(nn.Module):
+    """A model that returns more than a field."""
+
+    def forward(self, x):
+        return x, x
+
+
 class Slope(nn.Module):
     """A spread that is negative somewhere."""
 
@@ -294,7 +336,13 @@ def spoiled(value):
         (spoiled(math.nan), None, "prediction: expected finite values, got 1 of 5120"),
         (spoiled(math.inf)[::-1], None, "target: expected finite values, got 1 of 5120"),
         ((noisy(20)[0], noisy(20)[1][:, 0]), None, r"target's shape \(20, 16, 16\), got \(20, 1,"),
-        (noisy(20), Slope(), "spread: expected at least 0 everywhere, got -0"),
+        (noisy(20), Slope(), "spread: expected at least 0 and finite everywhere, got -0"),
+        (noisy(20), Constant(math.inf), "spread: expected at least 0 and finite .*, got inf"),
+        (noisy(20), Pair(), "spread: expected a tensor as its output, got tuple"),
+        (noisy(20), 0.1, "spread: expected a module, called as the model is, got 0.1"),
+        ((noisy(20)[0], noisy(20)[1].numpy()), None, "target: expected a tensor .*, got ndarray"),
+        ((torch.ones(20, 0), torch.ones(20, 0)), None, "prediction: expected at least 1 point"),
+        ((torch.tensor(1.0), torch.tensor(1.0)), None, r"prediction: expected a field \(B, "),
         (noisy(20), nn.Flatten(), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
         (noisy(20)[:1], None, "loader: expected batches"),
         ({"x": noisy(20)[0]}, None, 'loader: expected keys "y"'),
@@ -323,12 +371,12 @@ def test_a_spread_of_zero():
 
 
 def test_models_that_return_more_than_a_field():
-    class Pair(nn.Module):
-        def forward(self, x):
-            return x, x
-
     with pytest.raises(ValueError, match="model: expected a tensor as its output, got tuple"):
         conformal(Pair(), [noisy(20)])
+    with pytest.raises(ValueError, match="model: expected a tensor as its output, got tuple"):
+        Ensemble([IDENTITY, Pair()])(noisy(2)[0])
+    with pytest.raises(ValueError, match=r"models: expected predictions of one shape, \(2, 1, 16"):
+        Ensemble([IDENTITY, nn.Flatten()])(noisy(2)[0])
 
 
 def test_complex_fields():
@@ -343,6 +391,10 @@ def test_nothing_to_learn_or_evaluate():
         fit_spread(IDENTITY, [(x, x)])
     with pytest.raises(ValueError, match="at least one sample, got 0"):
         fit_spread(IDENTITY, [])
+    with pytest.raises(
+        ValueError, match=r"network: expected a module with weights .*, got Identity"
+    ):
+        fit_spread(IDENTITY, [noisy(20)])
     with pytest.raises(ValueError, match="at least one sample, got 0"):
         Bands(IDENTITY).evaluate([])
     with pytest.raises(ValueError, match="loss: expected a finite value, got nan in epoch 0"):
