@@ -301,6 +301,7 @@ def conformal_scale(
 
 def samples_needed(level: float) -> int:
     """The least number of calibration samples for a level, ``ceil(1 / (1 - level)) - 1``."""
+    _check_level(level, None)
     # 1 / (1 - 0.9) is 10 and a rounding error.
     return math.ceil(1 / (1 - level) - 1 - 1e-9)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,7 +20,10 @@ Spacing = float | Sequence[float]
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
-    steps = (spacing,) * axes if isinstance(spacing, (int, float)) else tuple(spacing)
+    if isinstance(spacing, (int, float, np.number)):
+        steps = (spacing,) * axes
+    else:
+        steps = () if spacing is None else tuple(spacing)
     if len(steps) != axes or not all(0 < step < math.inf for step in steps):
         raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
     return [float(step) for step in steps]
