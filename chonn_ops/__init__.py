@@ -25,7 +25,6 @@ from chonn_ops.models import (
     CNOUNet,
 )
 from chonn_ops.network import (
-    Factorization,
     absorbing_layer,
     edge_admittance,
     edge_conductance,
@@ -33,6 +32,7 @@ from chonn_ops.network import (
     factorize,
     helmholtz_network,
     kirchhoff_network,
+    lc_energy,
     lc_step,
     rc_step,
     wall_leak,
@@ -60,7 +60,6 @@ __all__ = [
     "CHONNWaves2d",
     "CKBOptions",
     "CNOUNet",
-    "Factorization",
     "KirchhoffCell",
     "Network",
     "NetworkCell",
@@ -75,6 +74,7 @@ __all__ = [
     "inverse",
     "kirchhoff_network",
     "kirchhoff_scan",
+    "lc_energy",
     "lc_step",
     "metrics",
     "rc_step",

@@ -40,6 +40,13 @@ def _interprets_triton() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def requested(backend: str | None) -> str:
+    """The argument `backend` as the operators take it: an empty string for None."""
+    if backend is not None and not isinstance(backend, str):
+        raise ValueError(f"backend: expected one of {_NAMES} or None, got {backend!r}")
+    return backend or ""
+
+
 class Backends:
     """The modules `reference`, `torch`, `cpu` and `triton` of an operator, imported on first use.
 

@@ -35,7 +35,7 @@ def per_axis(
         For another word, or another number of words.
     """
     words = (boundary,) * (axes or 1) if isinstance(boundary, str) else _entries(boundary)
-    if len(words) != (axes or max(len(words), 1)) or not all(word in known for word in words):
+    if len(words) != (axes or max(len(words), 1)) or not _all_known(words, known):
         count = "several" if axes is None else axes
         expected = f"one of {tuple(known)}, or {count} of them"
         raise ValueError(f"{name}: expected {expected}, got {boundary!r}")
@@ -43,8 +43,12 @@ def per_axis(
 
 
 def _entries(boundary: Any) -> tuple[Any, ...]:
-    """None of what is no sequence."""
+    """The entries of a sequence; none of anything else."""
     return tuple(boundary) if isinstance(boundary, Sequence) else ()
+
+
+def _all_known(words: Sequence[Any], known: Sequence[str]) -> bool:
+    return all(isinstance(word, str) and word in known for word in words)
 
 
 def _pair(entry: Any) -> tuple[Any, ...]:
@@ -72,7 +76,7 @@ def per_face(
     """
     entries = (boundary,) * axes if isinstance(boundary, str) else _entries(boundary)
     faces = tuple(_pair(entry) for entry in entries)
-    right = all(len(pair) == 2 and all(word in known for word in pair) for pair in faces)
+    right = all(len(pair) == 2 and _all_known(pair, known) for pair in faces)
     if len(faces) != axes or not right:
         raise ValueError(
             f"boundary: expected one of {tuple(known)}, or {axes} of them or of pairs "

@@ -6,6 +6,7 @@ Every message names the argument and states what was expected and what was given
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -31,14 +32,14 @@ def check_least(least: int, /, **sizes: float) -> None:
 def check_integer(least: int, /, **values: Any) -> None:
     """Raise a ValueError for the first value that is no integer of at least `least`."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise error(name, f"an integer of at least {least}", repr(value))
 
 
 def check_number(**values: Any) -> None:
     """Raise a ValueError for the first value that is no real number."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise error(name, "a number", repr(value))
 
 
@@ -50,9 +51,11 @@ def check_bool(**values: Any) -> None:
 
 
 def check_choice(name: str, value: object, known: Collection[object]) -> None:
-    """Raise a ValueError unless the value is one of the known ones."""
-    if value not in known:
-        raise error(name, f"one of {tuple(known)}", repr(value))
+    """Raise a ValueError unless the value is one of the known ones: words, integers and None."""
+    known = tuple(known)
+    plain = value is None or (isinstance(value, (str, Integral)) and not isinstance(value, bool))
+    if not plain or value not in known:
+        raise error(name, f"one of {known}", repr(value))
 
 
 def check_shape(name: str, tensor: Tensor, *shape: str | int) -> None:

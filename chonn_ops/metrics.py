@@ -31,6 +31,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from chonn_ops.checks import check_integer, check_tensor
+
 __all__ = [
     "FourierBands",
     "MetricAccumulator",
@@ -298,8 +300,7 @@ class MetricAccumulator:
     """
 
     def __init__(self, initial_step: int = 0, spacing: float | Sequence[float] = 1.0) -> None:
-        if initial_step < 0:
-            raise ValueError(f"initial_step must be >= 0, got {initial_step}")
+        check_integer(0, initial_step=initial_step)
         self.initial_step = initial_step
         self.spacing = spacing
         self._samples = 0
@@ -396,6 +397,8 @@ class _Metric(NamedTuple):
 
 def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> _Fields:
     """Check the two tensors and return their difference in float64."""
+    for name, field in (("pred", pred), ("target", target)):
+        check_tensor(name, field)
     if pred.shape != target.shape:
         raise ValueError(
             f"pred and target must have the same shape, got {tuple(pred.shape)} "

@@ -266,7 +266,7 @@ def _of_timm(
     timm, data = (import_optional(module, "timm") for module in ("timm", "timm.data"))
     if not timm.is_model(name):
         raise ValueError(
-            f"{path}: expected a class out of {sorted(_classes())} or a model of timm, got {name!r}"
+            f"{path}: expected a class out of {models.__all__} or a model of timm, got {name!r}"
         )
     state = {key.removeprefix("module."): value for key, value in state.items()}
     # train.py stores neither the number of classes nor that of channels with the model's options.
@@ -309,30 +309,27 @@ def _of_state_dict(
         block = {f"ckb.{key}": value for key, value in card["options"].get("ckb", {}).items()}
         rest = {key: value for key, value in card["options"].items() if key != "ckb"}
         options = {**rest, **block, **options}
-    if name not in _classes():
+    if name not in models.__all__:
         return _of_timm(path, name, content, options)
-    coordinates = name.startswith("CHONNFNO")
+    model = _build(path, name, options)
     return TrainedModel(
-        load_weights(path, _build(path, name, options), content),
+        load_weights(path, model, content),
         name,
         options,
-        None if coordinates else options.get("in_channels", 1),
-        coordinates=coordinates,
+        model.in_channels,
+        coordinates=name.startswith("CHONNFNO"),
     )
 
 
-def _classes() -> dict[str, type[nn.Module]]:
-    """The models of this package by name."""
-    return {name: getattr(models, name) for name in models.__all__ if name.startswith("CHONN")}
-
-
-def _build(path: Path, name: str, options: Mapping[str, Any]) -> nn.Module:
+def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
     """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
     block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
     rest = {key: value for key, value in options.items() if not key.startswith("ckb.")}
     if name.startswith("CHONNNetwork"):
         block = {"cell": "network", **block}
+    if block or not name.startswith(("CHONNRollout", "CHONNWaves")):
+        rest["ckb"] = CKBOptions.from_mapping(block)
     try:
-        return _classes()[name](**rest, ckb=CKBOptions.from_mapping(block))
+        return getattr(models, name)(**rest)
     except TypeError as error:
         raise ValueError(f"{path}: {name} cannot be built: {error}; {_HOW}") from error

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops.checks import check_integer, check_tensor
 from chonn_ops.circuit._checks import check_positive
 from chonn_ops.circuit.reading import SolvedNetworks, record_networks
 from chonn_ops.circuit.spice import (
@@ -127,7 +128,8 @@ def _networks(
 
 def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
     _check_one_sample(u, 1, cell.dim)
-    if not 0 <= channel < cell.dim:
+    check_integer(0, channel=channel)
+    if channel >= cell.dim:
         raise ValueError(f"channel: expected 0 to {cell.dim - 1}, got {channel}")
     if reverse and cell.options.directions == "raster":
         raise ValueError("reverse: expected False, as directions='raster' scans forward only")
@@ -189,6 +191,7 @@ def _start(
 
 
 def _check_one_sample(u: Tensor, axes: int, dim: int) -> None:
+    check_tensor("u", u)
     if u.dim() != axes + 2 or u.shape[0] != 1 or u.shape[-1] != dim or not u.numel():
         grid = "L" if axes == 1 else ", ".join(("H", "W", "T")[:axes])
         raise ValueError(f"u: expected shape (1, {grid}, {dim}), got {tuple(u.shape)}")

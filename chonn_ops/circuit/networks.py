@@ -395,6 +395,7 @@ def ladder_cell(conductance: float, leak: float) -> DiscreteCell:
     ladder, G_pq = attenuation^|p - q| / (leak + 2 endless_conductance). So the potentials are
     v = forward + backward - G_pp s: two first-order recursions are one operator of second order.
     """
+    check_positive(conductance=conductance, leak=leak)
     own = 1 / (leak + 2 * endless_conductance(conductance, leak))
     return DiscreteCell(attenuation(conductance, leak), own)
 

@@ -146,6 +146,8 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
 
     Raises
     ------
+    TypeError
+        For something else than a module.
     ValueError
         For a model without cells.
 
@@ -160,6 +162,8 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
     >>> read_circuits(cell, torch.ones(1, 8, 8, 4))["networks"][0]["grid"]
     [8, 8]
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     read: dict[str, Any] = {
         "model": type(model).__name__,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

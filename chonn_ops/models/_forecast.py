@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import check_choice, check_least, check_precision
+from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, check_precision
 from chonn_ops.models._blocks import check_field
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.conductance import spacings
@@ -63,20 +63,22 @@ class Forecast(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        check_least(1, channels=channels, history=history, width=width, depth=depth)
-        check_least(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
+        check_integer(1, channels=channels, history=history, width=width, depth=depth)
+        check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
+        check_bool(coordinates=coordinates, conservative=conservative)
         words = per_axis(boundary, self.axes, BOUNDARIES)
         if nodes is not None:
             check_choice("nodes", nodes, NODES)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
+        check_number(reach=reach)
         if not 0 < reach < math.inf:
             raise ValueError(f"reach: expected a number > 0, got {reach!r}")
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory = {"device": device, "dtype": dtype}
-        inputs = channels * history
+        self.in_channels = inputs = channels * history
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
         self.lift = PositionLinear(inputs, width, **factory)

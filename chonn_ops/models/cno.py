@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.nn import CKBOptions
@@ -86,14 +86,16 @@ class CNOUNet(nn.Module):
     ) -> None:
         super().__init__()
         ckb = options_or_default(ckb)
-        check_least(1, n_layers=n_layers)
-        check_least(0, n_res=n_res, n_res_neck=n_res_neck)
-        check_least(1, latent=latent)
-        if channel_multiplier < 2 or channel_multiplier % 2:
+        check_integer(1, in_channels=in_channels, out_channels=out_channels, n_layers=n_layers)
+        check_integer(0, n_res=n_res, n_res_neck=n_res_neck)
+        check_integer(1, latent=latent, channel_multiplier=channel_multiplier)
+        check_integer(1, kernel_size=kernel_size, filter_size=filter_size)
+        check_bool(batch_norm=batch_norm)
+        if channel_multiplier % 2:
             raise ValueError(
                 f"channel_multiplier: expected a positive even number, got {channel_multiplier}"
             )
-        if kernel_size < 1 or kernel_size % 2 == 0:
+        if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size: expected a positive odd number, got {kernel_size}")
         encoders = [f"encoder{k}" for k in range(1, n_layers + 1)]
         decoders = [f"decoder{k}" for k in range(n_layers, 0, -1)]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# The gain of `CHONNNetwork*` inside hosts, whose rates run from 5e-4 to 2e-2. With 1 the model
-# learned too slowly at 5e-4, and with 4 it did not train at 2e-2.
+# The gain of `CHONNNetwork*` in PDEBench's runner and in `CHONNUNet*`, at hosts' rates from 5e-4 to
+# 2e-2. With 1 the model learned too slowly at 5e-4, and with 4 it did not train at 2e-2.
 NETWORK_GAIN = 2.0
 
 
@@ -23,7 +23,8 @@ class Equalised(nn.Module):
     weak (equalised learning rates: Karras et al., "Progressive growing of GANs", ICLR 2018).
 
     The state dict has the names and values of the module itself: its checkpoints load without this
-    wrapper, and those of the module with it.
+    wrapper, and those of the module with it. A gain that belongs to a model, such as that of
+    `chonn_ops.nn.layers.Pointwise`, is a part of its parameters and stays in its state dict.
 
     Parameters
     ----------

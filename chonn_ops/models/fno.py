@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.models._blocks import DownsampledCKB, Factory, hosted_ckb
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_ops.nn import CKBOptions
@@ -130,18 +130,22 @@ class CHONNFNO(nn.Module):
         ckb = options_or_default(ckb)
         mode = self.default_mode[ckb.cell.name] if mode is None else mode
         check_choice("mode", mode, MODES)
-        check_least(1, downsample=downsample)
+        check_integer(1, num_channels=num_channels, width=width, initial_step=initial_step)
+        check_integer(1, downsample=downsample)
         if padding is not None:
-            check_least(0, padding=padding)
+            check_integer(0, padding=padding)
         dims = len(modes)
+        for axis, count in enumerate(modes, 1):
+            check_integer(1, **{"modes" if dims == 1 else f"modes{axis}": count})
         self.spatial_dims, self.mode = dims, mode
+        self.in_channels = initial_step * num_channels
         padded_axes, points = PADDING[dims]
         points = points if padding is None else padding
         self.pad = [0, points] * padded_axes
         self.interior = (..., *[slice(0, -points or None)] * padded_axes)
 
         factory: Factory = {"device": device, "dtype": dtype}
-        self.fc0 = nn.Linear(initial_step * num_channels + dims, width, **factory)
+        self.fc0 = nn.Linear(self.in_channels + dims, width, **factory)
         for layer in range(LAYERS):
             self.add_module(f"conv{layer}", SpectralConv(width, width, modes, **factory))
         for layer in range(LAYERS):
@@ -185,11 +189,10 @@ class CHONNFNO(nn.Module):
         ValueError
             For another number of axes or channels, or more modes than the padded grid resolves.
         """
-        channels = self.fc0.in_features - self.spatial_dims
-        if x.ndim != self.spatial_dims + 2 or x.shape[-1] != channels:
+        if x.ndim != self.spatial_dims + 2 or x.shape[-1] != self.in_channels:
             raise ValueError(
-                f"x: expected shape (B, *grid, {channels}) with {self.spatial_dims} grid axes, "
-                f"got {tuple(x.shape)}"
+                f"x: expected shape (B, *grid, {self.in_channels}) with {self.spatial_dims} grid "
+                f"axes, got {tuple(x.shape)}"
             )
         if grid.shape != (*x.shape[:-1], self.spatial_dims):
             raise ValueError(

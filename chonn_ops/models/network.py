@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_least, check_precision
+from chonn_ops.checks import check_bool, check_integer, check_precision
 from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.network.conductance import spacings
@@ -81,8 +81,9 @@ class CHONNNetwork(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth)
-        check_least(1, mlp_ratio=mlp_ratio, patch=patch)
+        check_integer(1, in_channels=in_channels, out_channels=out_channels, width=width)
+        check_integer(1, depth=depth, mlp_ratio=mlp_ratio, patch=patch)
+        check_bool(coordinates=coordinates)
         ckb = options_or_default(ckb)
         if not isinstance(ckb.cell, Network):
             raise ValueError(f"ckb: expected cell='network', got {ckb}")

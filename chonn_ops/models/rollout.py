@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_choice
+from chonn_ops.checks import check_bool, check_choice
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import rc_step
@@ -25,17 +25,17 @@ class _CHONNRollout(Forecast):
     def __init__(
         self,
         channels: int = 1,
-        history: int = 10,
+        history: int = 2,
         width: int = 24,
         depth: int = 2,
         *,
-        num_networks: int = 8,
-        heads: int = 4,
+        num_networks: int = 4,
+        heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "periodic",
         nodes: str | None = None,
         lengths: float | Sequence[float] = 1.0,
-        coordinates: bool = True,
+        coordinates: bool = False,
         reach: float = 0.125,
         order: int = 3,
         conservative: bool = False,
@@ -46,6 +46,7 @@ class _CHONNRollout(Forecast):
     ) -> None:
         check_choice("order", order, ORDERS)
         check_choice("damping", damping, DAMPINGS)
+        check_bool(carried=carried)
         super().__init__(
             channels,
             channels=channels,

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_choice
+from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.models._blocks import Factory, check_field, hosted_ckb
 from chonn_ops.models.equalised import NETWORK_GAIN, Equalised
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
@@ -59,6 +59,8 @@ class CHONNUNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_integer(1, in_channels=in_channels, out_channels=out_channels)
+        check_integer(1, init_features=init_features)
         ckb = options_or_default(ckb)
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.network.edges import drops, outflow, used_edges
@@ -44,8 +45,9 @@ class _CHONNWaves(Forecast):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if history < 2:
-            raise ValueError(f"history: expected at least 2, a frame and its change, got {history}")
+        check_integer(1, channels=channels)
+        check_integer(2, history=history)
+        check_bool(implicit=implicit)
         super().__init__(
             2 * channels,
             channels=channels,

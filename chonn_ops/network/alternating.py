@@ -58,14 +58,13 @@ def _density(name: str, value: Density, like: Tensor, positive: bool = False) ->
         field = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (RuntimeError, TypeError, ValueError):
         raise error(name, "a number or a Tensor", repr(value)) from None
-    if isinstance(value, Tensor):
-        if value.device != like.device:
-            raise error(name, f"device {like.device}, as the others", value.device)
-        try:
-            value.expand(like.shape)
-        except RuntimeError:
-            expected = f"a number, or a shape that expands to {tuple(like.shape)}"
-            raise error(name, expected, tuple(value.shape)) from None
+    if isinstance(value, Tensor) and value.device != like.device:
+        raise error(name, f"device {like.device}, as the others", value.device)
+    try:
+        field.expand(like.shape)
+    except RuntimeError:
+        expected = f"a number, or a shape that expands to {tuple(like.shape)}"
+        raise error(name, expected, tuple(field.shape)) from None
     if field.is_complex():
         raise error(name, "real numbers", field.dtype)
     (check_positive if positive else check_not_negative)(name, field)

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import error
@@ -72,7 +73,7 @@ def solve_checked(
         is_periodic(faces),
         float(tol),
         min(int(max_iterations), _MOST_ITERATIONS),
-        "" if backend is None else str(backend),
+        requested(backend),
         method,
         None if total is leak else leak.detach(),
         None if wall is None else wall.detach(),

@@ -270,8 +270,7 @@ def lc_step(
     A coil between two capacitors oscillates; after half a period the second one has the charge:
 
     >>> import math, torch
-    >>> from chonn_ops import lc_step
-    >>> from chonn_ops.network import zero_current
+    >>> from chonn_ops import lc_step, zero_current
     >>> state = zero_current(torch.tensor([1.0, 0.0]).reshape(1, 2, 1))
     >>> steps = 100
     >>> for _ in range(steps):
@@ -280,6 +279,8 @@ def lc_step(
     [0.0, 1.0]
     """
     check_step(dt)
+    if not isinstance(state, tuple) or len(state) != 2:
+        raise error("state", "an LCState (voltage, currents)", repr(state))
     check_field("voltage", state[0])
     faces = per_face(boundary, state[0].dim() - 2, BOUNDED)
     v, current = _check_state(state, faces)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import GRID_AXES, check_choice, check_least, check_precision, check_shape
+from chonn_ops.checks import GRID_AXES, check_choice, check_integer, check_precision, check_shape
 from chonn_ops.nn.geometry import existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
@@ -84,7 +84,7 @@ class CKB(nn.Module):
     ) -> None:
         super().__init__()
         self.options = chosen = CKBOptions(**options)
-        check_least(1, dim=dim)
+        check_integer(1, dim=dim)
         check_choice("spatial_dims", spatial_dims, (None, 1, 2, 3))
         if chosen.order < 1:
             raise ValueError(f"order: expected at least 1 in a CKB, got {chosen.order}")

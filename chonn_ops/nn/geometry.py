@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_choice
+from chonn_ops.checks import check_choice, check_tensor
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
@@ -64,6 +64,8 @@ def check_geometry(
         len(spacing) != len(grid) or not all(0 < step < math.inf for step in spacing)
     ):
         raise ValueError(f"spacing: expected {len(grid)} numbers > 0, got {spacing!r}")
+    if mask is not None:
+        check_tensor("mask", mask)
     if mask is not None and (
         mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(shape))
     ):

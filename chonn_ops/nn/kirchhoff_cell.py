@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer, check_least, check_number, check_shape
+from chonn_ops.checks import check_bool, check_integer, check_number, check_shape, error
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
@@ -79,9 +79,10 @@ class Scan:
                 f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
             )
         check_number(dt_min=self.dt_min, dt_max=self.dt_max)
-        if not 0 < self.dt_min <= self.dt_max:
+        if not 0 < self.dt_min <= self.dt_max < math.inf:
             raise ValueError(
-                f"dt_min, dt_max: expected 0 < dt_min <= dt_max, got {self.dt_min}, {self.dt_max}"
+                "dt_min, dt_max: expected 0 < dt_min <= dt_max < infinity, "
+                f"got {self.dt_min}, {self.dt_max}"
             )
         check_modes(self.directions, "matched")
 
@@ -160,7 +161,9 @@ class KirchhoffCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_least(1, dim=dim)
+        check_integer(1, dim=dim)
+        if not isinstance(options, Scan):
+            raise error("options", "Scan(...)", repr(options))
         self.dim, self.options = dim, options
         self.boundary = options.check_boundary(boundary)
         self.dt_rank = math.ceil(dim / 16) if options.dt_rank is None else options.dt_rank

@@ -17,10 +17,10 @@ from chonn_ops.checks import (
     check_bool,
     check_choice,
     check_integer,
-    check_least,
     check_number,
     check_precision,
     check_shape,
+    error,
 )
 from chonn_ops.network.api import solve_checked
 from chonn_ops.network.conductance import blended_edges, end_walls, wall_leak
@@ -209,8 +209,10 @@ class NetworkCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_least(1, dim=dim)
+        check_integer(1, dim=dim)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
+        if not isinstance(options, Network):
+            raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
         self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
         # Grid and nodes of the last pass in training mode.

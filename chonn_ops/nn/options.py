@@ -123,7 +123,11 @@ class CKBOptions:
         >>> CKBOptions.from_mapping({"cell": "scan", "order": 3, "d_state": 4}).cell.d_state
         4
         """
-        cell = _cell_class(options.get("cell", Network.name))
+        if not isinstance(options, Mapping):
+            raise ValueError(f"options: expected a mapping, got {options!r}")
+        name = options.get("cell", Network.name)
+        check_choice("cell", name, tuple(CELLS))
+        cell = CELLS[name]
         of_cell = [field.name for field in dataclasses.fields(cell)]
         of_block = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in options if name not in (*of_block, *of_cell)]

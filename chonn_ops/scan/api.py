@@ -7,6 +7,8 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from chonn_ops._backends import requested
+from chonn_ops.checks import check_bool
 from chonn_ops.scan import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.scan.checks import check_arguments
 
@@ -64,7 +66,7 @@ def scan_checked(
         directions,
         reverse,
         boundary,
-        "" if backend is None else backend,
+        requested(backend),
         passive,
         keep,
     )
@@ -187,6 +189,7 @@ def kirchhoff_scan(
     "periodic" is this package's own.
     """
     check_arguments(u, delta, decay, b, c, d, initial_state, boundary)
+    check_bool(reverse=reverse, passive=passive)
     y, state = scan_checked(
         *(u, delta, decay, b, c, d, initial_state),
         *("raster", reverse, boundary, passive, backend),
@@ -202,7 +205,7 @@ def scan_field(
     c: Tensor,
     d: Tensor | None = None,
     *,
-    directions: str = "raster",
+    directions: str = "axial",
     boundary: str = "matched",
     passive: bool = True,
     backend: str | None = None,
@@ -254,7 +257,7 @@ def scan_field(
     d : Tensor, shape (D,), optional
         Skip from input to output, added once; none by default.
     directions : {"raster", "bidirectional", "cross", "axial"}
-        Lines and directions, as above. The default is the paper's; `chonn_ops.CKB` has another.
+        Lines and directions, as above. "raster" is the paper's.
     boundary : {"matched", "periodic", "neumann", "dirichlet"}
         Boundary condition at the ends of every line, as above.
     passive : bool
@@ -279,6 +282,7 @@ def scan_field(
     reverse scans and the boundaries other than "matched" are this package's own.
     """
     check_arguments(u, delta, decay, b, c, d, None, boundary, directions, positions="*grid")
+    check_bool(passive=passive)
     y, _ = scan_checked(
         *(u, delta, decay, b, c, d, None),
         *(directions, False, boundary, passive, backend),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_kind, check_tensor, error
+from chonn_ops.checks import check_choice, check_kind, check_tensor, error
 from chonn_ops.scan.walks import DIRECTIONS
 
 BOUNDARIES = ("matched", "periodic", "neumann", "dirichlet")
@@ -23,10 +23,8 @@ def check_modes(directions: str, boundary: str) -> None:
     ValueError
         For another word, or a boundary that reflects with "raster".
     """
-    if directions not in DIRECTIONS:
-        raise error("directions", f"one of {DIRECTIONS}", repr(directions))
-    if boundary not in BOUNDARIES:
-        raise error("boundary", f"one of {BOUNDARIES}", repr(boundary))
+    check_choice("directions", directions, DIRECTIONS)
+    check_choice("boundary", boundary, BOUNDARIES)
     if directions == "raster" and boundary in MIRROR:
         raise error(
             "boundary",

@@ -8,7 +8,17 @@ import torch
 from checkpoints import darcy_file, pdebench, timm
 
 import chonn_ops
-from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_ops import (
+    CHONNFNO1d,
+    CHONNNetwork1d,
+    CHONNNetwork2d,
+    CHONNRollout1d,
+    CHONNUNet1d,
+    CHONNUNet2d,
+    CKBOptions,
+    CNOUNet,
+    Network,
+)
 from chonn_ops.circuit import load_checkpoint, read_samples, write_page
 from chonn_ops.models import pretrained
 
@@ -118,6 +128,23 @@ def test_state_dicts(tmp_path):
         load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"init_features": 8})
     with pytest.raises(ValueError, match=r"CHONNUNet2d cannot be built: .*unexpected keyword"):
         load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"depth": 8})
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "in_channels"),
+    [
+        (CHONNRollout1d, {"history": 3, "width": 4, "depth": 1}, 3),
+        (CHONNFNO1d, {"num_channels": 1, "modes": 2, "width": 4, "initial_step": 3}, 3),
+        (CNOUNet, {"n_layers": 1, "n_res": 0, "n_res_neck": 0, "channel_multiplier": 2}, 1),
+        (CHONNUNet1d, {"init_features": 1}, 3),
+    ],
+)
+def test_state_dicts_of_all_models(tmp_path, build, options, in_channels):
+    model = build(**options)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    trained = load_checkpoint(tmp_path / "weights.pt", name=build.__name__, options=options)
+    assert same_weights(trained.model, model)
+    assert (trained.in_channels, trained.coordinates) == (in_channels, build is CHONNFNO1d)
 
 
 def test_a_registered_reader(tmp_path, monkeypatch):

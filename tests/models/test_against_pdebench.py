@@ -162,7 +162,10 @@ def test_fno_under_autocast():
             lambda: chonn_ops.CHONNFNO2d(1, mode="beside"),
             r"mode: expected one of \('lift', 'replace', 'alongside'\), got 'beside'",
         ),
-        (lambda: chonn_ops.CHONNFNO2d(1, downsample=0), "downsample: expected at least 1, got 0"),
+        (
+            lambda: chonn_ops.CHONNFNO2d(1, downsample=0),
+            "downsample: expected an integer of at least 1, got 0",
+        ),
         (
             lambda: chonn_ops.CHONNFNO2d(1, initial_step=1)(
                 torch.zeros(1, 16, 16, 1), torch.zeros(1, 16, 16, 2)

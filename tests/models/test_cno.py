@@ -238,8 +238,8 @@ def test_compiles_as_one_graph():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_layers": 0}, "n_layers: expected at least 1, got 0"),
-        ({"n_res": -1}, "n_res: expected at least 0, got -1"),
+        ({"n_layers": 0}, "n_layers: expected an integer of at least 1, got 0"),
+        ({"n_res": -1}, "n_res: expected an integer of at least 0, got -1"),
         ({"channel_multiplier": 7}, "channel_multiplier: expected a positive even number, got 7"),
         ({"kernel_size": 2}, "kernel_size: expected a positive odd number, got 2"),
         ({"filter_size": 5}, "filter_size: expected an even number of at least 2, got 5"),

@@ -185,7 +185,7 @@ def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CHONNNetwork2d(depth=0), "depth: expected at least 1, got 0"),
+        (lambda: CHONNNetwork2d(depth=0), "depth: expected an integer of at least 1, got 0"),
         (lambda: CHONNNetwork2d(lengths=(1.0,)), "lengths: expected a number > 0, or 2 of them"),
         (lambda: CHONNNetwork2d(lengths=-1.0), "lengths: expected a number > 0"),
         (lambda: CHONNNetwork2d(ckb=CKBOptions("scan")), "ckb: expected cell='network'"),

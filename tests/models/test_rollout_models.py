@@ -178,8 +178,8 @@ def test_state_dict_and_double():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"history": 0}, "history: expected at least 1, got 0"),
-        ({"num_networks": 0}, "num_networks: expected at least 1, got 0"),
+        ({"history": 0}, "history: expected an integer of at least 1, got 0"),
+        ({"num_networks": 0}, "num_networks: expected an integer of at least 1, got 0"),
         ({"heads": 3}, "heads: expected a divisor of width=8, got 3"),
         ({"boundary": "open"}, "boundary: expected one of .*or 2 of them, got 'open'"),
         ({"boundary": ("periodic",)}, "boundary: expected one of"),

@@ -151,7 +151,7 @@ def test_half_precision_and_non_contiguous_input():
 
 
 def test_a_single_frame_is_no_state():
-    with pytest.raises(ValueError, match="history: expected at least 2"):
+    with pytest.raises(ValueError, match="history: expected an integer of at least 2"):
         build(history=1)
     with pytest.raises(ValueError, match=r"expected shape \(B, 2, H, W\)"):
         build()(torch.randn(1, 1, 8, 8))

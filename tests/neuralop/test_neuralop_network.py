@@ -93,7 +93,7 @@ def test_trainer_and_resume(tmp_path):
         ({"ckb": {"netwroks": 3}}, "netwroks: expected options of a block .* num_networks"),
         ({"ckb": {"cell": "scan"}}, "cell='network'"),
         ({"ckb": 3}, "ckb: expected a mapping of options or None, got 3"),
-        ({"depth": 0}, "depth: expected at least 1"),
+        ({"depth": 0}, "depth: expected an integer of at least 1"),
     ],
 )
 def test_bad_options(options, message):

@@ -227,7 +227,7 @@ def test_pure_bfloat16_stays_close():
         ({"constrained": "no"}, "constrained: expected a bool, got 'no'"),
         ({"selective_norm": 1}, "selective_norm: expected a bool or None, got 1"),
         ({"kernel_size": 4}, "kernel_size: expected an odd number, got 4"),
-        ({"dt_min": 2.0}, "expected 0 < dt_min <= dt_max, got 2.0, 1.0"),
+        ({"dt_min": 2.0}, "expected 0 < dt_min <= dt_max < infinity, got 2.0, 1.0"),
         ({"dt_rank": 0}, "dt_rank: expected an integer of at least 1, got 0"),
     ],
     ids=str,

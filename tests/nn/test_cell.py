@@ -177,10 +177,10 @@ def test_module_in_low_precision_stays_close(dtype):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: KirchhoffCell(0), "dim: expected at least 1, got 0"),
+        (lambda: KirchhoffCell(0), "dim: expected an integer of at least 1, got 0"),
         (lambda: Scan(d_state=0), "d_state: expected an integer of at least 1, got 0"),
         (lambda: Scan(dt_rank=0), "dt_rank: expected an integer of at least 1, got 0"),
-        (lambda: Scan(dt_min=0.2, dt_max=0.1), "dt_min <= dt_max, got 0.2, 0.1"),
+        (lambda: Scan(dt_min=0.2, dt_max=0.1), "dt_max < infinity, got 0.2, 0.1"),
         (lambda: KirchhoffCell(4)(torch.zeros(1, 5, 3)), r"\(B, \*grid, 4\).*got \(1, 5, 3\)"),
         (
             lambda: KirchhoffCell(4, Scan(directions="cross")).step(torch.zeros(1, 4)),

@@ -34,7 +34,7 @@ def test_raster_is_the_flattened_scan(grid):
     u, delta, decay, b, c, d = coefficients(grid)
     flat = [t.flatten(1, -2) for t in (u, delta, b, c)]
     expected = kirchhoff_scan(flat[0], flat[1], decay, flat[2], flat[3], d).reshape(u.shape)
-    torch.testing.assert_close(scan_field(u, delta, decay, b, c, d), expected)
+    torch.testing.assert_close(scan_field(u, delta, decay, b, c, d, directions="raster"), expected)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)

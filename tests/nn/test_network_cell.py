@@ -314,7 +314,7 @@ def test_unfit_options_are_refused(options, message):
 def test_unfit_calls_are_refused():
     cell, u = NetworkCell(4), torch.randn(2, 6, 5, 4)
     for call, message in (
-        (lambda: NetworkCell(0), "dim: expected at least 1, got 0"),
+        (lambda: NetworkCell(0), "dim: expected an integer of at least 1, got 0"),
         (lambda: NetworkCell(4, 4), r"spatial_dims: expected one of \(1, 2, 3\), got 4"),
         (
             lambda: NetworkCell(4, boundary=("neumann",) * 3),

@@ -112,14 +112,20 @@ def test_data_name_redirects_only_the_result():
         ({"ckb": {"d_state": 8}}, ("d_state: expected options of a block with cell='network'",)),
         (
             {"ckb": {"cell": "scna"}},
-            ("cell: expected one of 'network', 'scan', Network(...) or Scan(...), got 'scna'",),
+            ("cell: expected one of ('network', 'scan'), got 'scna'",),
         ),
         ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
         ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("cell='network'",)),
-        ({"name": "chonn_network", "ckb": {"depth": 0}}, ("depth: expected at least 1",)),
+        (
+            {"name": "chonn_network", "ckb": {"depth": 0}},
+            ("depth: expected an integer of at least 1",),
+        ),
         ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
         ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
-        ({"name": "chonn_fno", "ckb": {"downsample": 0}}, ("downsample: expected at least 1",)),
+        (
+            {"name": "chonn_fno", "ckb": {"downsample": 0}},
+            ("downsample: expected an integer of at least 1",),
+        ),
         (
             {"name": "unet"},
             (
@@ -182,20 +188,16 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
-@pytest.mark.parametrize(
-    ("options", "name", "boundary"),
-    [({}, "Rollout", "periodic"), ({"model": "waves"}, "Waves", "robin")],
-)
-def test_time_series_get_what_carries_them(ndim, options, name, boundary):
-    """Of several given frames the last two, channels last, at the coordinates' spacing."""
+@pytest.mark.parametrize(("options", "name"), [({}, "Rollout"), ({"model": "waves"}, "Waves")])
+def test_time_series_get_what_carries_them(ndim, options, name):
+    """The class with its defaults; of several given frames the last two, channels last, at the
+    coordinates' spacing."""
     names = ("modes",) if ndim == 1 else ("modes1", "modes2")
     host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
     entry = registry.load("chonn_network")
     entry.check({**options, "width": 6})
     model = entry.build(ndim, host, {**options, "width": 6})
-    ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(
-        2, 2, 6, num_networks=4, heads=2, boundary=boundary, nodes="centres", coordinates=False
-    )
+    ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(2, 2, 6)
     ours.load_state_dict(model.state_dict())
     grid = (8, 12)[:ndim]
     axes = [(torch.arange(n) + 0.5) * length / n for n, length in zip(grid, (1, 2), strict=False)]
@@ -218,6 +220,12 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
     for n in (8, 12):
         model(torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None])
         assert {cell.trained for cell in cells} == {((n,), "left")}
+    elsewhere = (3 + torch.arange(8) / 8)[None, :, None]
+    with pytest.raises(ValueError, match="nodes: expected one of"):
+        model(torch.rand(1, 8, steps), elsewhere)
+    said = registry.load("chonn_network").build(1, host, {"width": 6, "nodes": "corners"})
+    for n in (8, 12):
+        said(torch.rand(1, n, steps), elsewhere[:, :1] + torch.arange(n)[None, :, None] / n)
 
 
 def test_options_of_time_series():

@@ -61,8 +61,7 @@ def network_model(dims: int, start: int, channels: int):
     if start == 1 or dims == 3:
         placed = CKBOptions(chonn_ops.Network(nodes="centres"))
         return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
-    options = {"num_networks": 4, "heads": 2, "nodes": "centres", "coordinates": False}
-    return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start, **options)
+    return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
 
 
 def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):

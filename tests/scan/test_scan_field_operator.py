@@ -200,8 +200,16 @@ def test_autocast_changes_nothing(backend):
         ({"decay": -torch.ones(3, 2)}, "> 0", "minimum -1"),
         ({"directions": "spiral"}, str(DIRECTIONS), "'spiral'"),
         ({"boundary": "closed"}, str(BOUNDARIES), "'closed'"),
-        ({"boundary": "neumann"}, "'bidirectional', 'cross' or 'axial'", "'neumann'"),
-        ({"boundary": "dirichlet"}, "a scan in one direction", "'dirichlet'"),
+        (
+            {"directions": "raster", "boundary": "neumann"},
+            "'bidirectional', 'cross' or 'axial'",
+            "'neumann'",
+        ),
+        (
+            {"directions": "raster", "boundary": "dirichlet"},
+            "a scan in one direction",
+            "'dirichlet'",
+        ),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,

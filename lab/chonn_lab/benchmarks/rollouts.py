@@ -45,7 +45,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "FNO with networks in its first w": (lambda: fno(RING), HISTORY),
     "waves, one layer": (lambda: CHONNWaves2d(1, FRAMES, depth=1), FRAMES),
     "waves, two layers": (lambda: CHONNWaves2d(1, FRAMES), FRAMES),
-    "flow, two layers": (lambda: CHONNRollout2d(1, FRAMES, num_networks=4, heads=2), FRAMES),
+    "flow, two layers": (lambda: CHONNRollout2d(1, FRAMES, coordinates=True), FRAMES),
 }
 
 

@@ -27,7 +27,6 @@ _PLACES = {
     "helmholtz_open": "helmholtz:OPEN",
 }
 EXPERIMENTS = tuple(_PLACES)
-PAPERS, FURTHER = EXPERIMENTS[:5], EXPERIMENTS[5:]
 
 
 def get(name: str) -> Experiment[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from chonn_lab.pages.kept import file_of, studies
+from chonn_lab.pages.kept import file_of
 from chonn_lab.report import claims
 from chonn_lab.report.document import markdown
 from chonn_lab.report.results import Study
@@ -22,11 +22,6 @@ The scale `small` trains models that are smaller than the paper's, for minutes o
 """  # noqa: E501
 FINDINGS = """On Poisson's equation and Darcy flow, higher orders lower the error where one layer of blocks is the only coupling of points. More layers help more than more order. In the deepest stages of a CNO, where the paper has its blocks, neither the blocks nor their order change the error beyond the spread over seeds. On the order-defined benchmark the seeds do not separate a block of order n from n first-order blocks; periodic boundaries lower the errors of both.
 """  # noqa: E501
-
-
-def claims_page() -> str:
-    """The page of all studies."""
-    return page(studies())
 
 
 def page(found: Sequence[Study]) -> str:

@@ -142,20 +142,6 @@ def check_mask(file: h5py.File, domain: str, mask: np.ndarray) -> None:
         )
 
 
-def read_mask(path: "str | os.PathLike[str]") -> "np.ndarray | None":
-    """Which nodes exist in a data file, (R, R) bool; None for the square, where all do.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, or names a domain without its mask.
-    """
-    if attributes(path).get("domain", SQUARE) == SQUARE:
-        return None
-    with open_hdf5(path) as file:
-        return dataset(file, "mask", 2)[...].astype(bool)
-
-
 class _Reversed:
     """An array of a 7.3 file with the axes that MATLAB shows; read by its first."""
 

@@ -186,10 +186,6 @@ class Normalization:
         """Normalised solution."""
         return (u - self.min_out) / (self.max_out - self.min_out)
 
-    def physical_output(self, u: np.ndarray) -> np.ndarray:
-        """Solution from a normalised one."""
-        return u * (self.max_out - self.min_out) + self.min_out
-
 
 def file_name(kind: str, resolution: int = RESOLUTION, domain: str = SQUARE) -> str:
     """CNO's file name, with the domain if not the square; `kind` is "IN" or "OUT"."""

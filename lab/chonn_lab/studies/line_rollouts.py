@@ -47,14 +47,15 @@ class FNO(nn.Module):
         return frames[:, -1:] + self.model(frames.movedim(1, -1), grid)[..., 0].movedim(-1, 1)
 
 
+OURS: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conservative": True}
+
+
 class Ours(nn.Module):
     """Uses the last two frames and no coordinates: both equations are the same everywhere."""
 
     def __init__(self, damping: str = "state") -> None:
         super().__init__()
-        self.model = CHONNRollout1d(
-            1, 2, nodes="left", conservative=True, coordinates=False, damping=damping
-        )
+        self.model = CHONNRollout1d(1, 2, damping=damping, **OURS)
 
     def forward(self, frames: Tensor) -> Tensor:
         return self.model(frames[:, -2:])
@@ -68,7 +69,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "FNO, increments, rate 5e-3": (FNO, 5e-3),
     "FNO, increments, one frame, rate 5e-3": (lambda: FNO(1), 5e-3),
     "ours": (
-        lambda: CHONNRollout1d(1, HISTORY, nodes="left", conservative=True, damping="state"),
+        lambda: CHONNRollout1d(1, HISTORY, coordinates=True, **OURS),
         5e-3,
     ),
     "ours, two frames, rate 1e-2": (Ours, 1e-2),

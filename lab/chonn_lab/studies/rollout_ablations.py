@@ -47,7 +47,8 @@ def ours(frames: int = 10, **options: Any) -> Callable[[NavierStokesConfig], nn.
     """The model; it predicts frames, so that the setting `increment` is without effect."""
 
     def build(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
-        model = CHONNRollout2d(1, frames, nodes="left", **options)
+        given = {"num_networks": 8, "heads": 4, "coordinates": True, **options}
+        model = CHONNRollout2d(1, frames, nodes="left", **given)
         return rollout.Latest(Forecaster(model, increment=False), frames)
 
     return build

@@ -17,7 +17,6 @@ from chonn_lab import cli
 from chonn_lab.problems import darcy, poisson
 from chonn_lab.problems.darcy_solver import darcy_matrix, solve_steady
 from chonn_lab.problems.domains import DOMAINS, domain_mask
-from chonn_lab.problems.hdf5 import read_mask
 from chonn_lab.problems.poisson_fields import DomainFields
 from chonn_ops import kirchhoff_network
 from chonn_ops.network import edge_conductance, wall_leak
@@ -188,10 +187,9 @@ def test_darcy_file(tmp_path, domain):
     darcy.generate(plain, 3, 16, progress=False)
     assert path.name == f"2D_DarcyFlow_beta1.0_Train_{domain}.hdf5"
     exists = domain_mask(domain, darcy.cell_centres(16))
-    np.testing.assert_array_equal(read_mask(path), exists)
-    assert read_mask(plain) is None
     with h5py.File(path) as file, h5py.File(plain) as square:
         assert (file.attrs["domain"], file["mask"].dtype) == (domain, bool)
+        np.testing.assert_array_equal(file["mask"], exists)
         assert "mask" not in square
         assert {"domain", "margin"}.isdisjoint(square.attrs)
         np.testing.assert_array_equal(file["nu"], square["nu"][...] * exists)
@@ -242,7 +240,8 @@ def test_poisson_files(tmp_path):
     ]
     exists = domain_mask("l-shape", poisson.nodes(16))
     for path in paths:
-        np.testing.assert_array_equal(read_mask(path), exists)
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(file["mask"], exists)
     normalization = poisson.read_normalization(tmp_path, 16, "l-shape")
     f, u = poisson.read(tmp_path, "train", 3, 16, "l-shape")
     np.testing.assert_allclose(f[:, ~exists], normalization.input(np.zeros(1))[0], rtol=1e-6)

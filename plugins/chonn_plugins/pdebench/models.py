@@ -31,12 +31,9 @@ KINDS = ("auto", "steady", *SERIES)
 FRAMES = 2
 CELL = CKBOptions().cell.name
 SIZES = ("width", "depth", "mlp_ratio", "patch", "coordinates")
-# Where time series differ from the defaults of their classes.
-SERIES_OPTIONS = {
-    "flow": {"boundary": "periodic", "num_networks": 4, "coordinates": False},
-    "waves": {"boundary": "robin", "num_networks": 4, "coordinates": False},
-}
-SERIES_SIZES = ("width", "depth", "mlp_ratio")
+SERIES_SIZES = ("width", "depth", "mlp_ratio", "nodes")
+# Options whose defaults differ between the models of time series and the steady one.
+SERIES_OPTIONS = ("boundary", "num_networks", "coordinates")
 
 
 def default_of(model: type[nn.Module], name: str) -> Any:
@@ -76,7 +73,7 @@ class Placed:
 
     def defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options with the defaults of the cell that is set, see `HostModel`."""
-        cell = CKBOptions(options.get("cell", CELL)).cell.name
+        cell = CKBOptions.from_mapping({"cell": options.get("cell", CELL)}).cell.name
         return {**block_defaults(cell), **self.places, "mode": self.models[1].default_mode[cell]}
 
     def build(self, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
@@ -154,8 +151,7 @@ def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> s
 
 def series_defaults(kind: str) -> dict[str, Any]:
     """All options of a model of time series, with their defaults."""
-    sizes = {name: default_of(SERIES[kind][1], name) for name in SERIES_SIZES}
-    return {**sizes, **SERIES_OPTIONS[kind]}
+    return {name: default_of(SERIES[kind][1], name) for name in (*SERIES_SIZES, *SERIES_OPTIONS)}
 
 
 def build_series(
@@ -175,9 +171,7 @@ def build_series(
         )
     chosen = {**known, **{name: value for name, value in options.items() if name in known}}
     history = min(host["initial_step"], FRAMES)
-    return Series(
-        SERIES[kind][ndim](host["num_channels"], history, heads=2, nodes="centres", **chosen)
-    )
+    return Series(SERIES[kind][ndim](host["num_channels"], history, **chosen))
 
 
 def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
@@ -207,7 +201,7 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     if kind in SERIES:
         series = series_defaults(kind)
     elif kind == "auto":
-        series = dict.fromkeys(SERIES_OPTIONS["flow"])
+        series = dict.fromkeys(SERIES_OPTIONS)
     return {**block_defaults(Network.name), **sizes, "model": "auto", **series}
 
 
