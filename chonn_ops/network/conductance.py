@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,14 +21,14 @@ Spacing = float | Sequence[float]
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
+    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        steps = (spacing,) * axes if isinstance(spacing, Real) else tuple(spacing)
-        right = len(steps) == axes and all(0 < step < math.inf for step in steps)
-    except TypeError:  # neither a number nor numbers
-        right = False
-    if not right:
+        steps = [float(step) for step in steps]
+    except (TypeError, ValueError):  # neither a number nor numbers
+        steps = []
+    if len(steps) != axes or not all(0 < step < math.inf for step in steps):
         raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
-    return [float(step) for step in steps]
+    return steps
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:

@@ -380,6 +380,7 @@ def _eliminate_complex(
                 _waiting.add(factor)
             del factor.solution
     potential, KEPT.found, residual = _joined(solutions, source)
+    assert residual is not None  # the networks were given
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
     return potential, iterations, residual
 

@@ -151,7 +151,7 @@ def test_errors(change, message):
         (lambda x: x.potentials([1, 0, 0], "1"), "omega: expected a finite number > 0, got 1"),
         (lambda x: x.power([1.0], 1.0), r"v: expected shape \(3,\), got \(1,\)"),
         (lambda x: x.to_netlist([math.nan, 0, 0], 1.0), "source: expected finite numbers"),
-        (lambda x: draw_bode([1.0], [math.nan]), "response: expected finite numbers"),
+        (lambda _: draw_bode([1.0], [math.nan]), "response: expected finite numbers"),
     ],
 )
 def test_errors_of_calls(call, message):

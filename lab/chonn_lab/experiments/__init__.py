@@ -27,6 +27,7 @@ _PLACES = {
     "helmholtz_open": "helmholtz:OPEN",
 }
 EXPERIMENTS = tuple(_PLACES)
+FURTHER = EXPERIMENTS[5:]  # those that are not the paper's
 
 
 def get(name: str) -> Experiment[Any]:

@@ -15,14 +15,12 @@ pytest.importorskip("tqdm")
 
 from steady import One, check_smoke, check_sources, check_units
 
-from chonn_lab.experiments import EXPERIMENTS, get, schedule, steady_models
+from chonn_lab.experiments import FURTHER, get, schedule, steady_models
 from chonn_lab.experiments import condiff as condiff_experiment
 from chonn_lab.experiments.darcy import NIGHT
 from chonn_lab.experiments.modules import Extended, Padded
 from chonn_lab.problems import condiff, fno_darcy, helmholtz, origin
 
-# Those that are not the paper's.
-FURTHER = EXPERIMENTS[5:]
 # Trained in a second or two: one of each kind that the paper's problems do not have.
 TRAINED = {
     "fno_darcy": ("unet", "cno", "transolver", "network", "direct"),
