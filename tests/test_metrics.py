@@ -197,7 +197,7 @@ def test_complex_tensors_are_refused():
 def test_accumulator_errors():
     with pytest.raises(ValueError, match=r"at least one sample.*got 0"):
         MetricAccumulator().compute()
-    with pytest.raises(ValueError, match=r"initial_step must be >= 0, got -1"):
+    with pytest.raises(ValueError, match="initial_step: expected an integer of at least 0, got -1"):
         MetricAccumulator(initial_step=-1)
     accumulator = MetricAccumulator(initial_step=2)
     with pytest.raises(ValueError, match=r"more frames than initial_step=2, got 2"):

@@ -115,8 +115,8 @@ class _Network(_SingleLevelFunction):
         source, *conductance, leak, v = ctx.saved_tensors[:6]
         needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
         over_v, over_w = ctx.saved_tensors[6:], []
-        dual = forward_ad.unpack_dual(grad_v, level=0).tangent is not None
-        plain = not (torch.is_grad_enabled() or dual or _transformed(grad_v))
+        plain = not (torch.is_grad_enabled() or _transformed(grad_v))
+        plain = plain and forward_ad.unpack_dual(grad_v, level=0).tangent is None
         if plain and ctx.factor is not None:
             conj_w, over_w, _ = ctx.factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
         else:

@@ -49,7 +49,7 @@ def test_shifts_on_rings(axes):
         torch.testing.assert_close(
             model(x.roll(shift, dims)), model(x).roll(shift, dims), rtol=1e-3, atol=1e-3
         )
-        placed = build(axes)
+        placed = build(axes, coordinates=True)
         difference = placed(x.roll(shift, dims)) - placed(x).roll(shift, dims)
     assert difference.abs().max() > 0.01
 

@@ -56,7 +56,7 @@ def test_features_and_fx():
             TypeError,
             "num_networks: expected options of a block with",
         ),
-        ({"cell": "line"}, ValueError, r"cell: expected one of 'network', 'scan', .* got 'line'"),
+        ({"cell": "line"}, ValueError, r"cell: expected one of \('network', 'scan'\), got 'line'"),
     ],
 )
 def test_options_of_the_other_cell(options, error, message):
