@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Boundary
-from chonn_ops.checks import check_choice, check_integer, error
+from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import (
     DECADES,
@@ -44,6 +45,10 @@ MOST_BYTES = 2 * 2**30
 FIRST_NOISE, LEAST_NOISE = 0.1, 1e-6
 # And the one that is doubted: of a mean square of the measurements the field explains half.
 MUCH_NOISE = 0.7
+# By which a noise that is taken too large at first is reduced after a whole step; after a shortened
+# one it is halved. With 5 all of 60 searches converged whose noise was 1e-6 to 0.1, with 10 all but
+# one, and they took 6 % more steps.
+REDUCED = 5.0
 # Relative change at which an estimated noise has settled.
 SETTLED = 0.02
 HALVINGS = 20
@@ -117,6 +122,7 @@ class Reconstruction:
         ValueError
             A level not between 0 and 1.
         """
+        check_number(level=level)
         if not 0 < level < 1:
             raise error("level", "above 0 and below 1", level)
         half = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
@@ -154,6 +160,7 @@ def reconstruct(
     boundary: Boundary = "neumann",
     tol: float = 0.05,
     max_iterations: int = 50,
+    progress: bool = False,
 ) -> Reconstruction:
     r"""Recover a field of a network from potentials measured at some nodes.
 
@@ -204,6 +211,8 @@ def reconstruct(
     tol : float
         Largest last step, in posterior standard deviations.
     max_iterations : int
+    progress : bool
+        Whether to show each step on stderr.
 
     Returns
     -------
@@ -218,10 +227,10 @@ def reconstruct(
     Raises
     ------
     ValueError
-        Wrong shapes; measurements or weights that are not finite; noise that is not above 0; nodes
-        that do not exist; a field that is missing or given though unknown; a part of the network
-        that nothing grounds; several sources where the source is unknown; more measurements than
-        2 GiB hold.
+        Wrong shapes; complex numbers; measurements or weights that are not finite; noise that is
+        not above 0; nodes that do not exist; a field that is missing or given though unknown; a
+        part of the network that nothing grounds; several sources where the source is unknown; more
+        measurements than 2 GiB hold.
     TypeError
         A prior of another class.
 
@@ -267,6 +276,7 @@ def reconstruct(
         raise TypeError(f"prior: expected a Smoothness or a TotalVariation, got {kind}")
     check_above(0, tol=tol)
     check_integer(1, max_iterations=max_iterations)
+    check_bool(progress=progress)
     given = torch.as_tensor(measured)
     device = given.device
     fields = {"source": source, "conductivity": conductivity, "leak": leak}
@@ -275,13 +285,10 @@ def reconstruct(
     for name in ("source", "conductivity"):
         if name != unknown and fields[name] is None:
             raise error(name, f"values, because the unknown is the {unknown}", None)
-    known = {
-        name: None if x is None else torch.as_tensor(x, device=device).double()
-        for name, x in fields.items()
-    }
+    known = {name: None if x is None else _real(name, x, device) for name, x in fields.items()}
     if given.dim() not in (1, 2) or not given.numel():
         raise error("measured", "shape (S, M) or (M,), at least one value", tuple(given.shape))
-    values = given.double().reshape(-1, given.shape[-1])
+    values = _real("measured", given, device).reshape(-1, given.shape[-1])
     grid = _grid(known, unknown, len(values))
     domain = domain_of(grid, spacing, mask, boundary, device)
     for name, x in known.items():
@@ -304,10 +311,20 @@ def reconstruct(
     sigma, estimate = _noise(noise, values, kept)
     experiment = Experiment(domain, unknown, **known, weights=weights)
     search = _Search(experiment, prior, values, sigma, estimate, rows)
-    search.run(tol, max_iterations)
+    search.run(tol, max_iterations, progress)
+    if progress:
+        print(file=sys.stderr)
     for doubt in search.doubts():
         warnings.warn(f"reconstruct: {doubt}", RuntimeWarning, stacklevel=2)
     return search.result(given)
+
+
+def _real(name: str, values: Any, device: torch.device) -> Tensor:
+    """In float64; a conversion of complex numbers would drop their imaginary parts."""
+    tensor = torch.as_tensor(values, device=device)
+    if tensor.is_complex():
+        raise error(name, "real values, of a network of direct current", tensor.dtype)
+    return tensor.double()
 
 
 def _most_rows(n: int) -> int:
@@ -355,7 +372,7 @@ def _noise(noise: Any, values: Tensor, kept: Tensor) -> tuple[Tensor, bool]:
         if not size > 0:
             raise error("measured", "some value other than 0", "0 only")
         return torch.full_like(values, FIRST_NOISE * size), True
-    sigma = torch.as_tensor(noise, device=values.device).double()
+    sigma = _real("noise", noise, values.device)
     try:
         sigma = sigma.expand(values.shape)
     except RuntimeError:
@@ -419,9 +436,15 @@ class _Search:
         r = ((self.experiment.predict(v) - self.values) / self.sigma)[self.s, self.i]
         return network, v, r
 
-    def run(self, tol: float, max_iterations: int) -> None:
+    def run(self, tol: float, max_iterations: int, progress: bool) -> None:
         """Iterate until the step is below `tol` posterior deviations."""
         network, v, r = self._residual(self.x)
+        # Noise far below the misfit would make the first steps follow a linearisation that holds
+        # nowhere near them: it starts as large as the misfit and is reduced to what was given.
+        given, excess, t = self.sigma, 1.0, 1.0
+        if not self.estimate and self.experiment.logarithmic:
+            excess = max(1.0, REDUCED * float(r.square().mean().sqrt()))
+            self.sigma, r = given * excess, r / excess
         while True:
             offset = self.x - self.mean
             noise = self.sigma[self.s, self.i][:, None]
@@ -429,12 +452,18 @@ class _Search:
             gaussian = self.prior.around(offset)
             gain = gaussian.times(J)
             inner = J @ gain.T
-            settled = True
+            factor, settled = 1.0, True
             if self.estimate:
                 factor = max(_fit(r, _cholesky(inner)), self._least_factor())
                 settled = abs(factor - 1) < SETTLED
-                self.sigma, r, J = self.sigma * factor, r / factor, J / factor
-                gain, inner = gain / factor, inner / factor**2
+                self.sigma = self.sigma * factor
+            elif excess > 1:
+                last = self.iterations == max_iterations
+                less = 1.0 if last else max(1.0, excess / (REDUCED if t == 1 else 2))
+                factor, excess, settled = less / excess, less, less == 1
+                self.sigma = given * excess
+            if factor != 1:
+                r, J, gain, inner = r / factor, J / factor, gain / factor, inner / factor**2
             triangle = _cholesky(inner)
             self.posterior = (gaussian, J, gain, triangle)
             self.residual = r
@@ -443,11 +472,15 @@ class _Search:
             change = alpha @ J - self.dual
             energy, gradient = self.prior.energy(offset, self.dual)
             slope = float(r @ (J @ step) + gradient @ step)
+            size = math.sqrt(max(-slope, 0))
+            if progress:
+                done = f"step {self.iterations}/{max_iterations}, next {size:.2g} deviations"
+                print(f"\rreconstruct: {done:<40}", end="", file=sys.stderr, flush=True)
             if slope > -(tol**2) and settled:
                 self.converged = True
                 return
             if self.iterations == max_iterations:
-                self.reason = f"last step {math.sqrt(max(-slope, 0)):.2g} deviations, tol {tol:g}"
+                self.reason = f"last step {size:.2g} deviations, tol {tol:g}"
                 return
             self.iterations += 1
             before = float(r @ r / 2 + energy)
@@ -460,6 +493,9 @@ class _Search:
                 if after <= before + 1e-4 * t * slope + 1e-12 * before:  # a NaN is refused
                     break
             else:
+                if excess > 1:
+                    network, v, r = self._residual(self.x)
+                    continue
                 self.reason = "no step along the Gauss-Newton direction improves the fit"
                 return
             self.x, self.dual, r = x, dual, r_new

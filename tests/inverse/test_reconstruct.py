@@ -289,6 +289,26 @@ def test_total_variation_keeps_an_edge_that_smoothness_blurs():
     assert edges[1] < 0.45 * math.log(4)
 
 
+@pytest.mark.parametrize("prior", [Smoothness(6.0, mean=1.0), TotalVariation(1.0, mean=1.0)])
+def test_a_noise_far_below_the_first_misfit_converges(prior):
+    """Exact data, and a noise of a millionth: the first linearisation is no guide to them."""
+    generator = torch.Generator().manual_seed(0)
+    truth = Smoothness(6.0).sample((12, 12), generator=generator, boundary="dirichlet")[0].exp()
+    nodes = torch.cartesian_prod(torch.arange(12), torch.arange(12))[::3]
+    source = torch.zeros(3, 12, 12, dtype=torch.float64)
+    for s, node in enumerate((0, 23, 47)):
+        source[s, nodes[node, 0], nodes[node, 1]] = 1
+    leak = 0.01 * torch.rand(12, 12, dtype=torch.float64, generator=generator)
+    measured = potentials(truth, source, leak, boundary="dirichlet")[:, nodes[:, 0], nodes[:, 1]]
+    found = reconstruct(
+        measured, nodes, source, prior=prior, noise=1e-6, leak=leak, boundary="dirichlet"
+    )
+    assert found.converged
+    assert (found.noise / 1e-6 - 1).abs().max() < 1e-6
+    assert found.residual.square().mean().sqrt() < 2e-6
+    assert (found.field / truth).log().square().mean() < 0.1 * truth.log().square().mean()
+
+
 def test_what_has_not_converged_says_so():
     _, source, measured = wells()
     with pytest.warns(RuntimeWarning, match="not converged after 1 iterations"):
@@ -297,6 +317,17 @@ def test_what_has_not_converged_says_so():
             max_iterations=1,
         )  # fmt: skip
     assert not found.converged
+
+
+def test_progress_is_shown_where_asked_for(capsys):
+    _, source, measured = wells()
+    settings = {"prior": PRIOR, "noise": 0.1, "boundary": "dirichlet"}
+    reconstruct(measured, NODES, source, **settings)
+    assert capsys.readouterr() == ("", "")
+    found = reconstruct(measured, NODES, source, progress=True, **settings)
+    shown = capsys.readouterr().err
+    assert f"\rreconstruct: step {found.iterations}/50, next " in shown
+    assert shown.endswith("\n")
 
 
 def test_measurements_that_no_field_explains_have_a_bad_fit():
@@ -337,6 +368,10 @@ def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
         ({"measured": torch.full((3, 6), math.nan)}, "measured: expected finite values"),
         ({"measured": torch.full((3, 6), math.inf)}, "measured: expected finite values"),
         ({"noise": 0.0}, "noise: expected finite values > 0, got minimum 0"),
+        ({"measured": torch.ones(3, 6) + 1j}, "measured: expected real values.*complex64"),
+        ({"source": torch.ones(3, 8, 8) + 1j}, "source: expected real values.*complex64"),
+        ({"leak": torch.ones(8, 8) + 1j}, "leak: expected real values.*complex64"),
+        ({"noise": torch.tensor(1j)}, "noise: expected real values.*complex64"),
         ({"noise": torch.ones(4)}, r"noise: expected a shape that broadcasts to \(3, 6\)"),
         ({"nodes": NODES + 5}, r"nodes: expected indices of the grid \(8, 8\), from 0"),
         ({"nodes": NODES[:, :1]}, r"nodes: expected indices of shape \(M, 2\)"),
@@ -353,6 +388,7 @@ def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
         ({"leak": -torch.ones(8, 8)}, "leak: expected >= 0 everywhere, got minimum -1"),
         ({"tol": 0}, "tol: expected a finite number > 0"),
+        ({"progress": 1}, "progress: expected a bool, got 1"),
         ({"max_iterations": 0}, "max_iterations: expected an integer of at least 1"),
         ({"prior": Smoothness(length=4.0, mean=-1.0)}, "mean: expected > 0 for a conductivity"),
         ({"prior": Smoothness(length=4.0, mean=torch.ones(3))}, "mean: expected a number or shape"),
