@@ -44,7 +44,6 @@ def arm() -> None:
     try:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
-        _finder.waiting.update(host for host in HOSTS.keys() - _tried if host in sys.modules)
         _finder.integrate_waiting()
     except Exception as error:
         _disable("its hosts", error)
@@ -54,17 +53,16 @@ class _Finder(MetaPathFinder):
     """Finds hosts as the finders behind it do, and has them integrated once they are loaded."""
 
     def __init__(self) -> None:
-        # Hosts that someone else was loading when we were armed: `from neuralop.models import FNO`
-        # reaches its first `import torch` inside neuralop.models.fno. The import that comes after
-        # integrates them.
+        # Hosts that were found without us, or that someone else was loading when we were armed:
+        # `from neuralop.models import FNO` reaches its first `import torch` inside
+        # neuralop.models.fno. The import that comes after integrates them.
         self.waiting: set[str] = set()
         self._searching = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if self.waiting:
-            self.integrate_waiting()
+        self.integrate_waiting()
         # Finders that ask all others, as we do, may ask us again.
         if fullname not in HOSTS or getattr(self._searching, "name", None) == fullname:
             return None
@@ -93,7 +91,8 @@ class _Finder(MetaPathFinder):
 
     def integrate_waiting(self) -> None:
         # No lock: it could deadlock with the import system's locks. Integrations are idempotent.
-        if _is_loading("torch"):
+        self.waiting.update(host for host in HOSTS.keys() - _tried if host in sys.modules)
+        if not self.waiting or _is_loading("torch"):
             return
         for host in list(self.waiting):
             if not _is_loading(host):
@@ -134,6 +133,7 @@ def _is_loading(name: str) -> bool:
 
 def _integrate(host: str) -> None:
     _tried.add(host)
+    _finder.waiting.discard(host)
     name, _, function = HOSTS[host].partition(":")
     if _is_loading(name):  # our side was imported first, and imports the host
         _finder.waiting.add(host)

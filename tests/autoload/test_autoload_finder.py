@@ -169,6 +169,26 @@ def test_threads_that_import_hosts_and_arm_at_once(fakes):
     assert run.stderr == ""
 
 
+def test_a_host_that_was_found_before_us_and_loaded_after(fakes):
+    """As in a thread that imports the host while another one arms."""
+    write(fakes, {"host/models.py": HOST, "ours.py": INTEGRATION})
+    succeeds(
+        fakes,
+        """
+        from fakes import *
+        import host, importlib.util
+        sys.meta_path.remove(autoload._finder) if autoload._finder in sys.meta_path else None
+        spec = importlib.util.find_spec("host.models")
+        autoload.arm()
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["host.models"] = module
+        spec.loader.exec_module(module)
+        import host.other, ours
+        assert ours.calls == [module.Model]
+        """,
+    )
+
+
 def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
     """Each waits for the other's module: Python lets one of them go on, with an exception."""
     write(fakes, {"shared.py": "from threading import Event\nhost, ours = Event(), Event()\n"})
