@@ -87,8 +87,9 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     axes = [np.arange(0.5, n) / n for n in fields.shape[1 : 1 + dims]]
     if problem == "1d":
         axes = [np.linspace(0, 1, fields.shape[1])]
-    # The coordinates say how far apart the points of the file are.
-    spaced = {"spacing": [axes[0][1]]} if problem == "1d" and name == "chonn_network" else {}
+    # The coordinates say how far apart the points of the file are, and where they lie.
+    ends = {"spacing": [axes[0][1]], "nodes": "corners"}
+    spaced = ends if problem == "1d" and name == "chonn_network" else {}
     grid = torch.tensor(np.stack(np.meshgrid(*axes, indexing="ij"), -1), dtype=torch.float32)
     window = torch.tensor(fields[..., :start, :])
     frames = []
