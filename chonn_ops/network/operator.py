@@ -207,16 +207,39 @@ def _solve(
     v, iterations, residual = solver.solve(*network, enough, most)
     if recording:
         return v, iterations, residual
+    residual = _without_rounding(*network, v, iterations, residual, tol)
     late = residual > tol  # not NaN: an input of that network is not finite
     if for_edges and methods.lifted(conductance, leak):
-        iterated = late & (iterations > 0)  # an elimination is right, see `_solve_rest`
-        KEPT.found, short = _drops_with_digits(solver, *network, v, iterated, enough, most)
+        KEPT.found, short = _drops_with_digits(solver, *network, v, late, enough, most)
         late = late | short if rest else late
-    if bool(late.any()):
-        v, iterations, residual = _solve_rest(
-            *network, (v, iterations, residual), late, tol, rest > 0, compiled
-        )
+    if not rest:
+        _require(residual, iterations, tol, grid, v.dtype)
+    elif bool(late.any()):
+        v, residual = _solve_rest(*network, v, residual, late, tol, compiled)
     return v, iterations, residual
+
+
+def _without_rounding(
+    source: Tensor,
+    conductance: tuple[Tensor, ...],
+    leak: Tensor,
+    periodic: tuple[bool, ...],
+    v: Tensor,
+    iterations: Tensor,
+    residual: Tensor,
+    tol: float,
+) -> Tensor:
+    """Residuals (B, C), 0 where the kernel eliminated, lines and narrow grids, and rounding leaves
+    more than `tol`."""
+    rounded = (residual > tol) & (iterations == 0)
+    if not bool(rounded.any()):
+        return residual
+    b, c = rounded.nonzero(as_tuple=True)
+    picked = (x.movedim(-1, 1)[b, c][..., None] for x in (v, source, leak, *conductance))
+    x, s, l, *g = (field.to(v.dtype) for field in picked)  # noqa: E741
+    residual = residual.clone()
+    residual[b, c] = relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
+    return residual
 
 
 def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
@@ -261,35 +284,24 @@ def _solve_rest(
     conductance: tuple[Tensor, ...],
     leak: Tensor,
     periodic: tuple[bool, ...],
-    so_far: tuple[Tensor, Tensor, Tensor],
+    v: Tensor,
+    residual: Tensor,
     late: Tensor,
     tol: float,
-    affordable: bool,
     compiled: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Eliminate the `late` networks (B, C), those that iterations left above `tol`."""
-    v, iterations, residual = so_far
+) -> tuple[Tensor, Tensor]:
+    """Eliminate the `late` networks (B, C): `v` and `residual` with theirs."""
     b, c = late.nonzero(as_tuple=True)
-    picked = [x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance)]
-    part = (picked[0], tuple(picked[2:]), picked[1], periodic)
-    if affordable:
-        found, KEPT.found = KEPT.found, ()
-        x, _, left = _eliminate(*part, tol, compiled, keep=False)
-        v, residual = v.to(x.dtype), residual.to(x.dtype)
-        v.movedim(-1, 1)[b, c] = x[..., 0]
-        residual[b, c] = left[:, 0]
-        for whole, drop in zip(found, KEPT.found, strict=False):
-            whole.movedim(-1, 1)[b, c] = drop[..., 0]
-        KEPT.found = found
-        return v, iterations, residual
-    # Rounding alone may leave this much of lines and narrow grids, which were eliminated.
-    x = v.movedim(-1, 1)[b, c][..., None]
-    dtype = x.dtype
-    s, l, *g = (field.to(dtype) for field in picked)  # noqa: E741
-    left = relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
-    residual[b, c] = torch.where(iterations[b, c] == 0, left, residual[b, c])
-    _require(residual, iterations, tol, source.shape[1:-1], dtype)
-    return v, iterations, residual
+    s, l, *g = (x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance))  # noqa: E741
+    found, KEPT.found = KEPT.found, ()
+    x, _, left = _eliminate(s, tuple(g), l, periodic, tol, compiled, keep=False)
+    v, residual = v.to(x.dtype), residual.to(x.dtype)
+    v.movedim(-1, 1)[b, c] = x[..., 0]
+    residual[b, c] = left[:, 0]
+    for whole, drop in zip(found, KEPT.found, strict=False):
+        whole.movedim(-1, 1)[b, c] = drop[..., 0]
+    KEPT.found = found
+    return v, residual
 
 
 def _require(
