@@ -542,4 +542,4 @@ def predicted_bytes(
 
 def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
-    return 2 * float(plan_of(grid, periodic).work.sum())
+    return 2 * plan_of(grid, periodic).total_work

@@ -25,6 +25,10 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+# The arrays that the kernels read, as int64_t and int32_t.
+LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
+SHORT = ("node", "boundary", "place", "edge", "row", "column")
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -137,6 +141,21 @@ class Plan:
         f = (self.pivots + self.width).astype(np.float64)
         b = self.width.astype(np.float64)
         return (f * (f + 1) * (f + 2) - b * (b + 1) * (b + 2)) / 6
+
+    @cached_property
+    def total_work(self) -> float:
+        return float(self.work.sum())
+
+    @cached_property
+    def _read_by_kernels(self) -> dict[str, Array]:
+        long = {name: np.ascontiguousarray(getattr(self, name), np.int64) for name in LONG}
+        short = {name: np.ascontiguousarray(getattr(self, name), np.int32) for name in SHORT}
+        return long | short
+
+    @cached_property
+    def addresses(self) -> dict[str, int]:
+        """Where the arrays are that the kernels read, by name; good as long as the plan."""
+        return {name: array.ctypes.data for name, array in self._read_by_kernels.items()}
 
 
 def _runs(lengths: Array) -> tuple[Array, Array]:

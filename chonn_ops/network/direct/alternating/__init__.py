@@ -90,7 +90,7 @@ class Factors:
         self._isa = _isa_of(self._double, B * C, threads)
         lanes = found.lanes(self._isa, self._double)
         items = -(-B * C // lanes)
-        worth = int(float(plan.work.sum()) * B * C / _WORTH)
+        worth = int(plan.total_work * B * C / _WORTH)
         self._arguments = arguments_of(plan, B, C, max(1, min(threads, items, worth)))
         self._arguments.tol, self._arguments.refinements = tol, refinements
         self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]

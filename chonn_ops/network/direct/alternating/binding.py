@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from chonn_ops import _library
-from chonn_ops.network.direct.plan import Plan
+from chonn_ops.network.direct.plan import LONG, SHORT, Plan
 
 AXES = 3
 FACTORIZE, SOLVE, ONCE = range(3)  # ``enum alternating_call``
 DETERMINED, NOT_FINITE, RAISED = -1, -2, -3  # ``enum alternating_status``
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
-_LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
-_SHORT = ("node", "boundary", "place", "edge", "row", "column")
 
 
 class Arguments(ctypes.Structure):
     """``struct alternating_args`` of ``alternating.h``."""
 
-    kept: dict[str, Any]
+    kept: Plan
     _fields_ = (
         *(
             (name, ctypes.c_int64)
@@ -33,7 +27,7 @@ class Arguments(ctypes.Structure):
         ),
         ("grid", ctypes.c_int64 * AXES),
         ("closed", ctypes.c_int64 * AXES),
-        *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
+        *((name, ctypes.c_void_p) for name in (*LONG, *SHORT)),
         ("refinements", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("threads", "call")),
         ("single", ctypes.c_int64),
@@ -58,13 +52,6 @@ def available_isas() -> tuple[str, ...]:
     return found.isas if found else ()
 
 
-@lru_cache(maxsize=32)
-def _arrays(plan: Plan) -> dict[str, Any]:
-    long = {name: np.ascontiguousarray(getattr(plan, name), np.int64) for name in _LONG}
-    short = {name: np.ascontiguousarray(getattr(plan, name), np.int32) for name in _SHORT}
-    return long | short
-
-
 def arguments_of(plan: Plan, batches: int, channels: int, threads: int) -> Arguments:
     """What all calls for networks of one plan have in common."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
@@ -72,7 +59,7 @@ def arguments_of(plan: Plan, batches: int, channels: int, threads: int) -> Argum
     arguments.threads, arguments.axes = threads, len(plan.grid)
     for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
-    arguments.kept = _arrays(plan)  # the addresses stay good as long as the arguments
-    for name, array in arguments.kept.items():
-        setattr(arguments, name, array.ctypes.data)
+    arguments.kept = plan  # the addresses stay good as long as the arguments
+    for name, address in plan.addresses.items():
+        setattr(arguments, name, address)
     return arguments

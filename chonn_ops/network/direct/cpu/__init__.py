@@ -135,11 +135,9 @@ class Factors:
         keeps: one group's stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
         arguments = self._prepare(plan, leak)
-        if arguments.parts:  # one network for all threads
-            self = cls(plan, conductance, leak, source, drops=drops)
-        else:
-            self._allocate(leak, arguments.threads)
-            self._call(ONCE, source, drops, (leak, *conductance))
+        shared = arguments.parts > 0  # fewer networks than threads
+        self._allocate(leak, len(self._scale) if shared else arguments.threads)
+        self._call(FACTORIZE if shared else ONCE, source, drops, (leak, *conductance))
         assert self.solution is not None
         return self.solution, self.undetermined
 
@@ -161,7 +159,7 @@ class Factors:
 
     def _share_out(self, networks: int, lanes: int) -> int:
         """Threads: not more than there is work for."""
-        work = float(self._plan.work.sum()) * networks
+        work = self._plan.total_work * networks
         most = self._threads if self._rows else -(-networks // lanes)
         return max(1, min(self._threads, most, int(work / _WORTH)))
 

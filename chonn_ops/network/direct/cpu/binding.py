@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from chonn_ops import _library
-from chonn_ops.network.direct.plan import Plan
+from chonn_ops.network.direct.plan import LONG, SHORT, Plan
 
 AXES = 3
 FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE = range(5)  # ``enum direct_call``
 DETERMINED, NOT_FINITE = -1, -2  # ``enum direct_status``
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
-_LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
-_SHORT = ("node", "boundary", "place", "edge", "row", "column")
 
 
 class Arguments(ctypes.Structure):
@@ -33,7 +31,7 @@ class Arguments(ctypes.Structure):
         ),
         ("grid", ctypes.c_int64 * AXES),
         ("closed", ctypes.c_int64 * AXES),
-        *((name, ctypes.c_void_p) for name in (*_LONG, *_SHORT)),
+        *((name, ctypes.c_void_p) for name in (*LONG, *SHORT)),
         ("parts", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("part_first", "part_last", "part_stack")),
         *((name, ctypes.c_int32) for name in ("rows", "threads", "call")),
@@ -61,13 +59,6 @@ def available_isas() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def _arrays(plan: Plan) -> dict[str, Any]:
-    long = {name: np.ascontiguousarray(getattr(plan, name), np.int64) for name in _LONG}
-    short = {name: np.ascontiguousarray(getattr(plan, name), np.int32) for name in _SHORT}
-    return long | short
-
-
-@lru_cache(maxsize=32)
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     """Subtrees for threads to share, where their updates wait, and how many entries wait."""
     first, last = np.array(plan.subtrees(4 * threads), np.int64).T.copy()
@@ -87,10 +78,9 @@ def arguments_of(plan: Plan, batches: int, channels: int, rows: bool, threads: i
     arguments.waiting, arguments.axes = plan.waiting, len(plan.grid)
     for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
-    arrays = _arrays(plan)
-    for name, array in arrays.items():
-        setattr(arguments, name, array.ctypes.data)
-    arguments.kept = [arrays]  # the addresses stay good as long as the arguments
+    for name, address in plan.addresses.items():
+        setattr(arguments, name, address)
+    arguments.kept = [plan]  # the addresses stay good as long as the arguments
     if rows and threads > batches * channels:
         first, last, at, arguments.stack = _parts(plan, threads)
         arguments.kept += [first, last, at]
