@@ -20,7 +20,7 @@ from chonn_lab.pages.blocks import (
 from chonn_lab.report.document import markdown
 
 POINTS = ("16", "32")
-DARCY_HEADER = ("model", "parameters", "16 x 16", "32 x 32", "seeds")
+DARCY_HEADER = ("model", "parameters", "16 x 16", "32 x 32", "s", "seeds")
 
 
 def pdebench(runs: Sequence[dict[str, Any]]) -> str:
@@ -55,44 +55,28 @@ def series(runs: Sequence[Row]) -> str:
     return markdown(header, lines, (0, 1))
 
 
-def darcy_mixers(results: Iterable[Row]) -> str:
+def neuraloperator(results: Iterable[Row]) -> str:
     """A line a model of `chonn_lab.studies.neuralop_darcy`."""
-    lines = [_line(f"`{model}`", runs) for model, runs in by_model(results).items()]
-    return markdown(DARCY_HEADER, lines)
+    return markdown(DARCY_HEADER, [_line(f"`{m}`", runs) for m, runs in by_model(results).items()])
 
 
-def darcy() -> str:
-    """Networks, neuraloperator's FNO with and without scans in its first layer, a direct solve."""
-    networks, mixers = load("darcy_networks"), load("darcy_mixers")
-    if not networks.get("results"):
+def neuraloperator_beside_a_solver() -> str:
+    """The same and a direct solve."""
+    found = load("neuralop_darcy").get("results")
+    if not found:
         return MISSING
-    lifted = load("darcy_lift").get("results", [])
-    runs = by_model([*networks["results"], *lifted, *mixers["results"]])
-    lines = [
-        _line(f"`{model}`", runs[model])
-        for model in ("network", "lift-network", "fno-stock", "fno")
-        if model in runs
-    ]
-    for place in ("replace", "alongside"):
-        found = [runs[model] for model in runs if model.startswith(f"{place}-")]
-        means = [[_mean(group, n) for group in found] for n in POINTS]
-        ranges = (f"{min(values):.4f} to {max(values):.4f}" for values in means)
-        name = f"`{place}`, the means of {len(found)} directions of scans"
-        size = f"{found[0][0]['parameters']:,}"
-        lines.append([name, size, *ranges, str(len(found[0]))])
+    lines = [_line(f"`{model}`", runs) for model, runs in by_model(found).items()]
     for row in load("darcy_direct").get("results", []):
         name = f"direct solve, contrast {row['contrast']:.1f}, faces fitted"
-        lines.append([name, "3", *(f"{row['relative_l2'][n]:.4f}" for n in POINTS), "-"])
+        errors = (f"{row['relative_l2'][points]:.4f}" for points in POINTS)
+        lines.append([name, "3", *errors, "-", "-"])
     return markdown(DARCY_HEADER, lines)
-
-
-def _mean(runs: Sequence[Row], points: str) -> float:
-    return statistics.fmean(run["relative_l2"][points] for run in runs)
 
 
 def _line(name: str, runs: Sequence[Row]) -> list[str]:
     errors = (spread(run["relative_l2"][points] for run in runs) for points in POINTS)
-    return [name, f"{runs[0]['parameters']:,}", *errors, str(len(runs))]
+    seconds = statistics.median(run["seconds"] for run in runs)
+    return [name, f"{runs[0]['parameters']:,}", *errors, f"{seconds:.0f}", str(len(runs))]
 
 
 def vision(rows: list[Row]) -> str:
@@ -160,7 +144,7 @@ def versions(rows: list[Row]) -> str:
 HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
     "series": block("pdebench_series", "results", series),
-    "neuraloperator darcy": darcy,
+    "neuraloperator darcy": neuraloperator_beside_a_solver,
     "vision size": block("vision_size", "rows", vision_size),
     "vision": block("vision", "rows", vision),
     "digits": lambda: digits(

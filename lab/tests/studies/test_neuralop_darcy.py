@@ -1,4 +1,4 @@
-"""The comparison of mixers runs on files in neuraloperator's layout, and goes on where it was."""
+"""The comparison inside neuraloperator runs on files in neuraloperator's layout, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def run(data, output, *arguments):
 @pytest.mark.slow
 def test_trains_scores_and_goes_on(data, tmp_path):
     output = tmp_path / "runs" / "mixers.json"
-    models = ("--models", "fno", "replace-axial")
+    models = ("--models", "FNO", "FNO, scans")
     done = run(data, output, *models)
     assert done.returncode == 0, done.stderr
     record = json.loads(output.read_text())
     plain, mixed = record["results"]
-    assert (plain["model"], mixed["model"]) == ("fno", "replace-axial")
+    assert (plain["model"], mixed["model"]) == ("FNO", "FNO, scans")
     assert set(plain["relative_l2"]) == set(mixed["relative_l2"]) == {"16", "32"}
 
     again = run(data, output, *models, "--seeds", "0", "1")
@@ -47,20 +47,20 @@ def test_trains_scores_and_goes_on(data, tmp_path):
     results = json.loads(output.read_text())["results"]
     assert results[:2] == record["results"]
     assert [run["seed"] for run in results] == [0, 0, 1, 1]
-    assert "replace-axial" in again.stdout
+    assert "FNO, scans" in again.stdout
 
 
 def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
     output = tmp_path / "mixers.json"
     output.write_text(json.dumps({"config": {"epochs": 7}, "results": []}))
-    refused = run(data, output, "--models", "fno")
+    refused = run(data, output, "--models", "FNO")
     assert refused.returncode != 0
     assert "got {'epochs': 7}" in refused.stderr
 
 
 def test_the_network_trains(data, tmp_path):
     output = tmp_path / "networks.json"
-    done = run(data, output, "--models", "network")
+    done = run(data, output, "--models", "chonn_network")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(output.read_text())["results"]
     assert 0 < found["relative_l2"]["32"] < 10
