@@ -82,6 +82,23 @@ def test_equalised_learns_gain_times_as_fast():
     torch.testing.assert_close(steps[1], 8 * steps[0], rtol=1e-3, atol=1e-6)
 
 
+def test_equalised_can_quicken_a_part():
+    plain = nn.ModuleDict({"slow": nn.Linear(3, 2), "fast": nn.Linear(2, 1)})
+    plain.forward = lambda x: plain["fast"](plain["slow"](x))
+    wrapped = Equalised(copy.deepcopy(plain), gain=8, part="fast.")
+    wrapped.module.forward = lambda x: wrapped.module["fast"](wrapped.module["slow"](x))
+    before = {name: value.clone() for name, value in plain.state_dict().items()}
+    x = torch.randn(20, 3)
+    for model in (plain, wrapped):
+        assert torch.equal(model.state_dict()["fast.weight"], before["fast.weight"])
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        model(x).square().mean().backward()
+        optimizer.step()
+    for name, factor in (("slow.weight", 1), ("fast.weight", 8)):
+        steps = [model.state_dict()[name] - before[name] for model in (plain, wrapped)]
+        torch.testing.assert_close(steps[1], factor * steps[0], rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", ["replace", "alongside", "lift"])
 def test_fno(mode):
     """The block gets the spacing of the coordinates, and the plain weights are the plain FNO's."""

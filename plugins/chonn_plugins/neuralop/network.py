@@ -59,6 +59,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
         import chonn_ops
+        from chonn_ops.models.equalised import NETWORK_GAIN, NETWORK_PART, Equalised
 
         super().__init__()
         models = {
@@ -78,7 +79,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints survive a change of a default.
             recorded["ckb"] = options.to_mapping()
-        self.model = models[n_dim](
+        network = models[n_dim](
             in_channels,
             out_channels,
             width,
@@ -89,6 +90,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             lengths=lengths,
             ckb=options,
         )
+        self.model = Equalised(network, NETWORK_GAIN, NETWORK_PART)
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
-from chonn_ops.models.equalised import NETWORK_GAIN, Equalised
+from chonn_ops.models.equalised import NETWORK_GAIN, NETWORK_PART, Equalised
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_plugins.pdebench.contract import HostModel
 
@@ -114,7 +114,7 @@ class Steady(Equalised):
     """A network model that is called as PDEBench calls its FNOs."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__(module, NETWORK_GAIN)
+        super().__init__(module, NETWORK_GAIN, NETWORK_PART)
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
