@@ -51,7 +51,9 @@ def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     data = {problem: read(args, problem) for problem in args.problems}
-    config = {"level": LEVEL, "epochs": args.epochs, "splits": SPLITS, "shifted": SHIFTED}
+    # Lists, because a file that is resumed is compared with what JSON makes of them.
+    splits = {problem: list(sizes) for problem, sizes in SPLITS.items()}
+    config = {"level": LEVEL, "epochs": args.epochs, "splits": splits, "shifted": SHIFTED}
     config = {**config, "resolution": args.resolution, "batch_size": args.batch_size}
     drawn: dict[str, Any] = {}
     for problem, parts in data.items():
