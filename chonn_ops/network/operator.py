@@ -209,9 +209,11 @@ def _solve(
         return v, iterations, residual
     residual = _without_rounding(*network, v, iterations, residual, tol)
     late = residual > tol  # not NaN: an input of that network is not finite
-    if for_edges and methods.lifted(conductance, leak):
-        KEPT.found, short = _drops_with_digits(solver, *network, v, late, enough, most)
-        late = late | short if rest else late
+    if for_edges:
+        KEPT.found = _drops(v, periodic)
+        if methods.lifted(v, KEPT.found):
+            KEPT.found, short = _drops_with_digits(solver, *network, v, late, enough, most)
+            late = late | short if rest else late
     if not rest:
         _require(residual, iterations, tol, grid, v.dtype)
     elif bool(late.any()):

@@ -121,7 +121,9 @@ def _eliminate(
         some = size >= info.tiny
         inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
         share = edges * inverse[..., None]
-        grounded.append(torch.where(some, leak[..., 0] * inverse, 1))
+        all_of_it = (total == leak[..., 0]).to(total.dtype)  # not rounded
+        hands = torch.where(all_of_it != 0, all_of_it, leak[..., 0] * inverse)
+        grounded.append(torch.where(some, hands, 0))
         leak = leak[..., 1:] + share * leak[..., :1]
         g = g[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
         shares.append(torch.nn.functional.pad(share, (k + 1, 0)))
@@ -271,8 +273,10 @@ class Factors:
             handed = beyond.mT @ received
             x = x.index_copy(2, at.flatten(), flat(received * inverse))
             x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
-        if wanted:  # what is no part of the network has the potential 0
-            x = torch.cat([x[:, :S], torch.where(tied, x[:, S:], -whole[..., None])], 1)
+        # The last node of each network.
+        nodes_of = torch.arange(self._plan.nodes, device=x.device)
+        last = torch.where(tied[:, 0], nodes_of, 0).amax(1)[:, None, None]
+        last = x[:, S:].gather(2, last.expand(-1, S if wanted else 0, 1)).movedim(1, -1)[:, :, None]
         drops = x.new_zeros(len(x), S, self._g.shape[1])
         level: dict[int, Tensor] = {}
         relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
@@ -287,10 +291,8 @@ class Factors:
             if not wanted:
                 continue
             here = here[..., S:]
-            reference = level.pop(index) if batch.width else here[:, :, -1:]
+            reference = level.pop(index) if batch.width else last.movedim(2, 1)
             here = here - self._grounded[index][..., None] * reference
-            if not batch.width:
-                here = torch.cat([here[:, :, :-1], torch.zeros_like(reference)], 2)
             beside = relative.pop(index, outer[..., S:])
             here = torch.linalg.solve_triangular(
                 upper, here + beyond @ beside, upper=True, unitriangular=True
@@ -318,8 +320,25 @@ class Factors:
         def field(rows: Tensor) -> Tensor:
             return rows.reshape(B, C, S, *grid).movedim(1, -1)
 
-        found = drops.split(self._plan.nodes, 2) if wanted else ()
-        return field(torch.empty_like(x).index_copy(2, self._node, x)), [field(y) for y in found]
+        x = field(torch.empty_like(x).index_copy(2, self._node, x))
+        if not wanted:
+            return x, []
+        found = [field(drop) for drop in drops.split(self._plan.nodes, 2)]
+        if not bool(tied.all()):
+            inside = torch.empty_like(tied).index_copy(2, self._node, tied)
+            inside = inside.reshape(B, C, 1, *grid).movedim(1, -1)
+            for axis, closed in enumerate(self._plan.periodic):
+                self._drops_to_outside(found[axis], x, inside, axis + 2, closed)
+        return x, found
+
+    @staticmethod
+    def _drops_to_outside(drop: Tensor, v: Tensor, inside: Tensor, dim: int, closed: bool) -> None:
+        """Drops along edges of conductance 0 to nodes that are no part of the network, whose
+        potential is 0."""
+        outside = ~(inside & inside.roll(-1, dim))
+        if not closed or v.shape[dim] == 1:
+            outside.select(dim, -1).fill_(False)
+        drop.copy_(torch.where(outside, v - v.roll(-1, dim), drop))
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()

@@ -91,11 +91,13 @@ INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse
     const REAL all = NAME(sum)(t), part = all >= TINIEST ? 1 / all : 0;
     const REAL *restrict later = entries + i + 1;
     for (int64_t j = 0; j < f - i - 1; j++) share[j] = later[j] * part;
-    grounded[i] = part > 0 ? entries[f] * part : 1;
+    grounded[i] = part > 0 ? (all == entries[f] ? 1 : entries[f] * part) : 0;
 #else
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
-    grounded[i] = NAME(either)(part, row[f] * part, NAME(splat)(1));
+    const NAME(mask) alone = t == row[f];
+    const vec hands = (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
+    grounded[i] = NAME(either)(part, hands, NAME(splat)(0));
 #endif
     inverse[i] = part;
 }

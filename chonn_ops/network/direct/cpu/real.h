@@ -232,6 +232,27 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
     }
 }
 
+/* Drops along edges of conductance 0 to nodes that are no part of the network, which have no inverse
+ * and the potential 0. `step`: from one inverse to the next; `at`: of the first node in fields. */
+APART void NAME(drops_to_outside)(const struct direct_args *a, const REAL *inverse, int64_t step,
+                                  int64_t at) {
+    const REAL *v = (const REAL *)a->potential + at;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        if (inverse[p * step] > 0) continue;
+        int64_t inner = 1;
+        for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
+            const int64_t node = a->node[p], n = a->grid[axis], i = node / inner % n;
+            REAL *drop = (REAL *)a->drop[axis] + at;
+            const int64_t next = i < n - 1 ? inner : -i * inner;
+            const int64_t before = i > 0 ? -inner : (n - 1) * inner;
+            if (i < n - 1 || a->closed[axis])
+                drop[node * a->channels] = -v[(node + next) * a->channels];
+            if (i > 0 || a->closed[axis])
+                drop[(node + before) * a->channels] = v[(node + before) * a->channels];
+        }
+    }
+}
+
 #define ROWS 0
 #define MODE(x) NAME(x##_lanes)
 #include "mode.h"

@@ -121,9 +121,9 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
     }
 }
 
-/* Beside each source s stands s - l V, V being its sum over that of the leaks l, which is returned: a
- * solution then has the mean 0, weighted with the leaks. */
-INLINE vec MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
+/* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
+ * the mean 0, weighted with the leaks. */
+INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
                             vec *x) {
     NAME(wide) current = {}, ground = {};
     for (int64_t p = 0; p < a->nodes; p++) {
@@ -135,7 +135,6 @@ INLINE vec MODE(take_level)(const struct direct_args *a, const element *leak, co
     for (int lane = 0; lane < LANES; lane++)
         level[lane] = (REAL)(ground[lane] > 0 ? current[lane] / ground[lane] : 0);
     for (int64_t p = 0; p < a->nodes; p++) x[2 * p + 1] = x[2 * p] - WIDEN(leak[p]) * level;
-    return level;
 }
 
 /* `sweep_down` for potentials v of sources, and for those u of `take_level`, which small leaks do not
@@ -143,13 +142,18 @@ INLINE vec MODE(take_level)(const struct direct_args *a, const element *leak, co
  *     u_p - u_r = z_p - h_p0 u_r + sum over q of h_pq (u_q - u_r),
  * h_p0 being what p hands to ground and z_p what it would have if all others had none. Those of a
  * half follow from its parent's. So differences between neighbours are found with errors relative to
- * what potentials differ by around them. `drop`: for each axis and node. */
+ * what potentials differ by around them. The first reference is the last node of the network, which
+ * hands all to ground. What is no part of the network is where the reference is, so that it may be
+ * one; see `drops_to_outside`. `drop`: for each axis and node. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
-                                  const element *grounded, vec *x, vec *t, vec *top, vec *drop) {
+                                  const element *inverse, const element *grounded, vec *x, vec *t,
+                                  vec *top, vec *drop) {
     memset(drop, 0, (size_t)(a->axes * a->nodes) * sizeof(vec)); /* for what is no edge */
+    vec last = {};
+    for (int64_t p = 0; p < a->nodes; p++) last = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
-        vec reference = x[2 * (first + n) - 1];
+        vec reference = last;
         if (width) {
             top -= 2 * width + 1;
             reference = top[0];
@@ -159,7 +163,6 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             t[2 * i] = x[2 * (first + i)];
             t[2 * i + 1] = x[2 * (first + i) + 1] - WIDEN(grounded[first + i]) * reference;
         }
-        if (!width) t[2 * n - 1] = (vec){};
         MODE(backward)(2, shares + a->share_at[r], n, n + width, t);
         for (int64_t i = 0; i < n; i++) x[2 * (first + i)] = t[2 * i];
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
@@ -270,7 +273,7 @@ static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares
 }
 
 /* `take_level` and `sweep_down_drops` for one source; `x`: of v, then of u. */
-static REAL NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
+static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
                                  REAL *x) {
     double current = 0, ground = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
@@ -279,22 +282,22 @@ static REAL NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
     }
     const REAL level = (REAL)(ground > 0 ? current / ground : 0);
     for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - leak[p] * level;
-    return level;
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
-                                       const REAL *grounded, const REAL *x, REAL *t, REAL *top,
-                                       REAL *drop) {
+                                       const REAL *inverse, const REAL *grounded, const REAL *x,
+                                       REAL *t, REAL *top, REAL *drop) {
+    int64_t last = a->nodes - 1;
+    while (last > 0 && !(inverse[last] > 0)) last--;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
-        REAL reference = x[first + n - 1];
+        REAL reference = x[last];
         if (width) {
             top -= width + 1;
             reference = top[0];
             memcpy(t + n, top + 1, (size_t)width * sizeof(REAL));
         }
         for (int64_t i = 0; i < n; i++) t[i] = x[first + i] - grounded[first + i] * reference;
-        if (!width) t[n - 1] = 0;
         NAME(backward_one)(shares + a->share_at[r], n, n + width, t);
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
             drop[a->edge[e]] = t[a->row[e]] - t[a->column[e]];
@@ -325,19 +328,18 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         wrong += s - s;
         x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
     }
-    const REAL level = a->drop[0] ? NAME(take_level_one)(a, leak, inverse, x) : 0;
+    if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
     if (a->call != DIRECT_SAMPLE) NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
     if (a->drop[0]) {
-        for (int64_t p = 0; p < nodes; p++)
-            if (!(inverse[p] > 0)) x[nodes + p] = -level;
         memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
-        NAME(sweep_down_drops_one)(a, shares, grounded, x + nodes, t, waiting, drop);
+        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop);
         for (int axis = 0; axis < a->axes; axis++, drop += nodes)
             for (int64_t p = 0; p < nodes; p++)
                 ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
     }
     NAME(sweep_down_one)(a, shares, x, t);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
+    if (a->drop[0]) NAME(drops_to_outside)(a, inverse, 1, offset);
 }
 
 /* Of one source after the other, from what was given and found. */
@@ -396,13 +398,10 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     if (drops) {
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
-        const vec level = MODE(take_level)(a, leak, inverse, x);
+        MODE(take_level)(a, leak, inverse, x);
         MODE(sweep_up)(2, a, shares, inverse, x, t);
-        /* What is no part of the network has the potential 0. */
-        for (int64_t p = 0; p < nodes; p++)
-            x[2 * p + 1] = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], -level);
-        MODE(sweep_down_drops)(a, shares, (const element *)a->grounded + item->slot * nodes, x, t,
-                               (vec *)((char *)drop + a->axes * bytes), drop);
+        MODE(sweep_down_drops)(a, shares, inverse, (const element *)a->grounded + item->slot * nodes,
+                               x, t, (vec *)((char *)drop + a->axes * bytes), drop);
         for (int i = 0; i < a->axes; i++, axis += nodes) {
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
@@ -416,6 +415,9 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
         NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
     }
+    for (int lane = 0; drops && lane < width[0]; lane++)
+        NAME(drops_to_outside)(a, (const REAL *)inverse + (ROWS ? 0 : lane), ROWS ? 1 : LANES,
+                               at[0][lane]);
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {
         if (!width[j]) continue;
