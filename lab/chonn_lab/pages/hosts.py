@@ -8,7 +8,6 @@ from typing import Any
 
 from chonn_lab.pages.blocks import (
     MEBIBYTES,
-    MISSING,
     Build,
     Row,
     block,
@@ -55,39 +54,22 @@ def series(runs: Sequence[Row]) -> str:
     return markdown(header, lines, (0, 1))
 
 
-def darcy_mixers(results: Iterable[Row]) -> str:
+def neuralop_darcy(results: Iterable[Row]) -> str:
     """A line a model of `chonn_lab.studies.neuralop_darcy`."""
-    lines = [_line(f"`{model}`", runs) for model, runs in by_model(results).items()]
-    return markdown(DARCY_HEADER, lines)
+    return markdown(DARCY_HEADER, _darcy_lines(results))
 
 
-def darcy() -> str:
-    """Networks, neuraloperator's FNO with and without scans in its first layer, a direct solve."""
-    networks, mixers = load("darcy_networks"), load("darcy_mixers")
-    if not networks.get("results"):
-        return MISSING
-    lifted = load("darcy_lift").get("results", [])
-    runs = by_model([*networks["results"], *lifted, *mixers["results"]])
-    lines = [
-        _line(f"`{model}`", runs[model])
-        for model in ("network", "lift-network", "fno-stock", "fno")
-        if model in runs
-    ]
-    for place in ("replace", "alongside"):
-        found = [runs[model] for model in runs if model.startswith(f"{place}-")]
-        means = [[_mean(group, n) for group in found] for n in POINTS]
-        ranges = (f"{min(values):.4f} to {max(values):.4f}" for values in means)
-        name = f"`{place}`, the means of {len(found)} directions of scans"
-        size = f"{found[0][0]['parameters']:,}"
-        lines.append([name, size, *ranges, str(len(found[0]))])
-    for row in load("darcy_direct").get("results", []):
+def _darcy_with_solve(results: Iterable[Row]) -> str:
+    """The same, and the direct solve of `chonn_lab.studies.direct_solve`."""
+    lines = _darcy_lines(results)
+    for row in load("darcy_direct")["results"]:
         name = f"direct solve, contrast {row['contrast']:.1f}, faces fitted"
         lines.append([name, "3", *(f"{row['relative_l2'][n]:.4f}" for n in POINTS), "-"])
     return markdown(DARCY_HEADER, lines)
 
 
-def _mean(runs: Sequence[Row], points: str) -> float:
-    return statistics.fmean(run["relative_l2"][points] for run in runs)
+def _darcy_lines(results: Iterable[Row]) -> list[list[str]]:
+    return [_line(f"`{model}`", runs) for model, runs in by_model(results).items()]
 
 
 def _line(name: str, runs: Sequence[Row]) -> list[str]:
@@ -160,11 +142,9 @@ def versions(rows: list[Row]) -> str:
 HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
     "series": block("pdebench_series", "results", series),
-    "neuraloperator darcy": darcy,
+    "neuraloperator darcy": block("neuralop_darcy", "results", _darcy_with_solve),
     "vision size": block("vision_size", "rows", vision_size),
     "vision": block("vision", "rows", vision),
-    "digits": lambda: digits(
-        load("digits_ablation")["results"] + load("digits_network").get("results", [])
-    ),
+    "digits": block("digits_ablation", "results", digits),
     "versions": block("versions", "results", versions),
 }
