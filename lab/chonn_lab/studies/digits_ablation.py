@@ -1,9 +1,9 @@
 """The routing ablation, small: CHONN variants on scikit-learn's digits, many seeds.
 
 ``baseline`` has one cell a block, ``parallel`` two side by side, ``serial`` two in series, and
-``serial+constraints`` keeps them stable and dissipative (`chonn_ops.models.chonn.ROUTINGS`);
-``network`` has circuits on the plane in place of the scans. All get the same images, epochs,
-batches, optimiser and seeds; MLPs are widened until all have the parameters of the last routing.
+``serial+constraints`` keeps them stable and dissipative (`chonn_ops.models.chonn.ROUTINGS`).
+All get the same images, epochs, batches, optimiser and seeds; MLPs are widened until all have the
+parameters of the last routing.
 Digits of 8 x 8 are enlarged to 32 x 32, so that the first stage sees 8 x 8 positions.
 
 The learning rate is the one of 1e-3, 3e-3 and 6e-3 with the best validation accuracy, mean over the
@@ -11,7 +11,6 @@ four variants, at a seed outside the five. Test images are scored once a run, by
 model. Finished runs are kept in the results file, so a stopped ablation goes on where it was.
 
     python -m chonn_lab.studies.digits_ablation --output runs/digits.json
-    python -m chonn_lab.studies.digits_ablation --models network --output runs/digits_network.json
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from chonn_ops.models.chonn import ROUTINGS
 
 SPLITS = {"train": 900, "validation": 300, "test": 597}
 SIZE = 32
-VARIANTS: dict[str, dict[str, Any]] = {**ROUTINGS, "network": {"cell": "network"}}
 Split = dict[str, tuple[Tensor, Tensor]]
 
 
@@ -44,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     keys = ("epochs", "batch_size", "learning_rate", "weight_decay", "smoke")
     config = {"splits": SPLITS, "size": SIZE, **{key: getattr(args, key) for key in keys}}
-    config["routings"] = {name: VARIANTS[name] for name in args.models}
+    config["routings"] = {name: ROUTINGS[name] for name in args.models}
     packages = ("chonn-ops", "scikit-learn", "timm", "torch")
     images = digits()
     data = drawn_data("digits", *(tensor for split in images.values() for tensor in split))
@@ -59,7 +57,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("runs/digits_ablation.json"))
-    parser.add_argument("--models", nargs="+", choices=tuple(VARIANTS), default=list(ROUTINGS))
+    parser.add_argument("--models", nargs="+", choices=list(ROUTINGS), default=list(ROUTINGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=60)
@@ -94,7 +92,7 @@ def digits() -> Split:
 
 def build(name: str, **changes: Any) -> nn.Module:
     options = {"num_classes": 10, "in_chans": 1, "drop_path_rate": 0.1, **changes}
-    return timm.create_model("test_chonn", **VARIANTS[name], **options)
+    return timm.create_model("test_chonn", **ROUTINGS[name], **options)
 
 
 def parameters(model: nn.Module) -> int:
@@ -137,7 +135,7 @@ def train(args: argparse.Namespace, images: Split, name: str, seed: int) -> dict
         validation = score(model, *images["validation"])
         curve.append({"epoch": epoch, "train_loss": total / steps, "validation": validation})
     return {
-        "options": {**VARIANTS[name], "mlp_ratio": ratio},
+        "options": {**ROUTINGS[name], "mlp_ratio": ratio},
         "parameters": parameters(model),
         "metrics": {
             "validation": curve[-1]["validation"],
