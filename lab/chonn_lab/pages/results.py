@@ -33,6 +33,8 @@ ASIDE = ("control", "probe", "ablation")
 TOLD = ("direct", "direct-fitted", "solve-cnn")
 # Training times count as equal if the longest is at most so many times the shortest.
 EQUAL = 1.1
+# Fewest seeds of both models in a row of the README.
+SEEDS = 3
 # Names in the published table, by variant.
 PUBLISHED = {
     "fno-neuralop": "FNO",
@@ -137,9 +139,17 @@ def results_page(studies: Sequence[Study]) -> str:
 
 
 def summary(studies: Sequence[Study]) -> str:
-    """The README's table: the rows of problems whose models have equal budgets, fewer columns."""
+    """The README's table: problems whose models have equal budgets and three seeds, fewer columns.
+
+    Behind the seconds of the other model is their ratio to ours.
+    """
     equal = [s for s in chosen(studies) if SEARCHED in s.scale or HOURS in s.scale]
-    lines = [entry.short() for entry in map(Entry.of, equal) if entry]
+    entries = [entry for entry in map(Entry.of, equal) if entry and entry.seeds >= SEEDS]
+    lines = []
+    for entry in entries:
+        cells = entry.short()
+        cells[5] += f" ({entry.other.seconds.mean / entry.ours.seconds.mean:.2f}x)"
+        lines.append(cells)
     head = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
     return markdown([*head, "told the equation"], lines, (0, 3))
 
@@ -173,6 +183,10 @@ class Entry:
     @property
     def name(self) -> str:
         return f"{study_title(self.study)}, {metric_label(headline(self.study))}"
+
+    @property
+    def seeds(self) -> int:
+        return min(len(self.ours.runs), len(self.other.runs))
 
     def values(self, group: Group) -> tuple[str, str]:
         """Mean seconds and the error."""

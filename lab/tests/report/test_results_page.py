@@ -68,8 +68,10 @@ def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_
     assert cells[11:] == [f"{told} (3)", "-"]
     (short,) = results_page.summary([found]).splitlines()[2:]
     assert [cell for cell in short.strip("| ").split(" | ") if not cell.endswith("x")] == [
-        *(cells[0], str(ours), cells[4], cells[6], str(best), cells[8], str(told)),
+        *(cells[0], str(ours), cells[4], cells[6], str(best), f"{cells[8]} (1.00x)", str(told)),
     ]
+    two_seeds = study([run for run in equal_time() if run["seed"] < 2], "small+sizes=seconds")
+    assert len(results_page.summary([two_seeds]).splitlines()) == 2
     assert len(results_page.summary([study(equal_time())]).splitlines()) == 2
 
 

@@ -1,4 +1,4 @@
-"""The comparison inside neuraloperator runs on files in neuraloperator's layout, and goes on where it was."""
+"""The comparison inside neuraloperator runs on files in its layout, and goes on where it was."""
 
 from __future__ import annotations
 
