@@ -35,7 +35,6 @@ RESOLUTIONS = (16, 32)
 FNOS: dict[str, dict[str, Any]] = {
     "FNO": {},
     "FNO, networks": {"spectral_mixer": "ckb"},
-    "FNO, scans": {"spectral_mixer": "ckb", "spectral_mixer_kwargs": {"cell": "scan"}},
 }
 MODELS = ("chonn_network", *FNOS)
 

@@ -34,12 +34,12 @@ def run(data, output, *arguments):
 @pytest.mark.slow
 def test_trains_scores_and_goes_on(data, tmp_path):
     output = tmp_path / "runs" / "mixers.json"
-    models = ("--models", "FNO", "FNO, scans")
+    models = ("--models", "FNO", "FNO, networks")
     done = run(data, output, *models)
     assert done.returncode == 0, done.stderr
     record = json.loads(output.read_text())
     plain, mixed = record["results"]
-    assert (plain["model"], mixed["model"]) == ("FNO", "FNO, scans")
+    assert (plain["model"], mixed["model"]) == ("FNO", "FNO, networks")
     assert set(plain["relative_l2"]) == set(mixed["relative_l2"]) == {"16", "32"}
 
     again = run(data, output, *models, "--seeds", "0", "1")
@@ -47,7 +47,7 @@ def test_trains_scores_and_goes_on(data, tmp_path):
     results = json.loads(output.read_text())["results"]
     assert results[:2] == record["results"]
     assert [run["seed"] for run in results] == [0, 0, 1, 1]
-    assert "FNO, scans" in again.stdout
+    assert "FNO, networks" in again.stdout
 
 
 def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
