@@ -20,6 +20,8 @@ from chonn_lab.pages.blocks import (
 from chonn_lab.report.document import markdown
 
 POINTS = ("16", "32")
+# Files of results of `examples/pdebench_darcy.py` at these learning rates.
+RATES = ("5e-4", "1e-3", "3e-3", "1e-2", "2e-2")
 DARCY_HEADER = ("model", "parameters", "16 x 16", "32 x 32", "s", "seeds")
 
 
@@ -33,6 +35,19 @@ def pdebench(runs: Sequence[dict[str, Any]]) -> str:
         lines.append([label, size, *errors, f"{seconds:.2f}", str(len(results))])
     header = ["model", "parameters", "nRMSE", "rel. L1", "boundary RMSE", "s / epoch", "seeds"]
     return markdown(header, lines)
+
+
+def rates() -> str:
+    """A line a learning rate of `chonn_network` on the data and settings of ``make demo``."""
+    lines = []
+    for name in RATES:
+        found = load(f"pdebench_rate_{name}")
+        if not found:
+            return MISSING
+        errors = [run["metrics"]["nrmse"] for run in found["results"]]
+        rate = f"{found['config']['learning_rate']:g}"
+        lines.append([rate, spread(errors), f"{max(errors):.4f}", str(len(errors))])
+    return markdown(["learning rate", "nRMSE", "worst", "seeds"], lines)
 
 
 def _label(run: Row) -> str:
@@ -143,6 +158,7 @@ def versions(rows: list[Row]) -> str:
 
 HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
+    "rates": rates,
     "series": block("pdebench_series", "results", series),
     "neuraloperator darcy": neuraloperator_beside_a_solver,
     "vision size": block("vision_size", "rows", vision_size),
