@@ -266,12 +266,19 @@ def image_errors(
     }
 
 
+def smallest(peer: Pyeit) -> Disc:
+    """The coarsest grid with as many cells in the disc as the mesh has elements."""
+    n = int(np.sqrt(peer.mesh.n_elems))
+    while (disc := Disc(n, peer)).mask.sum() < peer.mesh.n_elems:
+        n += 1
+    return disc
+
+
 def gradients(small: bool) -> list[dict[str, Any]]:
     rows = []
     for electrodes, size in ((16, 0.2),) if small else MESHES:
         peer = Pyeit(electrodes, size)
-        # A grid with at least as many cells in the disc as the mesh has elements.
-        disc = Disc(int(np.ceil(np.sqrt(peer.mesh.n_elems * 4 / np.pi))) + 1, peer)
+        disc = smallest(peer)
         x, ones = disc.flat, np.ones(peer.mesh.n_elems)
         target = disc.rows()
         leaf = torch.ones(1, disc.n, disc.n, 1, dtype=torch.float64, requires_grad=True)
