@@ -42,11 +42,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import check_axes, check_integer, check_least, check_number, error
+from chonn_ops.checks import check_axes, check_integer, check_number, error
 
 __all__ = [
     "Band",
@@ -97,13 +98,21 @@ class Ensemble(nn.Module):
     Raises
     ------
     ValueError
-        For fewer than 2 models.
+        For fewer than 2 models, one model twice, and what is no module.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
+        if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
+            raise error("models", "a sequence of at least 2", type(models).__name__)
+        models = list(models)
         if len(models) < 2:
             raise error("models", "at least 2", len(models))
+        for model in models:
+            if not isinstance(model, nn.Module):
+                raise error("models", "modules", type(model).__name__)
+        if len(set(map(id, models))) < len(models):
+            raise error("models", "different models, whose predictions spread", "one of them twice")
         self.models = nn.ModuleList(models)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -147,8 +156,13 @@ class Bands(nn.Module):
 
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
+        if not callable(model):
+            raise error("model", "a module, from fields to a field", type(model).__name__)
         if spread is not None and not callable(spread):
-            raise error("spread", "a module, called as the model is", repr(spread))
+            raise error("spread", "a module, called as the model is", type(spread).__name__)
+        check_number(scale=scale)
+        if not scale >= 0:
+            raise error("scale", "at least 0", scale)
         self.model, self.spread = model, spread
         self.register_buffer("scale", torch.tensor(float(scale)))
 
@@ -184,13 +198,15 @@ class Bands(nn.Module):
 
     def _predict(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if self.spread is None and isinstance(self.model, Ensemble):
-            prediction, spread = self.model.mean_and_spread(*args, **kwargs)
+            prediction, spread = _called(
+                "model", self.model, args, kwargs, self.model.mean_and_spread
+            )
         else:
-            prediction = self.model(*args, **kwargs)
+            prediction = _called("model", self.model, args, kwargs)
             _check_prediction(prediction)
             if self.spread is None:
                 return prediction, torch.ones_like(prediction)
-            spread = self.spread(*args, **kwargs)
+            spread = _called("spread", self.spread, args, kwargs)
         if not isinstance(spread, Tensor):
             raise error("spread", "a tensor as its output", type(spread).__name__)
         if spread.shape != prediction.shape:
@@ -301,9 +317,16 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     """
     _check_level(level, share)
     needed = samples_needed(level)
-    if len(ratios) < needed:
-        raise error("samples", f"at least {needed} to calibrate the level {level}", len(ratios))
-    flat = [torch.as_tensor(ratio).flatten().double() for ratio in ratios]
+    try:
+        given = [torch.as_tensor(ratio) for ratio in ratios]
+    except (TypeError, ValueError, RuntimeError) as failure:
+        raise error("ratios", "an array, or one a sample", type(ratios).__name__) from failure
+    if len(given) < needed:
+        raise error("samples", f"at least {needed} to calibrate the level {level}", len(given))
+    for ratio in given:
+        if ratio.is_complex():
+            raise error("ratios", "real numbers", ratio.dtype)
+    flat = [ratio.flatten().double() for ratio in given]
     if not all(map(len, flat)):
         raise error("samples", "at least one point each", 0)
     least = min(ratio.min().item() for ratio in flat)
@@ -322,6 +345,7 @@ def samples_needed(level: float) -> int:
     return math.ceil(1 / (1 - level) - 1 - 1e-9)
 
 
+@torch.enable_grad()
 def fit_spread(
     model: nn.Module,
     loader: Iterable[Any],
@@ -365,7 +389,9 @@ def fit_spread(
     """
     _check_level(level, None)
     check_integer(1, epochs=epochs)
-    check_least(0, learning_rate=learning_rate)
+    check_number(learning_rate=learning_rate)
+    if not 0 < learning_rate < math.inf:
+        raise error("learning_rate", "a finite number > 0", learning_rate)
     batches, unit = _errors(model, loader)
     mean_error = _mean(missed for _, missed in batches)
     if not mean_error:
@@ -383,7 +409,8 @@ def fit_spread(
     for epoch in range(epochs):
         for index in torch.randperm(len(batches)).tolist():
             (args, kwargs), missed = batches[index]
-            size = spread.exponent(*args, **kwargs).exp()
+            exponent = _called("network", learner, args, kwargs, spread.exponent)
+            size = exponent.exp()
             if size.shape != missed.shape:
                 raise error("network", f"shape {tuple(missed.shape)}", tuple(size.shape))
             loss = (size + (missed / mean_error - size).relu() / (1 - level)).mean()
@@ -426,7 +453,7 @@ def _errors(
     found, squares = [], []
     for (args, kwargs), target in _batches(loader, model):
         with _evaluating(model):
-            prediction = model(*args, **kwargs)
+            prediction = _called("model", model, args, kwargs)
         _check_fields(prediction, target)
         found.append(((args, kwargs), (target - prediction).abs()))
         squares.append(prediction.square())
@@ -491,9 +518,31 @@ def _batches(
             yield ((), kwargs), moved(batch["y"])
         elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
             x, target, *further = map(moved, batch)
+            if isinstance(x, np.ndarray):
+                raise error("loader", "tensors", type(x).__name__)
             yield ((x, *further), {}), target
         else:
             raise error("loader", "batches (x, target, ...) or mappings", type(batch).__name__)
+
+
+def _called(
+    name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Any = None
+) -> Any:
+    """What a module returns; where it fails on fields of another dtype than its weights have, the
+    error says so."""
+    try:
+        return (call or module)(*args, **kwargs)
+    except RuntimeError as failure:
+        weights = module.parameters() if isinstance(module, nn.Module) else ()
+        known = {w.dtype for w in weights if w.is_floating_point()}
+        fields = [f for f in (*args, *kwargs.values()) if isinstance(f, Tensor)]
+        other = [f.dtype for f in fields if f.is_floating_point() and f.dtype not in known]
+        if not known or not other:
+            raise
+        words = " or ".join(sorted(map(str, known)))
+        raise error(
+            "inputs", f"fields of {words}, as the {name} has weights", other[0]
+        ) from failure
 
 
 def _device(module: nn.Module) -> torch.device | None:
@@ -535,6 +584,8 @@ def _check_fields(prediction: Tensor, target: Tensor) -> None:
     _check_prediction(prediction)
     if not isinstance(target, Tensor):
         raise error("target", "a tensor (B, ...)", type(target).__name__)
+    if target.is_complex():
+        raise error("target", "a real field, as the prediction is", target.dtype)
     # Shapes that differ would be broadcast.
     if prediction.shape != target.shape:
         raise error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -51,6 +52,16 @@ class Domain(NamedTuple):
         return factorize(tuple(edges), leak, boundary=self.insulated)
 
 
+def as_tensor(name: str, values: Any, device: torch.device | None = None) -> Tensor:
+    """Numbers of any array as a Tensor; a ValueError for what is none."""
+    try:
+        return torch.as_tensor(values, device=device)
+    except (TypeError, ValueError, RuntimeError) as failure:
+        shown = repr(values)
+        found = shown if len(shown) < 60 else type(values).__name__
+        raise error(name, "numbers, as an array or a Tensor", found) from failure
+
+
 def domain_of(
     grid: Sequence[int],
     spacing: Spacing,
@@ -59,13 +70,14 @@ def domain_of(
     device: torch.device,
 ) -> Domain:
     """Check the arguments and make a domain of them."""
-    grid = tuple(grid)
-    if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n > 0 for n in grid):
+    sizes = tuple(grid) if isinstance(grid, Sequence) else ()
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, Integral) and n > 0 for n in sizes):
         raise error("grid", "1 to 3 sizes of at least 1", grid)
+    grid = tuple(map(int, sizes))
     if mask is None:
         exists = torch.ones(grid, dtype=torch.bool, device=device)
     else:
-        exists = torch.as_tensor(mask, device=device)
+        exists = as_tensor("mask", mask, device)
         if exists.dtype != torch.bool:
             raise error("mask", "dtype torch.bool, True where a node exists", exists.dtype)
         if tuple(exists.shape) != grid:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
-from chonn_ops.inverse.domain import Domain
+from chonn_ops.inverse.domain import Domain, as_tensor
 from chonn_ops.network import Factorization, edge_conductance, wall_leak
 from chonn_ops.network.direct.factor import drops
 from chonn_ops.network.leaks import leak_with_boundary
@@ -34,7 +34,9 @@ ALIKE = 1e-6
 
 def weights_of(nodes: Any, domain: Domain) -> Tensor:
     """Weights (M, n) of measured potentials from indices, a mask of nodes, or weights."""
-    given = torch.as_tensor(nodes, device=domain.mask.device)
+    given = as_tensor("nodes", nodes, domain.mask.device)
+    if given.is_complex():
+        raise error("nodes", "indices, a mask or real weights", given.dtype)
     grid, axes = domain.grid, len(domain.grid)
     count, inside = domain.mask.numel(), domain.mask.flatten()
     if given.dtype == torch.bool:
@@ -48,7 +50,7 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
                 "which are integers"
             )
             raise error("nodes", expected, f"{given.dtype} of shape {tuple(given.shape)}")
-        weights = given.double().flatten(1)
+        weights = given.detach().double().flatten(1)
         if not bool(weights.isfinite().all()):
             raise error("nodes", "finite weights", "NaN or infinity")
         if bool((weights[:, ~inside] != 0).any()):

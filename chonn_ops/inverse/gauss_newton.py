@@ -25,7 +25,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
-from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.domain import as_tensor, domain_of
 from chonn_ops.inverse.experiment import (
     DECADES,
     UNKNOWNS,
@@ -227,10 +227,11 @@ def reconstruct(
     Raises
     ------
     ValueError
-        Wrong shapes; complex numbers; measurements or weights that are not finite; noise that is
-        not above 0; nodes that do not exist; a field that is missing or given though unknown; a
-        part of the network that nothing grounds; several sources where the source is unknown; more
-        measurements than 2 GiB hold.
+        Wrong shapes; no numbers, or complex ones; measurements or weights that are not finite;
+        noise that is not above 0, or too small beside the prior for float64; nodes or currents
+        outside of the mask; a field that is missing or given though unknown; a part of the network
+        that nothing grounds; several sources where the source is unknown; more measurements than
+        2 GiB hold.
     TypeError
         A prior of another class.
 
@@ -277,7 +278,7 @@ def reconstruct(
     check_above(0, tol=tol)
     check_integer(1, max_iterations=max_iterations)
     check_bool(progress=progress)
-    given = torch.as_tensor(measured)
+    given = as_tensor("measured", measured).detach()
     device = given.device
     fields = {"source": source, "conductivity": conductivity, "leak": leak}
     if fields[unknown] is not None:
@@ -294,11 +295,17 @@ def reconstruct(
     for name, x in known.items():
         if x is not None:
             _check_known(name, x, domain.mask)
+    lost = values.new_zeros(0)
     if known["source"] is not None:
-        known["source"] = torch.where(domain.mask, known["source"].reshape(-1, *grid), 0)
+        currents = known["source"].reshape(-1, *grid)
+        known["source"] = torch.where(domain.mask, currents, 0)
+        lost = (currents - known["source"]).nan_to_num().nonzero()
     if known["leak"] is None and unknown != "leak":
         known["leak"] = values.new_zeros(grid)
     weights = weights_of(nodes, domain)
+    if len(lost):
+        into = f"a current into {lost[0, 1:].tolist()}"
+        raise error("source", "0 or NaN at missing nodes", into)
     if len(weights) != values.shape[1]:
         raise error("measured", f"{len(weights)} values a source, one a node", values.shape[1])
     rows = (~values.isnan()).nonzero()
@@ -321,10 +328,10 @@ def reconstruct(
 
 def _real(name: str, values: Any, device: torch.device) -> Tensor:
     """In float64; a conversion of complex numbers would drop their imaginary parts."""
-    tensor = torch.as_tensor(values, device=device)
+    tensor = as_tensor(name, values, device)
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
-    return tensor.double()
+    return tensor.detach().double()
 
 
 def _most_rows(n: int) -> int:
@@ -416,7 +423,7 @@ class _Search:
                     experiment, self.values, self.sigma, (self.s, self.i)
                 )
             return torch.full((mask.numel(),), level, dtype=torch.float64, device=mask.device)
-        field = torch.as_tensor(mean, device=mask.device).double()
+        field = _real("mean", mean, mask.device)
         if field.dim() and field.shape != mask.shape:
             expected = f"a number or shape (*grid) = {tuple(mask.shape)}"
             raise error("mean", expected, tuple(field.shape))
@@ -555,4 +562,12 @@ def _fit(r: Tensor, triangle: Tensor) -> float:
 def _cholesky(inner: Tensor) -> Tensor:
     """Factor of I + J C J^T, which rounding may leave not quite symmetric."""
     one = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-    return torch.linalg.cholesky(one + (inner + inner.T) / 2)
+    triangle, failed = torch.linalg.cholesky_ex(one + (inner + inner.T) / 2)
+    if bool(failed):
+        part = 1 / math.sqrt(float(inner.diagonal().max()))
+        raise error(
+            "noise",
+            "at least 1e-7 of what the measurements vary by under the prior, for float64",
+            f"{part:.1e} of it",
+        )
+    return triangle

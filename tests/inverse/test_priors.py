@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,13 +57,14 @@ def test_samples_have_the_covariance_of_the_prior():
     torch.testing.assert_close(found, covariance(prior, domain), rtol=0, atol=0.03)
 
 
+@pytest.mark.parametrize("area", [0.0, 3.0])
 @pytest.mark.parametrize("boundary", ["neumann", ("periodic", "neumann")])
-def test_total_variation_its_slope_and_its_network_agree(boundary):
+def test_total_variation_its_slope_and_its_network_agree(boundary, area):
     torch.manual_seed(0)
     mask = torch.ones(5, 6, dtype=torch.bool)
     mask[0, :2] = False
     domain = domain_of((5, 6), (0.5, 0.7), mask, boundary, CPU)
-    prior = TotalVariation(weight=2.0).on(domain)
+    prior = TotalVariation(weight=2.0, area=area).on(domain)
     x = (torch.randn(30, dtype=torch.float64) * mask.flatten()).requires_grad_()
     _, slope = prior.energy(x.detach(), x)
 
@@ -101,3 +103,29 @@ def test_the_total_variation_of_a_disc_is_its_circumference():
     energy = prior.energy(disc.flatten(), disc)[0] - prior.leak.flatten() @ disc.flatten() ** 2 / 2
     # One-sided differences see the steps of the grid: 15 % too much at any resolution.
     assert (energy - flat).item() == pytest.approx(3 * math.pi, rel=0.2)
+
+
+def test_the_price_of_an_area():
+    """Of a disc of contrast 10: half the logarithm of 1 + (ln 10 / 0.1)^2, 3.1, times its area."""
+    n = 200
+    a = (torch.arange(n, dtype=torch.float64) + 0.5) / n * 2 - 1
+    disc = (a[:, None] ** 2 + a**2 < 0.25).flatten() * math.log(10)
+    domain = domain_of((n, n), 2 / n, None, "neumann", CPU)
+    priced, plain = (TotalVariation(weight=1.0, area=x).on(domain) for x in (7.0, 0.0))
+    price = (priced.energy(disc, disc)[0] - plain.energy(disc, disc)[0]).item()
+    assert price == pytest.approx(7 * 3.1377 * math.pi / 4, rel=0.01)
+
+
+def test_numbers_means_and_grids_of_numpy():
+    assert Smoothness(np.float32(3), mean=np.ones((4, 5))).length == 3
+    drawn = Smoothness(3.0).sample((np.int64(4), 5), count=2)
+    assert drawn.shape == (2, 4, 5)
+    for grid in (4, (), (2, 0), (4.0, 4), (2, 2, 2, 2)):
+        with pytest.raises(ValueError, match="grid: expected 1 to 3 sizes of at least 1"):
+            Smoothness(3.0).sample(grid)
+    for count in (-1, 1.5):
+        with pytest.raises(ValueError, match="count: expected an integer of at least 0"):
+            Smoothness(3.0).sample((4, 4), count=count)
+    for area in (-1.0, math.nan, "5"):
+        with pytest.raises(ValueError, match="area: expected a"):
+            TotalVariation(1.0, area=area)

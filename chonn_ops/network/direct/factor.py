@@ -336,11 +336,16 @@ class Factorization:
         backend: str | None = None,
     ) -> None:
         self._given = (leak, *conductance)
-        self._periodic = periodic
+        self._periodic, self._backend = periodic, backend
         with torch.no_grad():
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what is read from a file, is eliminated anew."""
+        leak, *conductance = self._given
+        return type(self), (tuple(conductance), leak, self._periodic, self._backend)
 
     @cached_property
     def undetermined(self) -> list[tuple[int, int]]:
