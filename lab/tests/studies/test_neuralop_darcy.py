@@ -1,4 +1,4 @@
-"""The comparison of mixers runs on files in neuraloperator's layout, and goes on where it was."""
+"""The comparison runs on files in neuraloperator's layout, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def run(data, output, *arguments):
 
 @pytest.mark.slow
 def test_trains_scores_and_goes_on(data, tmp_path):
-    output = tmp_path / "runs" / "mixers.json"
-    models = ("--models", "fno", "replace-axial")
+    output = tmp_path / "runs" / "results.json"
+    models = ("--models", "fno", "lift-network")
     done = run(data, output, *models)
     assert done.returncode == 0, done.stderr
     record = json.loads(output.read_text())
     plain, mixed = record["results"]
-    assert (plain["model"], mixed["model"]) == ("fno", "replace-axial")
+    assert (plain["model"], mixed["model"]) == ("fno", "lift-network")
     assert set(plain["relative_l2"]) == set(mixed["relative_l2"]) == {"16", "32"}
 
     again = run(data, output, *models, "--seeds", "0", "1")
@@ -47,11 +47,11 @@ def test_trains_scores_and_goes_on(data, tmp_path):
     results = json.loads(output.read_text())["results"]
     assert results[:2] == record["results"]
     assert [run["seed"] for run in results] == [0, 0, 1, 1]
-    assert "replace-axial" in again.stdout
+    assert "lift-network" in again.stdout
 
 
 def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
-    output = tmp_path / "mixers.json"
+    output = tmp_path / "results.json"
     output.write_text(json.dumps({"config": {"epochs": 7}, "results": []}))
     refused = run(data, output, "--models", "fno")
     assert refused.returncode != 0
@@ -59,7 +59,7 @@ def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
 
 
 def test_the_network_trains(data, tmp_path):
-    output = tmp_path / "networks.json"
+    output = tmp_path / "network.json"
     done = run(data, output, "--models", "network")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(output.read_text())["results"]
