@@ -505,6 +505,8 @@ def _batches(
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         expected = "batches of samples (wrap it: DataLoader(dataset, batch_size=16))"
         raise error("loader", expected, f"the dataset {type(loader).__name__}")
+    if not isinstance(loader, Iterable):
+        raise error("loader", "an iterable of batches", type(loader).__name__)
     device = _device(module)
 
     def moved(value: Any) -> Any:

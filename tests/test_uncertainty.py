@@ -363,6 +363,8 @@ def test_a_dataset_is_no_loader():
     samples = torch.utils.data.TensorDataset(*noisy(20))
     with pytest.raises(ValueError, match=r"wrap it: DataLoader.*got the dataset TensorDataset"):
         conformal(IDENTITY, samples)
+    with pytest.raises(ValueError, match="loader: expected an iterable of batches, got Identity"):
+        conformal(IDENTITY, nn.Identity())
     conformal(IDENTITY, torch.utils.data.DataLoader(samples, batch_size=8))
 
 

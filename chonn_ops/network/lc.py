@@ -137,6 +137,10 @@ def edge_inductance(
     return tuple(found)
 
 
+def _count(values: Any) -> str:
+    return f"{len(values)}" if isinstance(values, (tuple, list)) else type(values).__name__
+
+
 def _check_state(state: Any, faces: Sequence[tuple[str, str]]) -> tuple[Tensor, tuple[Tensor, ...]]:
     voltage, current = state
     if not isinstance(current, (tuple, list)) or len(current) != len(faces):
@@ -280,12 +284,12 @@ def lc_step(
     """
     check_step(dt)
     if not isinstance(state, tuple) or len(state) != 2:
-        raise error("state", "an LCState (voltage, currents)", repr(state))
+        raise error("state", "an LCState (voltage, currents)", type(state).__name__)
     check_field("voltage", state[0])
     faces = per_face(boundary, state[0].dim() - 2, BOUNDED)
     v, current = _check_state(state, faces)
-    if len(inductance) != len(faces):
-        raise error("inductance", f"{len(faces)} of them, one an axis", len(inductance))
+    if not isinstance(inductance, (tuple, list)) or len(inductance) != len(faces):
+        raise error("inductance", f"a tuple of {len(faces)}, one an axis", _count(inductance))
     storage = like("capacitance", capacitance, v)
     check_positive("capacitance", storage)
     storage = storage * (2 / dt)

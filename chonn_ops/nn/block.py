@@ -14,7 +14,7 @@ from chonn_ops.checks import GRID_AXES, check_choice, check_integer, check_preci
 from chonn_ops.nn.geometry import existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
-from chonn_ops.nn.options import CKBOptions
+from chonn_ops.nn.options import block_options
 
 # How the local convolution pads. "neumann": the scan's mirror image repeats the last point (its
 # reverse scan starts there), as "replicate" does at kernel size 3 and "reflect" never does.
@@ -83,7 +83,7 @@ class CKB(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.options = chosen = CKBOptions(**options)
+        self.options = chosen = block_options(options)
         check_integer(1, dim=dim)
         check_choice("spatial_dims", spatial_dims, (None, 1, 2, 3))
         if chosen.order < 1:

@@ -146,6 +146,17 @@ class CKBOptions:
         return {**block, "cell": self.cell.name, **dataclasses.asdict(self.cell)}
 
 
+def block_options(options: Mapping[str, Any]) -> CKBOptions:
+    """The options that a block's keywords stand for; TypeError for a keyword that is none."""
+    of_block = [field.name for field in dataclasses.fields(CKBOptions)]
+    if unknown := [name for name in options if name not in of_block]:
+        raise TypeError(
+            f"{', '.join(unknown)}: expected options of the block, which are "
+            f"{', '.join(of_block)}; those of its cell go into cell=Network(...) or cell=Scan(...)"
+        )
+    return CKBOptions(**options)
+
+
 def _cell_class(cell: object) -> type[Network] | type[Scan]:
     if not isinstance(cell, str) or cell not in CELLS:
         known = ", ".join(map(repr, CELLS))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -859,3 +861,12 @@ class TestBackward:
         assert len(operator._waiting) == before + 1
         del v
         assert len(operator._waiting) == before
+
+
+def test_a_program_that_holds_factors_ends_without_a_message():
+    program = (
+        "import torch; from chonn_ops import factorize; "
+        "leak = torch.ones(1, 4, 5, 1); f = factorize((leak, leak), leak); f.solve(leak)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -268,3 +268,8 @@ def test_coefficients_are_bounded_by_default_above_order_two():
     blocks = [CKB(4, cell="scan", order=order) for order in (1, 2, 3, 4)]
     chosen = [block.cells[0].options.selective_norm for block in blocks]
     assert chosen == [False, False, True, True]
+
+
+def test_options_of_the_cell_are_refused_with_the_place_where_they_belong():
+    with pytest.raises(TypeError, match=r"num_networks: expected options of the block, which are"):
+        CKB(8, 2, num_networks=4)

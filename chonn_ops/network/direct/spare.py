@@ -3,6 +3,8 @@ the elimination, page by page."""
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,8 @@ def take(like: Tensor, count: int) -> Tensor:
 
 def give(numbers: Tensor | None) -> None:
     """Leave what `take` returned, and nobody reads any more, to the next one."""
+    if sys.is_finalizing():  # PyTorch's storages are gone
+        return
     if numbers is not None and numbers.untyped_storage().nbytes() <= _SPARE:
         storage = numbers.untyped_storage()
         _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]

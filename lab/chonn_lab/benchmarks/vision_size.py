@@ -19,6 +19,7 @@ import torch
 
 from chonn_lab import cost
 from chonn_lab.benchmarks.harness import show, version, write_result
+from chonn_lab.experiments.provenance import code
 from chonn_lab.paths import RESULTS
 
 MODELS = (
@@ -67,7 +68,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "vision_size.json")
     options = parser.parse_args(given)
     result = {
-        "versions": {name: version(name) for name in ("torch", "timm")},
+        "environment": {"versions": {name: version(name) for name in ("torch", "timm")}, **code()},
         "resolution": options.resolution,
         "rows": [measure(name, options.resolution) for name in options.model or MODELS],
     }

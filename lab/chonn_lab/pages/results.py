@@ -29,8 +29,8 @@ SEARCHED, HOURS = "sizes=seconds", "hours="
 HEADLINE = {"shallow_water": "nrmse"}
 OURS = ("chonn", "stack")
 ASIDE = ("control", "probe", "ablation")
-# Controls that are told the equation.
-TOLD = ("direct", "direct-fitted", "solve-cnn")
+# Controls that are given the equation.
+GIVEN = ("direct", "direct-fitted", "solve-cnn")
 # Training times count as equal if the longest is at most so many times the shortest.
 EQUAL = 1.1
 # Fewest seeds of both models in a row of the README.
@@ -45,7 +45,7 @@ PUBLISHED = {
 }
 INTRODUCTION = f"""# Results
 
-The table has a row for each problem: our network, the other model with the lowest error, and the lowest error of a control that is told the equation. [Below](#darcy-flow), each problem has a table of all models, the file of every run, and the controls.
+The table has a row for each problem: our network, the other model with the lowest error, and the lowest error of a control that is given the equation. [Below](#darcy-flow), each problem has a table of all models, the file of every run, and the controls.
 
 Errors are means ± standard deviations over (n) seeds. "s" are the mean seconds of training, on one thread of a machine that also did other work. "Searched": every family of models got the same budget to find its size, learning rate, batch size and epochs, and the lowest validation error won; see [budgets](experiments.md#budgets). "Significant": the difference passes Welch's one-sided t-test at {LEVEL:.0%}; testing both directions makes it two-sided at {2 * LEVEL:.0%}. Published numbers come from other data and budgets and are not ranked.
 """  # noqa: E501
@@ -151,23 +151,23 @@ def summary(studies: Sequence[Study]) -> str:
         cells[5] += f" ({entry.other.seconds.mean / entry.ours.seconds.mean:.2f}x)"
         lines.append(cells)
     head = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
-    return markdown([*head, "told the equation"], lines, (0, 3))
+    return markdown([*head, "given the equation"], lines, (0, 3))
 
 
 HEADER = (
     *("problem", "data", "model", "parameters", "s", "error", "best other model"),
-    *("parameters", "s", "error", "/ ours", "told the equation", "published, not ranked"),
+    *("parameters", "s", "error", "/ ours", "given the equation", "published, not ranked"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Ours, the best other model and the best control that is told the equation, on a problem."""
+    """Ours, the best other model and the best control that is given the equation, on a problem."""
 
     study: Study
     ours: Group
     other: Group
-    told: Statistic | None
+    given: Statistic | None
 
     @classmethod
     def of(cls, study: Study) -> Entry | None:
@@ -176,8 +176,8 @@ class Entry:
         ours, others = leader(found), [group for group in found if group.family not in OURS]
         if not ours or not others:
             return None
-        told = [error(g, study) for g in study.find(role="control") if g.variant in TOLD]
-        best = min((s for s in told if s.values), key=lambda s: s.mean, default=None)
+        given = [error(g, study) for g in study.find(role="control") if g.variant in GIVEN]
+        best = min((s for s in given if s.values), key=lambda s: s.mean, default=None)
         return cls(study, ours, others[0], best)
 
     @property
@@ -196,14 +196,14 @@ class Entry:
         """Cells of the README."""
         (seconds, ours), (others, other) = self.values(self.ours), self.values(self.other)
         ratio = mean(self.other, self.study) / mean(self.ours, self.study)
-        told = str(self.told or "-")
+        given = str(self.given or "-")
         label = full_label(self.other)
-        return [self.name, ours, seconds, label, other, others, f"{ratio:.1f}x", told]
+        return [self.name, ours, seconds, label, other, others, f"{ratio:.1f}x", given]
 
     def row(self) -> list[str]:
         """Cells of `HEADER`: those of `short` with data, sizes, seeds, test and published value."""
         study = self.study
-        name, ours, seconds, label, other, others, ratio, told = self.short()
+        name, ours, seconds, label, other, others, ratio, given = self.short()
         tested = {"<": "significant", ">": "significant", "≈": "not significant", "?": "no test"}
         verdict = tested[sign(error(self.ours, study), error(self.other, study))]
         return [
@@ -211,7 +211,7 @@ class Entry:
             *(full_label(self.ours), f"{self.ours.parameters:,}", seconds),
             *(f"{ours} ({len(self.ours.runs)})", label, f"{self.other.parameters:,}", others),
             *(f"{other} ({len(self.other.runs)})", f"{ratio}, {verdict}"),
-            f"{told} ({self.told.count})" if self.told else told,
+            f"{given} ({self.given.count})" if self.given else given,
             lowest_published() if study.experiment == "fno_darcy" else "-",
         ]
 

@@ -1,4 +1,4 @@
-"""Tables of studies: finer grids and domains, rollouts, learned conductivities."""
+"""Tables of studies: error bars, finer grids and domains, rollouts."""
 
 from __future__ import annotations
 
@@ -202,24 +202,6 @@ def steps(rows: Sequence[Row]) -> str:
     return markdown(["model", "parameters", *(f"batch {batch}" for batch in batches)], table)
 
 
-def conductivity(numbers: Row) -> str:
-    """A line a layer, a column a network: correlation with the medium, if any, and variation."""
-    known = numbers["reference"].startswith("permeability")
-    rows = [
-        {"layer": layer, "network": c, **network}
-        for layer, cell in enumerate(numbers["learned_conductivity"])
-        for c, network in enumerate(cell["networks"])
-    ]
-
-    def cell(row: Row) -> str:
-        variation = f"{row['variation_inside']:.3f}"
-        return f"{row['correlation']:.3f} ({variation})" if known else variation
-
-    return pivot(
-        rows, ["layer"], lambda r: [f"{r['layer']}"], lambda r: f"network {r['network']}", cell
-    )
-
-
 METHODS = {
     "uqno": "UQNO",
     "uqno, own rule": "UQNO, its own rule",
@@ -311,8 +293,4 @@ STUDIES: dict[str, Build] = {
     "water": water,
     "lines": lines,
     "steps": block("rollouts", "rows", steps),
-    **{
-        f"{name} conductivity": block("learned_conductivity", name, conductivity)
-        for name in ("darcy", "poisson")
-    },
 }

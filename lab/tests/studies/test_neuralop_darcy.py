@@ -51,7 +51,7 @@ def test_trains_scores_and_goes_on(data, tmp_path):
 
 
 def test_results_of_other_settings_are_not_mixed_in(data, tmp_path):
-    output = tmp_path / "mixers.json"
+    output = tmp_path / "results.json"
     output.write_text(json.dumps({"config": {"epochs": 7}, "results": []}))
     refused = run(data, output, "--models", "FNO")
     assert refused.returncode != 0
