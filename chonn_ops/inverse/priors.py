@@ -45,7 +45,7 @@ def check_above(least: float, **values: Any) -> None:
     """Raise a ValueError for the first value that is no finite number above `least`."""
     for name, value in values.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not least < value < math.inf:
+        if not number or not least < float(value) < math.inf:
             raise error(name, f"a finite number > {least:g}", repr(value))
 
 
