@@ -342,6 +342,11 @@ class Factorization:
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles: eliminated again where they are made."""
+        leak, *g = self._given
+        return Factorization, (g, leak, self._periodic, self._factor.backend)
+
     @cached_property
     def undetermined(self) -> list[tuple[int, int]]:
         """(batch * channels + channel, node in row-major order) of one connected part without any
