@@ -13,6 +13,7 @@ method or refused. A source at a node without edge and leak counts for nothing. 
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.edges import used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
 
@@ -208,6 +210,12 @@ def _solve(
     if recording:
         return v, iterations, residual
     residual = _without_rounding(*network, v, iterations, residual, tol)
+    if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
+        pairs = enumerate(zip(conductance, periodic, strict=True))
+        edges = [used_edges(g, axis, closed) for axis, (g, closed) in pairs]
+        finite = [x.isfinite().flatten(1, -2).all(1) for x in (source, leak, *edges)]
+        unsolved = residual.isnan() & torch.stack(finite).all(0)
+        residual = torch.where(unsolved, math.inf, residual)
     late = residual > tol  # not NaN: an input of that network is not finite
     if for_edges:
         KEPT.found = _drops(v, periodic)

@@ -464,3 +464,21 @@ def test_gradients_of_lines_have_digits_at_larger_leaks(backend):
         grads += torch.autograd.grad(v, leaf, weight.to(v.dtype))
     error = (grads[0] - grads[1]).abs().flatten(1).amax(1) / grads[1].abs().flatten(1).amax(1)
     assert error.max() <= 2e-5
+
+
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+@pytest.mark.parametrize("scale", [1e-38, 1e-41])
+def test_conductances_at_the_end_of_float32_are_solved_or_refused(backend, scale):
+    """Numbers of the iterations overflowed, and potentials were NaN without a word."""
+    generator = torch.Generator().manual_seed(0)
+    source, *g = (scale * (0.1 + torch.rand(2, 20, 18, 1, generator=generator)) for _ in range(3))
+    leak = torch.full_like(source, 0.1 * scale)
+    wide = [x.double() for x in (source, leak, *g)]
+    truth = kirchhoff_network(wide[0], wide[2:], wide[1], method="direct")
+    for method, tol in (("auto", 1e-3), ("direct", 1e-5), ("multigrid", 1e-5)):
+        if method == "multigrid" and backend == "cpu":
+            with pytest.raises(RuntimeError, match="got inf"):
+                kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
+            continue
+        v = kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
+        assert (v - truth).abs().max() <= 1e-3 * truth.abs().max()  # denormals have few digits

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -173,6 +173,9 @@ class Factors:
             largest = torch.maximum(_magnitude(g).amax(1), _magnitude(l).amax(1))
             self._sound = largest.isfinite() & g.isfinite().all(1) & l.isfinite().all(1)
             exponent = torch.frexp(torch.where(self._sound, largest, 0)).exponent
+            # Of a power of two that is a normal number; denormal conductances lie further down.
+            most = math.frexp(torch.finfo(largest.dtype).max)[1] - 2
+            exponent = exponent.clamp(-most, most)
             self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
         g, l = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, l))  # noqa: E741
         self._g = g
@@ -242,11 +245,20 @@ class Factors:
         x = source.movedim(-1, 1).reshape(B * C, S, self._plan.nodes)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
-        tied = self._inverse()[:, None] != 0
-        ground = self._leak.sum(1, keepdim=True)
-        whole = torch.where(tied, x, 0).sum(-1) / torch.where(ground != 0, ground, 1)
-        if wanted:  # see `take_level` of the kernel
-            x = torch.cat([x, x - self._leak[:, None] * whole[..., None]], 1)
+        parts = limit = None
+        if wanted:  # see `take_levels` of the kernel
+            parts = self._parts[:, None].expand(-1, S, -1)
+            to, inside = parts.clamp_min(0), parts >= 0
+            leak = self._leak[:, None].expand(-1, S, -1)
+            current, ground, size = (
+                torch.zeros_like(x).scatter_add(2, to, torch.where(inside, y, 0))
+                for y in (x, leak, x.abs())
+            )
+            ground = torch.where(ground != 0, ground, 1)
+            levels = torch.where(inside, (current / ground).gather(2, to), 0)
+            x = torch.cat([x, x - leak * levels], 1)
+            last = parts == torch.arange(self._plan.nodes, device=x.device)
+            limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
 
         def nodes(index: int, pivots: bool) -> Tensor:
             n = self._batches[index].pivots
@@ -273,10 +285,8 @@ class Factors:
             handed = beyond.mT @ received
             x = x.index_copy(2, at.flatten(), flat(received * inverse))
             x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
-        # The last node of each network.
-        nodes_of = torch.arange(self._plan.nodes, device=x.device)
-        last = torch.where(tied[:, 0], nodes_of, 0).amax(1)[:, None, None]
-        last = x[:, S:].gather(2, last.expand(-1, S if wanted else 0, 1)).movedim(1, -1)[:, :, None]
+        if limit is not None:  # see `without_rounding` of the kernel
+            x = torch.cat([x[:, :S], torch.where(x[:, S:].abs() <= limit, 0, x[:, S:])], 1)
         drops = x.new_zeros(len(x), S, self._g.shape[1])
         level: dict[int, Tensor] = {}
         relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
@@ -288,10 +298,10 @@ class Factors:
                 upper, here + beyond @ outer, upper=True, unitriangular=True
             )
             x = x.index_copy(2, at.flatten(), flat(own))
-            if not wanted:
+            if limit is None:
                 continue
             here = here[..., S:]
-            reference = level.pop(index) if batch.width else last.movedim(2, 1)
+            reference = level.pop(index) if batch.width else here[:, :, -1:]
             here = here - self._grounded[index][..., None] * reference
             beside = relative.pop(index, outer[..., S:])
             here = torch.linalg.solve_triangular(
@@ -321,24 +331,35 @@ class Factors:
             return rows.reshape(B, C, S, *grid).movedim(1, -1)
 
         x = field(torch.empty_like(x).index_copy(2, self._node, x))
-        if not wanted:
+        if parts is None:
             return x, []
         found = [field(drop) for drop in drops.split(self._plan.nodes, 2)]
-        if not bool(tied.all()):
-            inside = torch.empty_like(tied).index_copy(2, self._node, tied)
-            inside = inside.reshape(B, C, 1, *grid).movedim(1, -1)
-            for axis, closed in enumerate(self._plan.periodic):
-                self._drops_to_outside(found[axis], x, inside, axis + 2, closed)
+        part = field(torch.empty_like(parts).index_copy(2, self._node, parts))
+        for axis, closed in enumerate(self._plan.periodic):
+            # Edges of conductance 0 between parts, or to what is no part of the network.
+            dim = axis + 2
+            between = part != part.roll(-1, dim)
+            if not closed:
+                between.select(dim, -1).fill_(False)
+            found[axis] = torch.where(between, x - x.roll(-1, dim), found[axis])
         return x, found
 
-    @staticmethod
-    def _drops_to_outside(drop: Tensor, v: Tensor, inside: Tensor, dim: int, closed: bool) -> None:
-        """Drops along edges of conductance 0 to nodes that are no part of the network, whose
-        potential is 0."""
-        outside = ~(inside & inside.roll(-1, dim))
-        if not closed or v.shape[dim] == 1:
-            outside.select(dim, -1).fill_(False)
-        drop.copy_(torch.where(outside, v - v.roll(-1, dim), drop))
+    @cached_property
+    def _parts(self) -> Tensor:
+        """(M, nodes) by position: of the last node of the connected part that a node belongs to, or
+        -1 for what is no part of the network."""
+        M, (*grid,), nodes = len(self._g), self._plan.grid, self._plan.nodes
+        everywhere = torch.arange(nodes, device=self._g.device)
+        position = torch.empty_like(self._node).index_copy(0, self._node, everywhere)
+        part = position.expand(M, -1).reshape(M, *grid)
+        edges = self._g.detach().reshape(M, -1, *grid) != 0
+        before = torch.empty_like(part[:0])
+        while not torch.equal(part, before):
+            before = part
+            for dim, edge in enumerate(edges.unbind(1), 1):  # both ends get the larger one
+                part = torch.maximum(part, torch.where(edge, part.roll(-1, dim), -1))
+                part = torch.maximum(part, torch.where(edge, part, -1).roll(1, dim))
+        return torch.where(self._inverse() != 0, part.reshape(M, nodes)[:, self._node], -1)
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()

@@ -148,6 +148,37 @@ def direct(record: Row) -> str:
     return pivot(rows, header, line, lambda row: row["name"], cell)
 
 
+def accuracy(header: Sequence[str], line: Callable[[Row], list[str]]) -> Callable[[Any], str]:
+    """A line a case, a column a contender: the worst errors of potentials and gradients, calls
+    without an answer, and "!" where `spsolve` is less accurate than our narrow numbers."""
+
+    def build(sections: list[Row]) -> str:
+        rows = [
+            {**row, "section": section, "narrow": section["rows"][0]}
+            for section in sections
+            for row in section["rows"]
+        ]
+
+        def cell(row: Row) -> str:
+            errors = " / ".join(f"{row[name]:.0e}" for name in ("potential", "gradient"))
+            unsolved = f", {row['unsolved']} of {row['calls']} unsolved" if row["unsolved"] else ""
+            worse = row["name"] == "spsolve" and row["potential"] > row["narrow"]["potential"]
+            return errors + unsolved + (" !" if worse else "")
+
+        return pivot(rows, header, lambda row: line(row["section"]), lambda row: row["name"], cell)
+
+    return build
+
+
+def _size(section: Row) -> list[str]:
+    medium = f"{section['medium']}, {section['boundary']}"
+    return [times(section["grid"]), medium, f"{section['contrast']:.0e}"]
+
+
+def _frequency(section: Row) -> list[str]:
+    return [section["medium"], f"{section['loss']:g}", f"{section['condition']:.0e}"]
+
+
 def many_sources(section: Row) -> str:
     return tabulate(
         section["rows"],
@@ -324,6 +355,15 @@ PERFORMANCE: dict[str, Build] = {
     "network growth": block("network", "growth", network_growth),
     "direct": block("direct", "", direct),
     "direct sources": block("direct", "sources", many_sources),
+    "accuracy": block(
+        "accuracy",
+        "media",
+        accuracy(("medium", "contrast"), lambda case: [case["medium"], f"{case['contrast']:.0e}"]),
+    ),
+    "accuracy sizes": block("accuracy", "sizes", accuracy(("grid", "medium", "contrast"), _size)),
+    "accuracy complex": block(
+        "accuracy", "complex", accuracy(("network", "loss", "condition number"), _frequency)
+    ),
     "inverse images": block("inverse", "images", inverse_images),
     "inverse gradients": block("inverse", "gradients", inverse_gradients),
     "inverse wells": block("inverse", "wells", inverse_wells),

@@ -35,19 +35,23 @@ __all__ = ["Factors", "Solution", "available_isas"]
 
 _ALIGNMENT = 64
 _FEWEST = 0.25  # of the lanes: with fewer networks, fronts' rows fill the vectors
+_LARGE = 2**15  # nodes from which rows fill the vectors at just so many networks, too
 _WORTH = 500_000  # multiply-adds for which a thread is woken
 
 
-def isa_of(double: bool, networks: int, threads: int) -> tuple[int, bool]:
+def isa_of(double: bool, networks: int, threads: int, nodes: int) -> tuple[int, bool]:
     """The instruction set, and whether fronts' rows instead of networks fill the vectors.
 
-    Vectors no wider than leave every thread a group.
+    Vectors no wider than leave every thread a group. A quarter of the lanes is worth the narrowest
+    vectors on small grids only: 4 networks of 256 x 256 took 28 ms each that way, and 19 by rows;
+    of 64 x 64, 0.92 and 1.06.
     """
     direct = kernel()
     assert direct is not None
     widest = direct.isa("CHONN_NETWORK_ISA")
     lanes = direct.lanes(widest, double)
-    if networks < _FEWEST * lanes * threads:
+    few = _FEWEST * lanes * threads
+    if networks < few or (networks == few and nodes >= _LARGE):
         return widest, True
     return direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double), False
 
@@ -149,7 +153,7 @@ class Factors:
         networks = B * C
         self._double = leak.dtype == torch.float64
         self._threads = max(1, torch.get_num_threads())
-        self._isa, self._rows = isa_of(self._double, networks, self._threads)
+        self._isa, self._rows = isa_of(self._double, networks, self._threads, plan.nodes)
         self._lanes = 1 if self._rows else direct.lanes(self._isa, self._double)
         threads = self._share_out(networks, self._lanes)
         self._arguments = arguments_of(plan, B, C, self._rows, threads)
@@ -267,7 +271,7 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     lanes = 1
     direct = kernel()
     if direct is not None:
-        isa, rows = isa_of(double, networks, threads)
+        isa, rows = isa_of(double, networks, threads, plan.nodes)
         lanes = 1 if rows else direct.lanes(isa, double)
     groups = -(-networks // lanes)
     factors = groups * lanes * (plan.num_shares + 3 * plan.nodes) * size

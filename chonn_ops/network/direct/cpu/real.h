@@ -232,23 +232,61 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
     }
 }
 
-/* Drops along edges of conductance 0 to nodes that are no part of the network, which have no inverse
- * and the potential 0. `step`: from one inverse to the next; `at`: of the first node in fields. */
-APART void NAME(drops_to_outside)(const struct direct_args *a, const REAL *inverse, int64_t step,
-                                  int64_t at) {
-    const REAL *v = (const REAL *)a->potential + at;
+/* Connected parts of one network, whose numbers lie `step` apart. `label`, by position: that of the
+ * part's last node, which hands nothing on but to ground; -1 for what is no part of the network. */
+APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
+                            const REAL *grounded, int64_t step, INTEGER *label) {
+    for (int64_t r = a->regions - 1; r >= 0; r--) {
+        const int64_t n = a->pivots[r], f = n + a->width[r], first = a->first[r];
+        const int32_t *boundary = a->boundary + a->boundary_at[r];
+        for (int64_t i = n - 1; i >= 0; i--) {
+            const int64_t p = first + i;
+            const REAL *h = shares + (a->share_at[r] + share_index(f, i, 0)) * step;
+            int64_t q = i + 1;
+            while (q < f && !(h[q * step] > 0)) q++;
+            const int64_t last = q == f ? p : label[(q < n ? first + q : boundary[q - n]) * step];
+            label[p * step] = (INTEGER)(inverse[p * step] > 0 ? last : -1);
+        }
+    }
+}
+
+/* `take_level` of one network with a level V of each part; values of one source lie `apart`.
+ * `limit`: what the rounding of currents may make of the potential of a part's last node; 0 for other
+ * nodes. */
+APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, const INTEGER *label,
+                             int64_t step, const REAL *s, REAL *u, int64_t apart, REAL *limit,
+                             int64_t limits_apart, double *sums) {
+    memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
     for (int64_t p = 0; p < a->nodes; p++) {
-        if (inverse[p * step] > 0) continue;
-        int64_t inner = 1;
-        for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
-            const int64_t node = a->node[p], n = a->grid[axis], i = node / inner % n;
-            REAL *drop = (REAL *)a->drop[axis] + at;
-            const int64_t next = i < n - 1 ? inner : -i * inner;
-            const int64_t before = i > 0 ? -inner : (n - 1) * inner;
-            if (i < n - 1 || a->closed[axis])
-                drop[node * a->channels] = -v[(node + next) * a->channels];
-            if (i > 0 || a->closed[axis])
-                drop[(node + before) * a->channels] = v[(node + before) * a->channels];
+        if (label[p * step] < 0) continue;
+        double *const sum = sums + 3 * label[p * step], current = (double)s[p * apart];
+        sum[0] += current;
+        sum[1] += (double)leak[p * step];
+        sum[2] += current < 0 ? -current : current;
+    }
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
+        const int inside = label[p * step] >= 0 && sum[1] > 0;
+        const int is_last = inside && label[p * step] == p;
+        u[p * apart] = s[p * apart] - (inside ? leak[p * step] * (REAL)(sum[0] / sum[1]) : 0);
+        limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
+    }
+}
+
+/* Drops along edges of conductance 0 between two parts, or to what is no part of the network, whose
+ * potential is 0. `at`: of the first node in fields. */
+APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER *label, int64_t step,
+                                     int64_t at, double *scratch) {
+    const REAL *v = (const REAL *)a->potential + at;
+    int64_t *const part = (int64_t *)scratch, inner = 1; /* by node */
+    for (int64_t p = 0; p < a->nodes; p++) part[a->node[p]] = label[p * step];
+    for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
+        REAL *drop = (REAL *)a->drop[axis] + at;
+        const int64_t n = a->grid[axis];
+        for (int64_t node = 0; node < a->nodes; node++) {
+            const int64_t i = node / inner % n, next = node + (i < n - 1 ? inner : -i * inner);
+            if ((i < n - 1 || a->closed[axis]) && part[node] != part[next])
+                drop[node * a->channels] = v[node * a->channels] - v[next * a->channels];
         }
     }
 }

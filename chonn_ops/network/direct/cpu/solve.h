@@ -16,11 +16,15 @@ static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
     return aligned((a->largest_front + PAD) * (int64_t)sizeof(vec));
 }
 
+static int64_t MODE(sums_bytes)(const struct direct_args *a) {
+    return aligned(3 * a->nodes * (int64_t)sizeof(double));
+}
+
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
     const int64_t swept = a->drop[0] ? 2 : together;
-    const int64_t drops =
-        a->axes * MODE(values_bytes)(a) + aligned(3 * a->waiting * (int64_t)sizeof(vec));
+    const int64_t drops = (a->axes + 2) * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
+                          aligned(3 * a->waiting * (int64_t)sizeof(vec));
     return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
            (a->drop[0] ? drops : 0);
 }
@@ -137,6 +141,33 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
     for (int64_t p = 0; p < a->nodes; p++) x[2 * p + 1] = x[2 * p] - WIDEN(leak[p]) * level;
 }
 
+/* Shifts a part whose last node's potential is rounding, which is large where leaks are small: the
+ * current that this takes to ground is no more than the rounding of sources. Other parts then cost it
+ * no digits. */
+INLINE vec MODE(without_rounding)(vec value, vec limit) {
+    const NAME(mask) kept = value > limit | value < -limit;
+    return (vec)(kept & (NAME(mask))value);
+}
+
+/* Labels of the parts of the item's networks; NULL where none has more than one part or nodes that
+ * are no part of it. */
+static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item) *item,
+                            const element *shares, const element *inverse, const element *grounded,
+                            INTEGER *label) {
+    int several = 0;
+    for (int lane = 0; lane < item->width; lane++) {
+        int64_t last = 0, outside = 0;
+        const REAL *part = (const REAL *)inverse + lane, *all = (const REAL *)grounded + lane;
+        const int64_t step = ROWS ? 1 : LANES;
+        for (int64_t p = 0; p < a->nodes; p++) last += all[p * step] == 1, outside += !(part[p * step] > 0);
+        several |= last > 1 || outside;
+    }
+    for (int lane = 0; several && lane < (ROWS ? 1 : LANES); lane++)
+        NAME(find_parts)(a, (const REAL *)shares + lane, (const REAL *)inverse + lane,
+                         (const REAL *)grounded + lane, ROWS ? 1 : LANES, label + lane);
+    return several ? label : NULL;
+}
+
 /* `sweep_down` for potentials v of sources, and for those u of `take_level`, which small leaks do not
  * lift all alike, relative to one node r of each region's boundary,
  *     u_p - u_r = z_p - h_p0 u_r + sum over q of h_pq (u_q - u_r),
@@ -144,7 +175,7 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
  * half follow from its parent's. So differences between neighbours are found with errors relative to
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
- * one; see `drops_to_outside`. `drop`: for each axis and node. */
+ * one; see `drops_between_parts`. `drop`: for each axis and node. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
                                   const element *inverse, const element *grounded, vec *x, vec *t,
                                   vec *top, vec *drop) {
@@ -323,15 +354,23 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
     REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD, *waiting = drop + a->axes * nodes;
+    char *const behind = workspace + MODE(solve_bytes)(a) - MODE(sums_bytes)(a);
+    double *const scratch = (double *)behind;
+    INTEGER *label = (INTEGER *)(behind - MODE(values_bytes)(a));
+    REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a));
+    label = a->drop[0] ? MODE(parts)(a, item, shares, inverse, grounded, label) : NULL;
     for (int64_t p = 0; p < nodes; p++) {
         REAL s = from[a->node[p] * a->channels];
         wrong += s - s;
         x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
     }
-    if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
+    if (label) NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
+    else if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
     if (a->call != DIRECT_SAMPLE) NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
     if (a->drop[0]) {
         memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
+        for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
+            if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
         NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop);
         for (int axis = 0; axis < a->axes; axis++, drop += nodes)
             for (int64_t p = 0; p < nodes; p++)
@@ -339,7 +378,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     }
     NAME(sweep_down_one)(a, shares, x, t);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
-    if (a->drop[0]) NAME(drops_to_outside)(a, inverse, 1, offset);
+    if (label) NAME(drops_between_parts)(a, label, 1, offset, scratch);
 }
 
 /* Of one source after the other, from what was given and found. */
@@ -395,13 +434,28 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             x[p * swept + j] = value;
         }
     }
+    INTEGER *label = NULL;
+    double *scratch = NULL;
     if (drops) {
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
-        MODE(take_level)(a, leak, inverse, x);
+        const element *grounded = (const element *)a->grounded + item->slot * nodes;
+        char *const behind = (char *)drop + a->axes * bytes;
+        vec *const limit = (vec *)(behind + bytes);
+        scratch = (double *)(limit + nodes);
+        label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
+        if (label)
+            for (int lane = 0; lane < LANES; lane++)
+                NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
+                                  ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
+                                  2 * LANES, (REAL *)limit + lane, LANES, scratch);
+        else
+            MODE(take_level)(a, leak, inverse, x);
         MODE(sweep_up)(2, a, shares, inverse, x, t);
-        MODE(sweep_down_drops)(a, shares, inverse, (const element *)a->grounded + item->slot * nodes,
-                               x, t, (vec *)((char *)drop + a->axes * bytes), drop);
+        for (int64_t p = 0; label && p < nodes; p++)
+            x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], limit[p]);
+        MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
+                               (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop);
         for (int i = 0; i < a->axes; i++, axis += nodes) {
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
@@ -415,9 +469,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
         NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
     }
-    for (int lane = 0; drops && lane < width[0]; lane++)
-        NAME(drops_to_outside)(a, (const REAL *)inverse + (ROWS ? 0 : lane), ROWS ? 1 : LANES,
-                               at[0][lane]);
+    for (int lane = 0; label && lane < width[0]; lane++)
+        NAME(drops_between_parts)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane], scratch);
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {
         if (!width[j]) continue;
