@@ -15,8 +15,37 @@ INLINE vec NAME(edge_at)(const struct NAME(level) *l, int64_t p, int o, int forw
     return forwards ? l->edge[o][p] : l->edge[o][p - l->grid.step[o]];
 }
 
+/* Let loose nodes, in the lanes of the mask, take the potential of one corner. */
+static void NAME(attach)(const struct grid *grid, const vec *inverse, NAME(mask) loose, int set,
+                         const int64_t *cell, int64_t p, vec *weight) {
+    vec most = NAME(splat)(-1), picked = most;
+    for (int c = 0; c < CORNERS(AXES); c++) {
+        int exists = !(c & ~set);
+        int64_t q = p;
+        for (int axis = 0; axis < AXES; axis++) {
+            const int bit = 1 << (AXES - 1 - axis);
+            if (!(set & bit)) continue;
+            q += c & bit ? grid->stride[axis] : -grid->stride[axis];
+            exists &= !(c & bit) || 2 * cell[axis] + 2 < grid->n[axis];
+        }
+        if (!exists) continue;
+        const NAME(mask) insulates = inverse[q] <= 0, better = insulates | (inverse[q] > most);
+        most = NAME(where)(~better, most) +
+               NAME(where)(better, NAME(where)(~insulates, inverse[q]) +
+                                       NAME(where)(insulates, NAME(splat)((REAL)HUGE_VALF)));
+        picked = NAME(where)(~better, picked) + NAME(where)(better, NAME(splat)((REAL)c));
+    }
+    for (int c = 0; c < CORNERS(AXES); c++)
+        if (!(c & ~set))
+            weight[weight_index(set, c)] +=
+                NAME(where)(loose & (picked == NAME(splat)((REAL)c)), NAME(splat)(1));
+}
+
 /* Weights of the nodes of one set. Ways out of a node count by their part along the set's axes:
- * the others lead to nodes taken to be at its own potential. */
+ * the others lead to nodes taken to be at its own potential. Where they are most of its
+ * conductances, in a thin conductor or a narrow pore, the mean of the corners would leave small
+ * islands of conductors without a coarse node. Such a node takes the potential of one corner: the
+ * one with the least conductances, which is the least likely to stand for another conductor. */
 APART void NAME(weigh)(const struct NAME(level) *fine, const struct grid *coarse, int set) {
     const struct grid *grid = &fine->grid;
     const int count = weights(grid), corners = CORNERS(AXES);
@@ -56,9 +85,14 @@ APART void NAME(weigh)(const struct NAME(level) *fine, const struct grid *coarse
                 own[weight_index(set, c | up)] += g * w;
             }
         }
-        const vec inverse = NAME(inverse)(sum);
+        const vec ties = sum + NAME(positive)(towards[13]);
+        const NAME(mask) loose = (ties > 0) & (sum <= (REAL)LOOSE * ties);
+        const vec inverse = NAME(where)(~loose, NAME(inverse)(sum));
+        int any = 0;
+        for (int lane = 0; lane < LANES; lane++) any |= loose[lane] != 0;
         for (int c = 0; c < corners; c++)
             if (!(c & ~set)) own[weight_index(set, c)] *= inverse;
+        if (any) NAME(attach)(grid, fine->inverse, loose, set, (int64_t[]){z, y, x}, p, own);
     }
 }
 

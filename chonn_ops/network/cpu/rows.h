@@ -415,8 +415,38 @@ static void NAME(halve_runs)(const struct NAME(rows) *fine, const struct NAME(ro
     }
 }
 
-/* Weights of the nodes of a set in n cells of a row from `start` on, see weigh() in coarsen.h. A
- * node that has edges, but none along the set's axes, takes the mean of all its neighbours there. */
+/* attach() of coarsen.h for the nodes of n cells where `loose` is 1. */
+APART void NAME(attach_run)(const struct NAME(alone) *s, const struct NAME(rows) *fine, int set,
+                            const REAL *loose, const int64_t *at, int64_t p, int64_t cell,
+                            int64_t start, int64_t n) {
+    const struct grid *grid = &fine->grid;
+    REAL *most = NAME(buffer)(s, 0), *picked = NAME(buffer)(s, 1);
+    ALONG(n) most[x] = picked[x] = -1;
+    for (int c = 0; c < CORNERS(AXES); c++) {
+        int exists = !(c & ~set);
+        const REAL *inverse = fine->inverse + p;
+        for (int axis = 0; axis < AXES; axis++) {
+            const int bit = 1 << (AXES - 1 - axis);
+            if (!(set & bit)) continue;
+            inverse += c & bit ? grid->stride[axis] : -grid->stride[axis];
+            exists &= !(c & bit) || axis == 2 || at[axis] + 1 < grid->n[axis];
+        }
+        if (!exists) continue;
+        const int64_t beyond = c & 1 && 2 * (start + n) == grid->n[2];
+        for (int64_t x = 0; x < n - beyond; x++) {
+            const REAL here = inverse[x << grid->halved[2]];
+            const REAL value = here > 0 ? here : (REAL)HUGE_VALF; /* an insulator stands for nothing */
+            if (value > most[x]) most[x] = value, picked[x] = (REAL)c;
+        }
+    }
+    for (int c = 0; c < CORNERS(AXES); c++) {
+        if (c & ~set) continue;
+        REAL *weight = fine->weight[weight_index(set, c)] + cell;
+        ALONG(n) weight[x] += picked[x] == (REAL)c ? loose[x] : 0;
+    }
+}
+
+/* Weights of the nodes of a set in n cells of a row from `start` on, see weigh() in coarsen.h. */
 APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
                            const struct grid *small, int set, int64_t z, int64_t y, int64_t start,
                            int64_t n) {
@@ -465,16 +495,6 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
             sum[x] += stays ? 0 : value;
         }
     }
-    for (int axis = 0; axis < AXES; axis++)
-        for (int side = -1; side <= 1 && set >> (AXES - 1 - axis) & 1; side += 2) {
-            const int place = axis == 0 ? 9 : axis == 1 ? 3 : 1;
-            REAL *to = towards[13 + side * place];
-            for (int64_t x = 0; x < count; x++) {
-                const int64_t here = axis == 2 ? 2 * (start + x) + 1 : at[axis];
-                const int exists = here + side < grid->n[axis] || grid->periodic[axis];
-                if (ties[x] > 0 && !(sum[x] > 0) && exists) to[x] = 1;
-            }
-        }
     memset(sum, 0, (size_t)n * sizeof(REAL));
     for (int c = 0; c < CORNERS(AXES); c++)
         if (!(c & ~set))
@@ -497,12 +517,19 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
                 ALONG(count) own[x] += g[x];
         }
     }
-    ALONG(count) sum[x] = sum[x] > 0 ? 1 / sum[x] : 0;
+    int any = 0;
+    for (int64_t x = 0; x < count; x++) {
+        const int loose = ties[x] > 0 && sum[x] <= (REAL)LOOSE * ties[x];
+        any |= loose;
+        ties[x] = (REAL)loose;
+        sum[x] = !loose && sum[x] > 0 ? 1 / sum[x] : 0;
+    }
     for (int c = 0; c < CORNERS(AXES); c++) {
         if (c & ~set) continue;
         REAL *own = fine->weight[weight_index(set, c)] + cell;
         ALONG(count) own[x] *= sum[x];
     }
+    if (any) NAME(attach_run)(s, fine, set, ties, at, p, cell, start, count);
 }
 
 /* The margin of a set's weights. On an odd periodic axis the last coarse node's neighbour is the
@@ -747,7 +774,7 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
     const struct grid *small = &coarse->grid;
     /* Sweeps of the finest level cost less than what else an iteration does; of coarser levels,
      * more of them gain nothing. */
-    const int sweeps = index ? 1 : l->grid.axes;
+    const int sweeps = index ? 1 : 2;
     if (index == s->count - 1) {
         NAME(bottom)(s);
         return;
