@@ -172,33 +172,36 @@ def test_iterations(grid, contrast):
 @pytest.mark.parametrize("networks", [1, 20])
 def test_iterations_in_narrow_pores(networks):
     """Channels one node wide between the nodes of the coarser networks, in an insulator."""
-    shape = (1, 16, 17, 64, networks)
+    shape = (1, 23, 21, 40, networks)
     conducts = torch.zeros(shape)
-    conducts[:, 5, 7] = 1
-    conducts[:, 5, 7:15, 31] = 1
-    conducts[:, 6:12, 14, 31] = 1
+    for at in (3, 9, 15):
+        for other in (3, 9, 15):
+            conducts[:, at, other] = conducts[:, at, :, other] = conducts[:, :, at, other] = 1
     edges = tuple(conducts * conducts.roll(-1, axis) for axis in (1, 2, 3))
     leak, source = torch.zeros(shape), torch.zeros(shape)
-    leak[:, 5, 7, 0], source[:, 5, 7, -1], source[:, 11, 14, 31] = 2, 1, 0.3
+    leak[:, 0, 3, 3], source[:, 3, 3, -1], source[:, 15, -1, 9] = 2, 1, 0.3
     assert cpu._are_few(networks, shape[1:-1]) == (networks == 1)
     v, info = _solve((source, edges, leak), return_info=True)
-    assert info.iterations.max() <= 12
+    assert info.iterations.max() <= 16
     expected = kirchhoff_network(source, edges, leak, backend="reference")
     assert (v - expected).norm() <= 1e-4 * expected.norm()
 
 
 @pytest.mark.parametrize("networks", [1, 20])
 def test_iterations_with_islands_of_a_conductor(networks):
-    """Pairs of nodes at all places of the coarser networks: each is to have a coarse node."""
+    """Rods of two to four nodes anywhere: each is to have a coarse node."""
     shape = (1, 20, 21, 22, networks)
     generator = torch.Generator().manual_seed(1)
     k = torch.ones(shape)
-    k[:, 2::4, 1::3, 1:-1:5] = k[:, 2::4, 1::3, 2:-1:5] = 1e4
-    k[:, 1::6, 3::5, 1::4] = k[:, 2::6, 3::5, 1::4] = 1e4
+    for rod in range(60):
+        length = 2 + rod // 3 % 3
+        z, y, x = (int(torch.randint(n - 4, (), generator=generator)) for n in shape[1:-1])
+        sides = [length if axis == rod % 3 else 1 for axis in range(3)]
+        k[:, z : z + sides[0], y : y + sides[1], x : x + sides[2]] = 1e5
     edges = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in (1, 2, 3))
     source = torch.randn(shape, generator=generator)
     leak = torch.full(shape, 1e-3)
     v, info = _solve((source, edges, leak), return_info=True)
-    assert info.iterations.max() <= 12
+    assert info.iterations.max() <= 20
     expected = kirchhoff_network(source, edges, leak, backend="reference")
     assert (v - expected).norm() <= 1e-3 * expected.norm()

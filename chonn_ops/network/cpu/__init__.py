@@ -32,16 +32,20 @@ __all__ = ["available_isas", "solve"]
 
 _ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
 # Up to so many networks a thread are solved one after the other: 3 of 64 x 64 or 16^3 nodes take
-# the time of a group, 8 of 256 x 256 do.
-_FEW = 3
+# the time of a group, 8 of 256 x 256 do. Groups of four took 2.6 times as long a node as networks
+# alone on 256 x 256 nodes, 2.5 times on 512 x 512, 1.7 times on 32^3; groups of eight 1.3, 1.2 and
+# 0.8 times.
+_FEW, _FEW_LARGE = 3, 8
 _FEW_NODES = 1024  # below, a group of one network is as fast
+_LARGE_NODES = 2**15  # from here on `_FEW_LARGE`
 
 
 def _are_few(networks: int, grid: Sequence[int]) -> bool:
     """Whether vectors are filled with the nodes of one network, instead of with networks."""
     nodes = math.prod(grid)
     threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
-    return sum(n > 1 for n in grid) > 1 and nodes >= _FEW_NODES and networks <= _FEW * threads
+    few = threads * (_FEW_LARGE if nodes >= _LARGE_NODES else _FEW)
+    return sum(n > 1 for n in grid) > 1 and nodes >= _FEW_NODES and networks <= few
 
 
 def _strength(conductance: Tensor) -> float:
