@@ -60,8 +60,8 @@ class Refused(Exception):
 def interface_version(package: Path = PACKAGE) -> int | None:
     """A digest of the C sources and `CONSTANTS`, compiled in as ``chonn_interface_version()``.
 
-    Every change of a source changes the digest, so nobody has to count a version up. The result is
-    None where the sources are not installed.
+    Every change of a source changes the digest, so there is no version number to maintain. The
+    result is None where the sources are not installed.
     """
     paths = [p for folder in SOURCES for p in sorted((package / folder).glob("*.[ch]"))]
     if not paths:
@@ -210,7 +210,7 @@ class Operator:
     def isa_for(self, variable: str, lanes: int, is_double: bool) -> int:
         """The index of the narrowest instruction set whose vectors hold so many elements.
 
-        It is the fastest one where none does, and the one that the variable names where it does.
+        If none is so wide, it is the fastest one. The environment variable overrides both.
         Generic vectors are not chosen for their width: without fused products they round otherwise,
         and a result should not depend on the number of networks beside it.
         """

@@ -364,10 +364,10 @@ def fit_spread(
     Parameters
     ----------
     model : nn.Module
-        Stays as it is. Its errors are computed once and kept, with the samples, in memory.
+        It is not changed. Its errors are computed once and kept, with the samples, in memory.
     loader : iterable
-        As the one of `conformal`, but of other samples. A model's errors on the samples that it was
-        trained on are smaller, but their pattern serves as long as it has not fitted them exactly.
+        As in `conformal`, with other samples. The training samples serve, too, unless the model
+        has fitted them exactly: its errors on them are smaller, but have the same pattern.
     network : nn.Module, optional
         From the model's arguments to a field of the prediction's shape, of about unit size for
         inputs as in the loader; trained in place. By default a copy of the model, which starts from

@@ -124,8 +124,8 @@ class Forecast(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a geometry that does not fit, or nodes that
-            nobody said on a grid other than that of the training.
+            For another number of axes or channels, a geometry that does not fit, or missing
+            `nodes` on a grid other than that of the training.
         """
         check_field(x, self.history * self.channels, self.axes)
         check_precision("x", x, self.parameters())

@@ -199,7 +199,7 @@ class CHONN(nn.Module):
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the stages after the last one asked for; then also, or if asked, the head."""
+        """Drop the stages after the last of `indices`; then, or if asked, the head."""
         take, last = feature_take_indices(len(self.stages), indices)
         shortened = last < len(self.stages) - 1
         self.stages = self.stages[: last + 1]

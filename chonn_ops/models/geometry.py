@@ -31,7 +31,7 @@ def grid_spacing(grid: Tensor) -> list[float]:
 
 
 def grid_nodes(grid: Tensor) -> str | None:
-    """Where the nodes lie between the walls, see `chonn_ops.Network`; None if it cannot be told.
+    """Where nodes lie between walls, see `chonn_ops.Network`; None if the grid does not show it.
 
     Parameters
     ----------

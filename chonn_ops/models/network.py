@@ -38,7 +38,7 @@ POINTWISE_GAIN = 6.0
 
 
 def embedded(x: Tensor) -> Tensor:
-    """The values that a model embeds of its inputs (..., C): (..., 2 C).
+    """Features (..., 2 C) of a model's inputs (..., C).
 
     Conductivities matter by their logarithm, sources by their value: both are there, and neither
     lets an outlier dominate.
@@ -49,8 +49,8 @@ def embedded(x: Tensor) -> Tensor:
 def bounded(x: Tensor, most: float) -> Tensor:
     """Values between -most and most, which are x where it is small.
 
-    Its slope falls with a power of x and not exponentially, as that of tanh does: after too large a
-    step of an optimiser the next ones find the way back.
+    The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
+    a step of an optimiser that was too large.
     """
     return recomputed(_bounded, x, most)
 
@@ -169,7 +169,7 @@ class CHONNNetwork(nn.Module):
         ------
         ValueError
             For another number of axes or channels, a grid that the patches do not tile, a geometry
-            that does not fit, or nodes that nobody said on a grid other than that of the training.
+            that does not fit, or missing `nodes` on a grid other than that of the training.
         """
         check_field(x, self.in_channels, self.axes, self.patch)
         check_precision("x", x, self.parameters())

@@ -163,18 +163,18 @@ def kirchhoff_network(
         Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32, float64,
         complex64 or complex128. The solve is float64 if any input is float64 or complex128, else
         float32, also under autocast, and complex if any input is complex. S sources
-        share one elimination of their networks, as by `factorize`, whose backends and derivatives
-        these have; under `torch.func` each has its own.
+        share one elimination of their networks, with the backends and derivatives of `factorize`;
+        under `torch.func` each source has its own elimination.
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
         the next one along that axis. The last entry along an axis is used by "periodic" only, where
         it joins the last node to the first; where it is 0 the axis is open. `edge_conductance`
-        computes them from a conductivity, and this last edge if it is told "periodic", too.
+        computes them from a conductivity; pass it "periodic", too, for this last edge.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
         connected part of a network needs a leak at one node, or a boundary that adds one; otherwise
-        its potentials are not determined, and it is refused. A node with neither edge nor leak has
-        potential 0, whatever its source.
+        its potentials are not determined, and the call raises a ValueError. A node with neither
+        edge nor leak has potential 0, whatever its source.
     boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
         Boundary condition, see above: one word for all axes, or for each axis one word or a pair
         of words for its low and its high face.

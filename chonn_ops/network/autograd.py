@@ -41,7 +41,7 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 _BELOW = torch._C._after_autograd_keyset
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _DEFAULTS = ("auto", None, None, True)
-# Of another solve of a network that has passed its checks: no values to look at.
+# Last arguments of a second solve with a network that has passed its checks.
 _AGAIN = (None, None, False)
 
 
@@ -96,7 +96,7 @@ class _Network(_SingleLevelFunction):
         # Other levels, of transforms around this one, go on differentiating.
         # Under a transform or a compiler the operator may run on other tensors than these.
         plain = not _transformed(args[0])
-        with KEPT.asked(factor=plain, drops=plain and any(ctx.needs_input_grad[2:5])):
+        with KEPT.requesting(factor=plain, drops=plain and any(ctx.needs_input_grad[2:5])):
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
                 v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
             ctx.factor, found = KEPT.factor, KEPT.found
@@ -120,7 +120,7 @@ class _Network(_SingleLevelFunction):
         if plain and ctx.factor is not None:
             conj_w, over_w, _ = ctx.factor.solve_all(grad_v.conj(), drops=any(needed[1:4]))
         else:
-            with KEPT.asked(factor=False, drops=plain and any(needed[1:4])):
+            with KEPT.requesting(factor=False, drops=plain and any(needed[1:4])):
                 conj_w = _OPERATOR(grad_v.conj(), *conductance, leak, *ctx.options, *_AGAIN)[0]
                 over_w = KEPT.found
         w = conj_w.conj()
@@ -143,7 +143,7 @@ class _Network(_SingleLevelFunction):
 
 
 def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """What the dispatch key "Autograd" runs, at every level of differentiation in its turn."""
+    """What the dispatch key "Autograd" runs, once for each level of differentiation."""
     # The dispatcher leaves out last arguments that equal their defaults.
     args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 13 + len(_DEFAULTS) :])
     tensors, rest = args[:5], args[5:]

@@ -19,7 +19,7 @@ from chonn_ops.network.edges import used_edges
 BOUNDED = BOUNDARIES[:3]
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
-# Of networks at one frequency, too.
+# Dtypes of networks, those at one frequency included.
 NETWORK_DTYPES = (*DTYPES, *COMPLEX_DTYPES)
 Dtypes = Sequence[torch.dtype]
 

@@ -106,7 +106,7 @@ def edge_conductance(
     boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
         That of `kirchhoff_network`: pass the same word to both. With "periodic" the last entry
         along the axis is the edge from the last node to the first; otherwise it is 0, and the axis
-        stays open, even if `kirchhoff_network` is told "periodic".
+        stays open, even with ``boundary="periodic"`` in `kirchhoff_network`.
 
     Returns
     -------

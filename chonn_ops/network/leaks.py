@@ -41,8 +41,8 @@ def _endless_line(g: Tensor, leak: Tensor) -> Tensor:
         # Re r may be below the rounding of Im r. Then the sign of Im r^2 says which root decays;
         # its two terms have one sign in networks that are passive.
         g0, l0, r0 = g.detach(), l.detach(), r.detach()
-        turn = g0.imag * l0.real - g0.real * l0.imag
-        outgoing = torch.where(turn == 0, g0.imag >= 0, turn > 0) == (r0.imag >= 0)
+        imag = g0.imag * l0.real - g0.real * l0.imag
+        outgoing = torch.where(imag == 0, g0.imag >= 0, imag > 0) == (r0.imag >= 0)
         keep = torch.where(r0.imag.abs() > r0.real.abs(), outgoing, r0.real >= 0)
         return torch.where(some, 2 * g / (1 + torch.where(keep, r, -r)), 0)
     some = leak > 0

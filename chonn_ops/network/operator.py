@@ -144,7 +144,7 @@ class Kept(threading.local):
     found: Sequence[Tensor] = ()  # the differences, one field an axis, if any
 
     @contextmanager
-    def asked(self, *, factor: bool, drops: bool) -> Iterator[None]:
+    def requesting(self, *, factor: bool, drops: bool) -> Iterator[None]:
         """What the operator leaves is here until the end of the context."""
         self.wanted, self.drops, self.factor, self.found = factor, drops, None, ()
         try:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, used_edges
 
-# In units of rounding, the residual of potentials that are right to the last few digits.
+# Residual, in units of rounding, of potentials that are right to their last few digits.
 _ROUNDING = 16
 
 

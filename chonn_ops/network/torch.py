@@ -79,8 +79,9 @@ def recording(field: Tensor) -> bool:
 def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:
     """The leads that occur and the networks that have them, None for all of them.
 
-    Networks of the same anisotropy go together: what one gets does not depend on the others. While
-    a CUDA graph is recorded, where none can be asked for, all axes are halved together.
+    Networks of the same anisotropy form a group, so that no result depends on the other networks
+    of a call. Anisotropies cannot be read while a CUDA graph is recorded: all axes are then halved
+    together.
     """
     if recording(network.leak):
         return [([0] * len(network.grid.sizes), None)]

@@ -12,7 +12,7 @@ from chonn_ops.checks import check_choice, check_tensor
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
-# Where they lie if nobody says it.
+# The default.
 UNSAID = "centres"
 
 

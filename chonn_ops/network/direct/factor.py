@@ -418,9 +418,9 @@ class Factorization:
     def diagonal_of_inverse(self) -> Tensor:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
-        For a Gaussian Markov field whose precision is the matrix, the variances. With a gradient
-        asked for, the networks are eliminated again by PyTorch, which keeps every front. A
-        connected part without leak is a `ValueError` that names it.
+        For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
+        gradient is needed, PyTorch eliminates the networks again and keeps every front. A connected
+        part without leak is a `ValueError` that names it.
         """
         self._check_ground()
         factor = self._differentiable() if self._wanted() else self._factor
@@ -438,8 +438,8 @@ class Factorization:
         -------
         Tensor, shape and dtype of `noise`
             With covariance A^-1 exactly. Which of its square roots is applied depends on the order
-            of elimination. With a gradient asked for, the networks are eliminated again by PyTorch,
-            which keeps every front.
+            of elimination. If a gradient is needed, PyTorch eliminates the networks again and keeps
+            every front.
 
         Raises
         ------

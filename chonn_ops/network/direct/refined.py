@@ -46,8 +46,8 @@ def _norm(field: Tensor) -> Tensor:
 
 
 def _drops(v: Tensor, plan: Plan) -> list[Tensor]:
-    """Of potentials (B, S, \\*grid, C) along each axis, 0 behind the last node where the axis is
-    not periodic."""
+    """Differences of potentials (B, S, \\*grid, C) along each axis; 0 behind the last node where
+    the axis is not periodic."""
     found = []
     for axis in range(len(plan.grid)):
         faces = _faces(plan, axis)
@@ -154,11 +154,11 @@ class ComplexFactor:
     Attributes
     ----------
     dtype : torch.dtype
-        complex128: of what is not told otherwise by the dtype of a source.
+        complex128, the dtype of results that no source determines.
     """
 
     dtype = torch.complex128
-    # What has no leak is told from what is at a resonance before networks are eliminated.
+    # Parts without a leak are found before the elimination; what fails later is at a resonance.
     undetermined: tuple[tuple[int, int], ...] = ()
 
     def __init__(

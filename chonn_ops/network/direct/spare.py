@@ -1,5 +1,5 @@
-"""Memory of factors that nobody needs any more, for the next ones: fresh memory costs as much as
-the elimination, page by page."""
+"""Memory of freed factors, reused by the next ones: the operating system takes as long to hand
+out fresh pages as the elimination takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPARE = 512 * 2**20
 
 
 def take(like: Tensor, count: int) -> Tensor:
-    """Uninitialised numbers, in spare memory where that is large enough and not much too large."""
+    """Uninitialised numbers, in spare memory if its size fits."""
     size = count * like.element_size()
     try:
         spare = _spare.pop()
@@ -26,7 +26,7 @@ def take(like: Tensor, count: int) -> Tensor:
 
 
 def give(numbers: Tensor | None) -> None:
-    """Leave what `take` returned, and nobody reads any more, to the next one."""
+    """Return memory that `take` handed out and that is no longer read."""
     if sys.is_finalizing():  # PyTorch's storages are gone
         return
     if numbers is not None and numbers.untyped_storage().nbytes() <= _SPARE:

@@ -97,8 +97,8 @@ def _eliminate(
     """Eliminate the first pivots of fronts (M, regions, f, f) with leaks (M, regions, f).
 
     Returns the shares (..., pivots, f), the inverse pivots, ground's shares, the rest of fronts and
-    leaks, and (M,) whether a complex pivot was raised to sqrt(eps) times the sum of its row's
-    magnitudes, below which it has too few digits.
+    leaks, and (M,) whether a complex pivot was raised: one below sqrt(eps) times the sum of its
+    row's magnitudes has too few digits.
     """
     f = g.shape[-1]
     info = torch.finfo(g.dtype)

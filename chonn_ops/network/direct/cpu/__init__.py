@@ -135,8 +135,8 @@ class Factors:
         *,
         drops: bool = False,
     ) -> tuple[Solution, list[tuple[int, int]]]:
-        """The solution for sources (B, S, \\*grid, C), and `undetermined`, of factors that nobody
-        keeps: one group's stay in the cache until the next group's take their place."""
+        """The solution for sources (B, S, \\*grid, C), and `undetermined`, without keeping factors:
+        those of one group stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
         arguments = self._prepare(plan, leak)
         shared = arguments.parts > 0  # fewer networks than threads
