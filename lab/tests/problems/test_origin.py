@@ -105,7 +105,7 @@ def _without_pyclaw(monkeypatch):
     x = np.zeros(8)
     frames = np.ones((shallow_water.N_STEPS + 1, 8, 8))
     monkeypatch.setattr(shallow_water, "simulate", lambda *_, **__: (frames, x, x))
-    monkeypatch.setattr(shallow_water, "_pyclaw", lambda: None)
+    monkeypatch.setattr(shallow_water, "load_pyclaw", lambda: None)
 
 
 @pytest.mark.usefixtures("_without_pyclaw")
