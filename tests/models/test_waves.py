@@ -147,6 +147,16 @@ def test_substeps_skip_frames(implicit):
     assert (found[0] - plain(build(implicit=implicit), 0.04)(truth[None, :2])[0, 0]).std() > 0.1
 
 
+def test_resistance_damps_every_wave():
+    """Among random waves is one that changes sign from frame to frame."""
+    model = plain(build(substeps=5), 0.04)
+    with torch.no_grad():
+        model.rates["kept"].fill_(math.log(9) / RATE_GAIN)  # a = 0.9
+    still = torch.randn(1, 1, 14, 11).expand(1, 2, 14, 11)
+    found = roll_out(model, still - still.mean(), 120)
+    assert found[-1].std() < 0.2 * still.std()
+
+
 def test_a_constant_source_is_felt_for_as_long():
     """A push without coils moves the voltage as far in any number of substeps."""
     still = torch.rand(1, 1, 6, 6).expand(1, 2, 6, 6)
