@@ -181,6 +181,16 @@ class CHONNWaves2d(_CHONNWaves):
     It is stable for any step as long as the inductors are constant; leapfrog is stable while waves
     travel less than about one node per step.
 
+    `substeps` is for frames that are far apart. Frames of a network without resistance obey
+    :math:`v' + v_{before} = 2 T(v)`, where T takes a network that is at rest at v one frame on. T
+    is `substeps` steps of leapfrog or of the midpoint rule, so the two frames stay the state, and a
+    wave may travel as many times further per frame. With a resistance the frame is
+    :math:`v' = (1 + a) T(v) - a v_{before}`, which is stable for the same steps.
+
+    `media` is for a medium that is known, such as the density of a material. It is given as
+    channels behind the frames. Inductors are then a function of the medium at each node alone, and
+    the features set the source. With a `depth` of 0 the source is linear in the frames.
+
     The model is not in the CHONN paper, whose circuits are lines.
 
     Parameters
@@ -196,11 +206,15 @@ class CHONNWaves2d(_CHONNWaves):
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     implicit : bool
         Use the midpoint rule instead of leapfrog.
+    substeps : int
+        Steps of the network from one frame to the next.
+    media : int
+        Channels behind the frames that describe a medium. With any, `depth` may be 0.
 
     Raises
     ------
     ValueError
-        As `CHONNRollout2d`; for a history below 2.
+        As `CHONNRollout2d`; for a history below 2 or `substeps` below 1.
 
     Examples
     --------

@@ -183,7 +183,7 @@ def test_coils_follow_the_medium_alone(depth):
         found = model(torch.cat((frames, medium), 1))[0, 0]
         source = kept["readout"][0, ..., 0]
         k = model.conductivity(model.medium(medium.movedim(1, -1)))[0, ..., 0]
-        keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"])
+        keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"]).item()
     before, now = frames[0]
     units = (UNIT / 5, UNIT / 4)
     for p in range(5):

@@ -8,26 +8,27 @@ Domain     ``[-1, 1]^2``, R x R cells, values at cell centres; axis 0 is x, axis
            speed of sound is 1.155, a wall reflects 99.7 % of a wave's amplitude
 Boundary   rigid walls at x = -1 and y = -1, outflow at x = 1 and y = 1. The maze has its outer
            walls but for an entrance at y = -1 and an exit at y = 1
-Input      a perfect maze of N x N rooms, N uniform from 3 to 5: (2N + 1)^2 squares of path or
+Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path or
            wall, scaled to R x R cells by nearest neighbours. At rest; the pressure is the sum of 1
            to 5 rings ``intensity + cos(pi (r - radius) / width)`` where ``|r - radius| <= width``,
            and 0 in the walls. A centre is any cell of a path; intensity ~ U(3, 5), radius
            ~ U(0.01, 0.04), width ~ U(0.01, 0.02), the latter two times 256 / R
-Parameters R = 64, 26 frames 0.08 apart, the first at t = 0
+Parameters R = 48, 24 frames 5.12 / R = 0.107 apart, the first at t = 0. A wave travels 3 cells
+           a frame
 Generator  PyClaw: finite volumes, wave propagation with transverse waves, monotonised central
            limiter, second order, Courant number 0.9; float64, stored as float32
 Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
            for every number of samples and of workers
-Cost       0.2 s a sample and core
-Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 26, R, R), float32. Attributes of
+Cost       0.07 s a sample and core
+Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 24, R, R), float32. Attributes of
            `chonn_lab.problems.origin`
 ========== =====================================================================================
 
-What differs from the published data: 256 x 256 cells there, 64 x 64 here, so that frames 4 times as
-far apart (there 0.02) let waves travel as many cells a frame, 3, and rings 4 times as large have as
-many cells. As corridors would be as narrow as the rings, mazes have 3 to 5 rooms along an axis,
-there 3 to 8: a corridor has 6 to 9 cells, there 15 to 37. The last frame is at t = 2, there at 4.
-There are 2,000 samples there, and velocities are stored. The mazes and the random numbers are our
+What differs from the published data: 256 x 256 cells there, 48 x 48 here. Frames lie 5.3 times as
+far apart (there 0.02) and rings are 5.3 times as large, so that both are the same in cells. Mazes
+have 3 or 4 rooms along an axis, there 3 to 8, since corridors would else be narrower than rings: a
+corridor has 5 to 7 cells, there 15 to 37. The last frame is at t = 2.45, there at 4. There are
+2,000 samples there, and velocities beside the pressure. The mazes and the random numbers are our
 own: the same law, a walk that turns back at dead ends, other samples. Where The Well's card and its
 program differ, this is the program: its card has up to 6 rings, and outflow in y alone.
 
@@ -248,7 +249,7 @@ def read(
     Returns
     -------
     density, pressure : ndarray
-        (N, R, R) and (N, 26, R, R), float32.
+        (N, R, R) and (N, 24, R, R), float32.
 
     Raises
     ------
