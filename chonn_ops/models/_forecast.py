@@ -38,6 +38,8 @@ class Forecast(nn.Module):
     channels, history, width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, \
     coordinates, reach, conservative
         See `CHONNRollout2d`.
+    media : int
+        Channels behind the frames, which are the same at all times.
     """
 
     axes: ClassVar[int]
@@ -61,9 +63,12 @@ class Forecast(nn.Module):
         conservative: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        media: int = 0,
     ) -> None:
         super().__init__()
-        check_integer(1, channels=channels, history=history, width=width, depth=depth)
+        check_integer(1, channels=channels, history=history, width=width)
+        check_integer(0, media=media)
+        check_integer(0 if media else 1, depth=depth)
         check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
         check_bool(coordinates=coordinates, conservative=conservative)
         words = per_axis(boundary, self.axes, BOUNDARIES)
@@ -78,7 +83,8 @@ class Forecast(nn.Module):
         self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
         factory = {"device": device, "dtype": dtype}
-        self.in_channels = inputs = channels * history
+        self.media = media
+        self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
         self.lift = PositionLinear(inputs, width, **factory)
@@ -108,8 +114,8 @@ class Forecast(nn.Module):
 
         Parameters
         ----------
-        x : Tensor, shape (B, history * channels, \\*grid)
-            Frames, the oldest first, each with its channels.
+        x : Tensor, shape (B, history * channels + media, \\*grid)
+            Frames, the oldest first, each with its channels, and the media.
         spacing : sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
@@ -127,15 +133,18 @@ class Forecast(nn.Module):
             For another number of axes or channels, a geometry that does not fit, or missing
             `nodes` on a grid other than that of the training.
         """
-        check_field(x, self.history * self.channels, self.axes)
+        check_field(x, self.in_channels, self.axes)
         check_precision("x", x, self.parameters())
-        frames = x.movedim(1, -1)
+        x = x.movedim(1, -1)
+        frames, media = x.tensor_split((self.history * self.channels,), -1)
         grid = frames.shape[:-1]
         check_geometry(grid, spacing, None, nodes)
         nodes = nodes or self.nodes
         steps = spacing or default_spacing(self.lengths, grid[1:], nodes or UNSAID)
         steps = [float(step) for step in steps]
         h = self.features(frames)
+        if self.media:
+            h = torch.cat((h, media), -1)
         if self.coordinates:
             h = torch.cat((h, self._coordinates(frames, nodes or UNSAID)), -1)
         h = self.lift(h)
@@ -144,7 +153,7 @@ class Forecast(nn.Module):
             branch, potentials = layer(h, steps, nodes)
             h = h + branch
             h = h + pointwise(h)
-        return self.advance(frames, self.head(h), potentials, steps).movedim(-1, 1)
+        return self.advance(frames, media, self.head(h), potentials, steps).movedim(-1, 1)
 
     def features(self, frames: Tensor) -> Tensor:
         """The input of the layers, from the frames (B, \\*grid, history * channels)."""

@@ -85,7 +85,12 @@ class _CHONNRollout(Forecast):
         return F.softplus(RATE_GAIN * self.diffusivity_param) / UNIT**2
 
     def advance(
-        self, frames: Tensor, readout: Tensor, potentials: Tensor, steps: list[float]
+        self,
+        frames: Tensor,
+        media: Tensor,  # noqa: ARG002
+        readout: Tensor,
+        potentials: Tensor,
+        steps: list[float],
     ) -> Tensor:
         """Transport the last frame, add the readout, and diffuse the sum or the readout."""
         state = frames[..., -self.channels :]

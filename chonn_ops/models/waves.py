@@ -13,6 +13,7 @@ from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import edge_conductance, kirchhoff_network
 from chonn_ops.network.edges import drops, outflow, used_edges
+from chonn_ops.nn.layers import PositionLinear
 
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
@@ -42,14 +43,16 @@ class _CHONNWaves(Forecast):
         reach: float = 0.125,
         conservative: bool = True,
         implicit: bool = False,
+        substeps: int = 1,
+        media: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_integer(1, channels=channels)
+        check_integer(1, channels=channels, substeps=substeps)
         check_integer(2, history=history)
         check_bool(implicit=implicit)
         super().__init__(
-            2 * channels,
+            channels if media else 2 * channels,
             channels=channels,
             history=history,
             width=width,
@@ -63,6 +66,7 @@ class _CHONNWaves(Forecast):
             coordinates=coordinates,
             reach=reach,
             conservative=conservative,
+            media=media,
             device=device,
             dtype=dtype,
         )
@@ -73,7 +77,18 @@ class _CHONNWaves(Forecast):
                 for name, value in start.items()
             }
         )
-        self.implicit = implicit
+        self.implicit, self.substeps = implicit, substeps
+        self.medium = None
+        if media:
+            factory = {"device": device, "dtype": dtype}
+            self.medium = nn.Sequential(
+                PositionLinear(media, width, **factory),
+                nn.GELU(),
+                PositionLinear(width, channels, **factory),
+            )
+            with torch.no_grad():
+                nn.init.zeros_(self.medium[-1].bias)
+                self.medium[-1].weight.mul_(0.1)
 
     def features(self, frames: Tensor) -> Tensor:
         """The last frame, and the scaled differences of consecutive frames."""
@@ -91,28 +106,50 @@ class _CHONNWaves(Forecast):
     def advance(
         self,
         frames: Tensor,
+        media: Tensor,
         readout: Tensor,
         potentials: Tensor,  # noqa: ARG002
         steps: list[float],
     ) -> Tensor:
-        """One step of the LC network; the readout sets its inductors and its source."""
+        """One frame of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)
-        raw, source = readout.to(wide).split(self.channels, -1)
         *_, before, now = frames.to(wide).split(self.channels, -1)
         units = [UNIT * step for step in steps]
         words = ["periodic" if end == "periodic" else "neumann" for end in self.boundary]
+        if self.medium is None:
+            raw, source = readout.to(wide).split(self.channels, -1)
+        else:
+            # The coils of a given medium do not depend on the wave.
+            raw, source = self.medium(media).to(wide), readout.to(wide)
         conductances = edge_conductance(self.conductivity(raw), units, boundary=words)
         per_node = [edge / math.prod(units) for edge in conductances]
-        push = CHANGE * SOURCE * self._without_mean(source)
-        for axis, (edge, word) in enumerate(zip(per_node, words, strict=True)):
-            faces = (word, word)
-            used = edge if word == "periodic" else used_edges(edge, axis, False)
-            push = push - outflow(used * drops(now, axis, faces), axis, faces)
-        if self.implicit:
-            quarter = [edge / 4 for edge in per_node]
-            push = kirchhoff_network(push, quarter, torch.ones_like(push), boundary=words, tol=1e-4)
+        push = CHANGE * SOURCE * self._without_mean(source) / self.substeps**2
+
+        def force(v: Tensor) -> Tensor:
+            """Current into the capacitors at the voltages v."""
+            into = push
+            for axis, (edge, word) in enumerate(zip(per_node, words, strict=True)):
+                faces = (word, word)
+                used = edge if word == "periodic" else used_edges(edge, axis, False)
+                into = into - outflow(used * drops(v, axis, faces), axis, faces)
+            if self.implicit:
+                quarter = [edge / 4 for edge in per_node]
+                one = torch.ones_like(into)
+                into = kirchhoff_network(into, quarter, one, boundary=words, tol=1e-4)
+            return into
+
+        # `moved` is twice the displacement of a network that starts at rest: two frames and their
+        # middle obey v' + v_before = 2 T(v), where T takes a network at rest at v one frame on.
+        change = moved = force(now)
+        for _ in range(self.substeps - 1):
+            change = change + 2 * force(now + moved / 2)
+            moved = moved + change
         kept = torch.sigmoid(self._rate("kept", now))
-        return (now + kept * (now - before) + push).to(frames.dtype)
+        if self.substeps > 1:
+            # v' = (1 + a) T(v) - a v_before is stable for every T. A step of a wave that travels
+            # less than a node is stable without this factor, too.
+            moved = moved * ((1 + kept) / 2)
+        return (now + kept * (now - before) + moved).to(frames.dtype)
 
 
 class CHONNWaves1d(_CHONNWaves):
@@ -144,6 +181,16 @@ class CHONNWaves2d(_CHONNWaves):
     It is stable for any step as long as the inductors are constant; leapfrog is stable while waves
     travel less than about one node per step.
 
+    `substeps` is for frames that are far apart. Frames of a network without resistance obey
+    :math:`v' + v_{before} = 2 T(v)`, where T takes a network that is at rest at v one frame on. T
+    is `substeps` steps of leapfrog or of the midpoint rule, so the two frames stay the state, and a
+    wave may travel as many times further per frame. With a resistance the frame is
+    :math:`v' = (1 + a) T(v) - a v_{before}`, which is stable for the same steps.
+
+    `media` is for a medium that is known, such as the density of a material. It is given as
+    channels behind the frames. Inductors are then a function of the medium at each node alone, and
+    the features set the source. With a `depth` of 0 the source is linear in the frames.
+
     The model is not in the CHONN paper, whose circuits are lines.
 
     Parameters
@@ -159,11 +206,15 @@ class CHONNWaves2d(_CHONNWaves):
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     implicit : bool
         Use the midpoint rule instead of leapfrog.
+    substeps : int
+        Steps of the network from one frame to the next.
+    media : int
+        Channels behind the frames that describe a medium. With any, `depth` may be 0.
 
     Raises
     ------
     ValueError
-        As `CHONNRollout2d`; for a history below 2.
+        As `CHONNRollout2d`; for a history below 2 or `substeps` below 1.
 
     Examples
     --------

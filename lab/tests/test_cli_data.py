@@ -136,11 +136,19 @@ def test_generate_shallow_water(capsys):
         assert file["0001/data"].shape == (101, 8, 8, 1)
 
 
+def test_generate_maze(capsys):
+    pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
+    assert generate("maze", "--n-samples", "2", "--resolution", "12", "--workers", "1") == 0
+    assert capsys.readouterr().out == "wrote maze_grid12.hdf5\n"
+    with h5py.File("maze_grid12.hdf5") as file:
+        assert file["pressure"].shape == (2, 24, 12, 12)
+
+
 def test_shallow_water_without_pyclaw(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "clawpack", None)
     assert cli.main(["data", "generate", "shallow_water"]) == 1
     assert capsys.readouterr().err == (
-        "chonn-lab: error: shallow-water data are computed by PyClaw, which is not installed: "
+        "chonn-lab: error: these data are computed by PyClaw, which is not installed: "
         "`make setup-pyclaw`, or a Fortran compiler and `pip install --no-deps clawpack`\n"
     )
     assert list(folder.iterdir()) == []

@@ -45,8 +45,9 @@ def roll_out(model, frames, steps):
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-def test_gradients_against_finite_differences(implicit, monkeypatch):
-    model = build(implicit=implicit, dtype=torch.float64, boundary=("periodic", "robin"))
+@pytest.mark.parametrize("more", [{}, {"substeps": 2, "media": 1}], ids=["", "in a medium"])
+def test_gradients_against_finite_differences(implicit, more, monkeypatch):
+    model = build(implicit=implicit, dtype=torch.float64, boundary=("periodic", "robin"), **more)
     # A solve to 1e-4 is no function that differences can be taken of.
     for layer in model.layers:
         layer.cell.options = dataclasses.replace(layer.cell.options, tol=1e-12)
@@ -55,7 +56,7 @@ def test_gradients_against_finite_differences(implicit, monkeypatch):
         return kirchhoff_network(*args, **{**options, "tol": 1e-12})
 
     monkeypatch.setattr(waves, "kirchhoff_network", exact)
-    x = torch.randn(1, 2, 4, 3, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, model.in_channels, 4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(model, (x,), eps=1e-6, atol=1e-6)
 
 
@@ -131,6 +132,81 @@ def test_implicit_steps_are_those_of_the_lc_network():
     torch.testing.assert_close(found, truth[2:], rtol=0, atol=0.02 * truth.std().item())
     explicit = roll_out(plain(build(), travel), truth[:2][None], 8)
     assert explicit.abs().max() > 1e3
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_substeps_skip_frames(implicit):
+    """Every third frame of a network, from two such frames alone."""
+    torch.manual_seed(1)
+    frames = plain(build(implicit=implicit), 0.04)
+    start = torch.randn(1, 2, 14, 11)
+    truth = torch.cat((start[0], roll_out(frames, start, 13)))[::3]
+    model = plain(build(implicit=implicit, substeps=3), 0.04)
+    found = roll_out(model, truth[None, :2], 3)
+    torch.testing.assert_close(found, truth[2:], rtol=0, atol=2e-3 * truth.std().item())
+    assert (found[0] - plain(build(implicit=implicit), 0.04)(truth[None, :2])[0, 0]).std() > 0.1
+
+
+def test_resistance_damps_every_wave():
+    """Among random waves is one that changes sign from frame to frame."""
+    model = plain(build(substeps=5), 0.04)
+    with torch.no_grad():
+        model.rates["kept"].fill_(math.log(9) / RATE_GAIN)  # a = 0.9
+    still = torch.randn(1, 1, 14, 11).expand(1, 2, 14, 11)
+    found = roll_out(model, still - still.mean(), 120)
+    assert found[-1].std() < 0.2 * still.std()
+
+
+def test_a_constant_source_is_felt_for_as_long():
+    """A push without coils moves the voltage as far in any number of substeps."""
+    still = torch.rand(1, 1, 6, 6).expand(1, 2, 6, 6)
+    moved = []
+    for substeps in (1, 5):
+        model = plain(build(substeps=substeps, conservative=False), 1e-5)
+        with torch.no_grad():
+            model.head.bias[1] = 0.5
+            moved.append(model(still) - still[:, :1])
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-3, atol=1e-6)
+    assert moved[0].min() > 1e-3
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_coils_follow_the_medium_alone(depth):
+    """In float64, with conductances of every edge and a loop over the nodes."""
+    options = {"nodes": "centres", "conservative": False, "media": 2, "depth": depth}
+    model = build(dtype=torch.float64, **options)
+    frames, medium = torch.randn(1, 4, 5, 4, dtype=torch.float64).split(2, 1)
+    kept = {}
+    model.head.register_forward_hook(lambda *args: kept.update(readout=args[-1]))
+    with torch.no_grad():
+        model.medium[-1].weight.mul_(50)
+        found = model(torch.cat((frames, medium), 1))[0, 0]
+        source = kept["readout"][0, ..., 0]
+        k = model.conductivity(model.medium(medium.movedim(1, -1)))[0, ..., 0]
+        keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"]).item()
+    before, now = frames[0]
+    units = (UNIT / 5, UNIT / 4)
+    for p in range(5):
+        for q in range(4):
+            change = keeps * (now[p, q] - before[p, q]) + source[p, q] / 96
+            for step, a, b in ((0, 1, 0), (0, -1, 0), (1, 0, 1), (1, 0, -1)):
+                i, j = p + a, q + b
+                if 0 <= i < 5 and 0 <= j < 4:
+                    g = 2 / (1 / k[p, q] + 1 / k[i, j]) / units[step] ** 2
+                    change = change - g * (now[p, q] - now[i, j])
+            torch.testing.assert_close(found[p, q], now[p, q] + change)
+    assert k.max() > 1.5 * k.min()
+
+
+def test_the_medium_is_asked_for():
+    with pytest.raises(ValueError, match="substeps: expected an integer of at least 1, got 0"):
+        build(substeps=0)
+    with pytest.raises(ValueError, match="media: expected an integer of at least 0, got -1"):
+        build(media=-1)
+    with pytest.raises(ValueError, match="depth: expected an integer of at least 1, got 0"):
+        build(depth=0)
+    with pytest.raises(ValueError, match=r"expected shape \(B, 3, H, W\)"):
+        build(media=1)(torch.randn(1, 2, 8, 8))
 
 
 def test_shifts_on_rings():

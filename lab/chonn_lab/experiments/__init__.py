@@ -25,9 +25,11 @@ _PLACES = {
     "condiff": "condiff:EXPERIMENT",
     "helmholtz": "helmholtz:EXPERIMENT",
     "helmholtz_open": "helmholtz:OPEN",
+    "maze": "maze:EXPERIMENT",
 }
 EXPERIMENTS = tuple(_PLACES)
 FURTHER = EXPERIMENTS[5:]  # those that are not the paper's
+FURTHER_STEADY = FURTHER[:-1]  # those without time
 
 
 def get(name: str) -> Experiment[Any]:

@@ -35,19 +35,16 @@ References
    Problems", SIAM Journal on Scientific Computing 34, 2012.
 """
 
-import contextlib
-import importlib.metadata
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from chonn_lab.problems.download import download
 from chonn_lab.problems.generation import Recipe, check_sizes, solving
 from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
@@ -94,7 +91,7 @@ def simulate(
     ImportError
         If PyClaw is not installed.
     """
-    pyclaw, riemann = _pyclaw()
+    pyclaw, riemann = load_pyclaw()
     solver = pyclaw.ClawSolver2D(riemann.shallow_roe_with_efix_2D)
     solver.limiters = pyclaw.limiters.tvd.MC
     solver.all_bcs = pyclaw.BC.extrap
@@ -146,7 +143,7 @@ def generate(
         If the file exists and `force` is not set.
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
-    _pyclaw()
+    load_pyclaw()
     path = Path(output)
     t = np.linspace(0, END_TIME, N_STEPS + 1)
     seeds = range(seed, seed + n_samples)
@@ -154,7 +151,7 @@ def generate(
     settings = {
         "n_samples": n_samples,
         "resolution": resolution,
-        "clawpack": _clawpack_version(),
+        "clawpack": clawpack_version(),
     }
     source = f"shallow-water generator, seed {seed}"
     recipe = Recipe("shallow_water", GENERATOR_VERSION, seed, settings, source)
@@ -218,27 +215,6 @@ def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = No
         check_range(path, len(names), start, stop)
         depths = [dataset(file, f"{name}/data", 4)[..., 0] for name in names[start:stop]]
         return np.stack(depths).astype(np.float32, copy=False)
-
-
-def _pyclaw() -> Any:
-    """PyClaw and its Riemann solvers."""
-    try:
-        # On import PyClaw takes over the root logger and opens a file pyclaw.log in the working
-        # folder.
-        with mock.patch("logging.config.fileConfig"):
-            from clawpack import pyclaw, riemann  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError(
-            "shallow-water data are computed by PyClaw, which is not installed: "
-            "`make setup-pyclaw`, or a Fortran compiler and `pip install --no-deps clawpack`"
-        ) from error
-    return pyclaw, riemann
-
-
-def _clawpack_version() -> "str | None":
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("clawpack")
-    return None
 
 
 def _config(seed: int, radius: float, resolution: int) -> str:

@@ -32,6 +32,9 @@ METRICS = {
     "rollout_relative_l2": "rollout relative L2",
     "rollout_relative_l2_last": "last step of it",
     "one_step_relative_l2": "one-step relative L2",
+    "one_step_vrmse": "one-step VRMSE",
+    "rollout_vrmse": "rollout VRMSE",
+    "rollout_vrmse_last": "last step of it",
 }
 TITLES = {
     "order1d": "Order-defined benchmark",

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from chonn_lab.experiments import FURTHER, get, schedule
+from chonn_lab.experiments import FURTHER_STEADY, get, schedule
 from chonn_lab.experiments.base import Variant, batches
 from chonn_lab.experiments.jobs import Job, settings_texts
 from chonn_lab.experiments.records import Run
@@ -344,7 +344,7 @@ def _score(run: Run, seed: int) -> dict[str, Any]:
 
 
 OPTIONS = {field.name: field.default for field in dataclasses.fields(Search)}
-STEADY = ("darcy", "poisson", *FURTHER)
+STEADY = ("darcy", "poisson", *FURTHER_STEADY)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from chonn_lab.baselines.cnext_unet import SCALE, CNextUNet
 from chonn_lab.baselines.dilresnet import DilResNet
 from chonn_lab.baselines.ffno import FFNO, FactorizedSpectralConv
 from chonn_lab.baselines.galerkin import GalerkinAttention, GalerkinTransformer
@@ -285,6 +286,36 @@ def test_dilated_blocks_add_what_they_see():
     x = field(1, 1, 9, 9)
     lifted = model.lift(x)
     torch.testing.assert_close(model(x), model.head(lifted + model.blocks[0](lifted)))
+
+
+def test_convnext_u_net():
+    """Parameters by hand, the skips, the grid, and blocks that begin as the identity."""
+    model = seeded(CNextUNet, 2, 3, width=4, depth=1, levels=2, neck=1)
+
+    def block(c):
+        return 49 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c + c
+
+    def between(c):  # one level down, up and joined
+        return 2 * c + 8 * c * c + 2 * c + 4 * c + 8 * c * c + c + 2 * c * c + c
+
+    expected = (9 * 2 * 4 + 4) + (4 * 3 + 3) + block(16)
+    expected += sum(2 * block(c) + between(c) for c in (4, 8))
+    assert sum(p.numel() for p in model.parameters()) == expected
+    x = field(2, 2, 8, 12).requires_grad_()
+    y = model(x)
+    assert y.shape == (2, 3, 8, 12)
+    y[0, 0, 0, 0].backward()
+    assert (x.grad[0, :, :4, :4] != 0).all()
+    assert (x.grad[1] == 0).all()
+    z = field(1, 4, 8, 8)
+    change = (model.down[0](z) - z).norm() / z.norm()
+    assert 0 < change < 10 * SCALE
+    with pytest.raises(ValueError, match=r"expected a grid of multiples of 4, got \(10, 8\)"):
+        model(field(1, 2, 10, 8))
+    with pytest.raises(ValueError, match=r"expected shape \(B, 2, H, W\)"):
+        model(field(1, 1, 8, 8))
+    with pytest.raises(ValueError, match="levels: expected at least 1, got 0"):
+        CNextUNet(levels=0)
 
 
 def test_a_v_cycle_is_the_papers_algorithm():

@@ -15,7 +15,7 @@ pytest.importorskip("tqdm")
 
 from steady import One, check_smoke, check_sources, check_units
 
-from chonn_lab.experiments import FURTHER, get, schedule, steady_models
+from chonn_lab.experiments import FURTHER_STEADY, get, schedule, steady_models
 from chonn_lab.experiments import condiff as condiff_experiment
 from chonn_lab.experiments.darcy import NIGHT
 from chonn_lab.experiments.modules import Extended, Padded
@@ -37,14 +37,14 @@ CONTROLS = {"direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-
 def folders(tmp_path_factory):
     """Data of all problems at scale smoke."""
     found = {}
-    for name in FURTHER:
+    for name in FURTHER_STEADY:
         experiment = get(name)
         found[name] = tmp_path_factory.mktemp(name)
         experiment.prepare(experiment.scales["smoke"], found[name], progress=False)
     return found
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", FURTHER_STEADY)
 def test_smoke_runs_write_their_scores(tmp_path, name):
     experiment = get(name)
     run = check_smoke(experiment, tmp_path, TRAINED[name])
@@ -55,7 +55,7 @@ def test_smoke_runs_write_their_scores(tmp_path, name):
     assert all(file["official"] is False for file in run.data.values())
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", FURTHER_STEADY)
 def test_settings_and_units(name):
     experiment = get(name)
     check_sources(experiment)
@@ -63,7 +63,7 @@ def test_settings_and_units(name):
         assert config.standardize
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", FURTHER_STEADY)
 def test_units_fit_the_fields(tmp_path, name):
     experiment = get(name)
     config = dataclasses.replace(experiment.scales["smoke"], n_train=56)
@@ -319,7 +319,7 @@ def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):
     torch.testing.assert_close(slower[0][:, 1], k[:, 1])
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", FURTHER_STEADY)
 def test_models(name):
     experiment = get(name)
     names = [variant.name for variant in experiment.variants(experiment.scales["small"])]
@@ -396,6 +396,6 @@ def test_the_search_on_darcy_flow_serves_where_there_is_none(tmp_path, monkeypat
 
 
 def test_missing_files(tmp_path):
-    for name in FURTHER:
+    for name in FURTHER_STEADY:
         with pytest.raises(FileNotFoundError, match="no such file"):
             get(name).load(get(name).scales["smoke"], tmp_path)

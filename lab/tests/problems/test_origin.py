@@ -22,6 +22,7 @@ from chonn_lab.problems import (
     fno_darcy,
     helmholtz,
     helmholtz_open,
+    maze,
     navier_stokes,
     order1d,
     origin,
@@ -85,10 +86,15 @@ def make_helmholtz_open(folder):
     return helmholtz_open.generate(folder / "o.hdf5", 2, 16, 5.0, seed=9, progress=False)
 
 
+def make_maze(folder):
+    return maze.generate(folder / "m.hdf5", 2, 12, seed=12, progress=False)
+
+
 GENERATORS = {
     "darcy": (make_darcy, 5, {"domain": "l-shape", "beta": 1.0, "margin": None, "first": 0}),
     "fno_darcy": (make_fno_darcy, 6, {"n_samples": 2, "resolution": 11}),
     "condiff": (make_condiff, 11, {"n_samples": 2, "covariance": "exponential", "variance": 0.4}),
+    "maze": (make_maze, 12, {"n_samples": 2, "resolution": 12}),
     "helmholtz": (make_helmholtz, 8, {"n_samples": 2, "wavenumber": 12.0}),
     "helmholtz_open": (make_helmholtz_open, 9, {"wavenumber": 5.0, "contrast": 2.25, "first": 0}),
     "poisson": (make_poisson, 7, {"kind": "IN", "n_samples": 3, "domain": "square"}),
@@ -105,7 +111,9 @@ def _without_pyclaw(monkeypatch):
     x = np.zeros(8)
     frames = np.ones((shallow_water.N_STEPS + 1, 8, 8))
     monkeypatch.setattr(shallow_water, "simulate", lambda *_, **__: (frames, x, x))
-    monkeypatch.setattr(shallow_water, "_pyclaw", lambda: None)
+    monkeypatch.setattr(maze, "simulate", lambda *_: np.ones((maze.N_STEPS + 1, 12, 12)))
+    for module in (shallow_water, maze):
+        monkeypatch.setattr(module, "load_pyclaw", lambda: None)
 
 
 @pytest.mark.usefixtures("_without_pyclaw")
