@@ -55,8 +55,10 @@ NOISE = 1e-3
 # The nodes that a disc of radius 1 has lie within 1 + RIM steps of its centre. With 0.35 the values
 # that grid and finer mesh compute for the phantoms differ half as much as with 0.
 RIM = 0.35
-# Of measured differences: what the two models differ by, and the noise.
-MISFIT = 0.01
+# Of measured differences with 16 electrodes: what the two models differ by, and the noise. The
+# models' difference is alike in neighbouring measurements. With n times as many it counts once, so
+# that each one has a noise of sqrt(n) times as much: twice with 32 electrodes.
+MISFIT, ELECTRODES = 0.01, 16
 PRIORS = {
     "total variation, weight 2, area 50": TotalVariation(2.0, mean=1.0, area=50.0),
     "total variation, weight 4": TotalVariation(4.0, mean=1.0),
@@ -203,7 +205,7 @@ class Disc:
                 self.pairs,
                 self.source,
                 prior=prior,
-                noise=MISFIT * data.abs(),
+                noise=MISFIT * len(data) / ELECTRODES * data.abs(),
                 mask=self.mask,
                 spacing=self.spacing,
                 max_iterations=100,
