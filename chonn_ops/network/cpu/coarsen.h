@@ -200,7 +200,7 @@ APART void NAME(lump_plane)(const struct NAME(level) *fine, const struct NAME(le
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     const vec zero = NAME(splat)(0);
     const int64_t down = grid->stride[1], next = small->stride[1];
-    /* The ways of a coarse network's edges: across, down and back, down, both. */
+    /* The directions of a coarse network's edges: across, down and back, down, both. */
     vec *const *edge = coarse->edge;
     EACH_ROW(small) for (int64_t x = 0; x < small->n[2]; x++) {
         const int64_t cell = ROW(small) + x, p = origin(grid, z, y, x);

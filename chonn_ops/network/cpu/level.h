@@ -25,11 +25,11 @@ static void NAME(clear_margin)(const struct grid *grid, vec *at, int64_t width) 
 static void NAME(wrap)(const struct grid *grid, vec *at, int64_t width) {
     for (int axis = AXES - 1; axis >= AXES - grid->axes; axis--) {
         if (!grid->periodic[axis]) continue;
-        const int64_t stride = grid->stride[axis] * width, turn = grid->n[axis] * stride;
-        for (int64_t start = 0; start < grid->all * width; start += turn + 2 * stride) {
+        const int64_t stride = grid->stride[axis] * width, period = grid->n[axis] * stride;
+        for (int64_t start = 0; start < grid->all * width; start += period + 2 * stride) {
             vec *low = at + start;
-            memcpy(low, low + turn, (size_t)stride * sizeof(vec));
-            memcpy(low + turn + stride, low + stride, (size_t)stride * sizeof(vec));
+            memcpy(low, low + period, (size_t)stride * sizeof(vec));
+            memcpy(low + period + stride, low + stride, (size_t)stride * sizeof(vec));
         }
     }
 }
@@ -38,12 +38,12 @@ static void NAME(wrap)(const struct grid *grid, vec *at, int64_t width) {
 static void NAME(fold)(const struct grid *grid, vec *at) {
     for (int axis = AXES - grid->axes; axis < AXES; axis++) {
         if (!grid->periodic[axis]) continue;
-        const int64_t stride = grid->stride[axis], turn = grid->n[axis] * stride;
-        for (int64_t start = 0; start < grid->all; start += turn + 2 * stride)
+        const int64_t stride = grid->stride[axis], period = grid->n[axis] * stride;
+        for (int64_t start = 0; start < grid->all; start += period + 2 * stride)
             for (int64_t i = start; i < start + stride; i++) {
-                at[i + turn] += at[i];
-                at[i + stride] += at[i + turn + stride];
-                at[i] = at[i + turn + stride] = NAME(splat)(0);
+                at[i + period] += at[i];
+                at[i + stride] += at[i + period + stride];
+                at[i] = at[i + period + stride] = NAME(splat)(0);
             }
     }
 }

@@ -137,7 +137,7 @@ static inline int64_t NAME(chunk_end)(const struct grid *grid, int64_t chunk) {
 }
 
 /* Threads for a pass over a grid: waking them takes as long as some thousand nodes. */
-static inline int NAME(hands)(const struct NAME(alone) *s, const struct grid *grid) {
+static inline int NAME(num_threads)(const struct NAME(alone) *s, const struct grid *grid) {
     return nodes(grid) < NETWORK_PARALLEL ? 1 : s->threads;
 }
 
@@ -178,8 +178,8 @@ INLINE vec NAME(from_other_rows)(const int steps, const struct NAME(rows) *l, in
  * would wait for it otherwise. */
 INLINE void NAME(relax_run)(const int steps, const struct NAME(rows) *l, int64_t row, int64_t n,
                             int odd_first, REAL *given) {
-    for (int turn = 0; turn < 2; turn++) {
-        const int odd = turn ^ odd_first;
+    for (int pass = 0; pass < 2; pass++) {
+        const int odd = pass ^ odd_first;
         NAME(mask) chosen;
         for (int lane = 0; lane < LANES; lane++) chosen[lane] = lane % 2 == odd ? -1 : 0;
         vec held = {};
@@ -189,7 +189,7 @@ INLINE void NAME(relax_run)(const int steps, const struct NAME(rows) *l, int64_t
             const vec after = NAME(load)(l->x + p + 1), before = NAME(load)(l->x + p - 1);
             const vec right = NAME(load)(l->edge[0] + p), left = NAME(load)(l->edge[0] + p - 1);
             vec sum, x;
-            if (turn)
+            if (pass)
                 sum = NAME(load)(given + i);
             else
                 NAME(store)(given + i, sum = NAME(from_other_rows)(steps, l, p), LANES);
@@ -219,10 +219,10 @@ APART void NAME(relax_chunk)(const struct NAME(rows) *l, int64_t chunk, int back
 static void NAME(relax)(const struct NAME(alone) *s, const struct NAME(rows) *l, int backwards) {
     const int64_t chunks = NAME(chunks)(&l->grid);
     NAME(wrap_rows)(&l->grid, l->x);
-#pragma omp parallel num_threads(NAME(hands)(s, &l->grid))
-    for (int turn = 0; turn < 2; turn++) {
+#pragma omp parallel num_threads(NAME(num_threads)(s, &l->grid))
+    for (int pass = 0; pass < 2; pass++) {
 #pragma omp for schedule(static)
-        for (int64_t chunk = backwards ? !turn : turn; chunk < chunks; chunk += 2)
+        for (int64_t chunk = backwards ? !pass : pass; chunk < chunks; chunk += 2)
             NAME(relax_chunk)(l, chunk, backwards, NAME(buffer)(s, 0));
     }
 }
@@ -247,7 +247,7 @@ APART void NAME(residual_chunk)(const struct NAME(rows) *l, const REAL *x, REAL 
 static void NAME(residual)(const struct NAME(alone) *s, const struct NAME(rows) *l, REAL *x,
                            REAL *to) {
     NAME(wrap_rows)(&l->grid, x);
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, &l->grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &l->grid))
     for (int64_t chunk = 0; chunk < NAME(chunks)(&l->grid); chunk++)
         NAME(residual_chunk)(l, x, to, chunk);
 }
@@ -306,7 +306,7 @@ static void NAME(restrict_rows)(const struct NAME(alone) *s, const struct NAME(r
                                 const struct NAME(rows) *coarse, REAL *left, REAL *to) {
     const struct grid *small = &coarse->grid;
     NAME(wrap_rows)(&fine->grid, left);
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, &fine->grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &fine->grid))
     for (int64_t i = 0; i < rows(small); i++)
         EACH_RUN(coarse, i)
             NAME(restrict_to)(s, fine, small, left, to, i / small->n[1], i % small->n[1], run[0],
@@ -349,7 +349,7 @@ APART void NAME(interpolate_to)(const struct NAME(alone) *s, const struct NAME(r
 static void NAME(interpolate_rows)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
                                    const struct NAME(rows) *coarse) {
     NAME(wrap_rows)(&coarse->grid, coarse->x);
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, &fine->grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &fine->grid))
     for (int64_t i = 0; i < rows(&fine->grid); i++)
         EACH_RUN(fine, i)
             NAME(interpolate_to)(s, fine, coarse, i / fine->grid.n[1], i % fine->grid.n[1], run[0],
@@ -380,7 +380,7 @@ static void NAME(list_runs)(const struct grid *grid, const uint8_t *marks, int32
 /* The runs of a network: of vectors with a node that has an edge or a leak. */
 static void NAME(find_runs)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
     const struct grid *grid = &l->grid;
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++) {
         uint8_t *marks = (uint8_t *)NAME(buffer)(s, 0);
         for (int64_t x = 0; x < grid->n[2]; x += LANES) {
@@ -626,9 +626,9 @@ APART void NAME(lump_run)(const struct NAME(alone) *s, const struct NAME(rows) *
         for (int b = a + 1; b < 8; b++) {
             if (!used[b]) continue;
             /* lay_out() numbers the edges in this order. */
-            const int way = 9 * ((b >> 2 & 1) - (a >> 2 & 1)) +
+            const int direction = 9 * ((b >> 2 & 1) - (a >> 2 & 1)) +
                             3 * ((b >> 1 & 1) - (a >> 1 & 1)) + (b & 1) - (a & 1) - 1;
-            REAL *to = coarse->edge[way] + base + corner(small, a);
+            REAL *to = coarse->edge[direction] + base + corner(small, a);
             const REAL *d = delta[b];
             ALONG(count) to[x] -= share[x] * d[x];
         }
@@ -637,7 +637,7 @@ APART void NAME(lump_run)(const struct NAME(alone) *s, const struct NAME(rows) *
 
 static void NAME(invert_rows)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
     const struct grid *grid = &l->grid;
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++) {
         const int64_t row = row_at(grid, i), n = grid->n[2];
         REAL *sum = l->inverse + row;
@@ -654,12 +654,12 @@ static void NAME(invert_rows)(const struct NAME(alone) *s, const struct NAME(row
 static void NAME(coarsen_rows)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
                                const struct NAME(rows) *coarse) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
-    const int halved = halved_set(grid), hands = NAME(hands)(s, grid);
+    const int halved = halved_set(grid), threads = NAME(num_threads)(s, grid);
     NAME(halve_runs)(fine, coarse, (uint8_t *)NAME(buffer)(s, 0));
     for (int size = 1; size <= AXES; size++)
         for (int set = 1; set < CORNERS(AXES); set++) {
             if (__builtin_popcount((unsigned)set) != size || set & ~halved) continue;
-#pragma omp parallel for schedule(static) num_threads(hands)
+#pragma omp parallel for schedule(static) num_threads(threads)
             for (int64_t i = 0; i < rows(small); i++)
                 EACH_RUN(coarse, i)
                     NAME(weigh_run)(s, fine, small, set, i / small->n[1], i % small->n[1], run[0],
@@ -669,10 +669,10 @@ static void NAME(coarsen_rows)(const struct NAME(alone) *s, const struct NAME(ro
     NAME(restrict_rows)(s, fine, coarse, fine->leak, coarse->leak);
     /* A slice writes into itself and the next one. */
     const int64_t slices = small->axes == 3 ? small->n[0] : small->n[1];
-#pragma omp parallel num_threads(hands)
-    for (int turn = 0; turn < 2; turn++) {
+#pragma omp parallel num_threads(threads)
+    for (int pass = 0; pass < 2; pass++) {
 #pragma omp for schedule(static)
-        for (int64_t slice = turn; slice < slices; slice += 2)
+        for (int64_t slice = pass; slice < slices; slice += 2)
             for (int64_t across = 0; across < (small->axes == 3 ? small->n[1] : 1); across++) {
                 const int64_t z = small->axes == 3 ? slice : 0, y = small->axes == 3 ? across : slice;
                 for (int set = 0; set < CORNERS(AXES); set++)
@@ -761,7 +761,7 @@ APART void NAME(bottom)(const struct NAME(alone) *s) {
 
 static void NAME(clear)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
     const struct grid *grid = &l->grid;
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++)
         EACH_RUN(l, i)
             memset(l->x + row_at(grid, i) + run[0], 0, (size_t)(run[1] - run[0]) * sizeof(REAL));
@@ -804,8 +804,8 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
         const struct NAME(rows) *finest = (s)->level;                                           \
         const struct grid *grid = &finest->grid;                                                \
         const int64_t count = NAME(chunks)(grid);                                               \
-        const int hands = NAME(hands)(s, grid);                                                 \
-        _Pragma("omp parallel for schedule(static) num_threads(hands)")                         \
+        const int threads = NAME(num_threads)(s, grid);                                                 \
+        _Pragma("omp parallel for schedule(static) num_threads(threads)")                         \
         for (int64_t chunk = 0; chunk < count; chunk++) {                                       \
             double part = 0;                                                                    \
             for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++) { \
@@ -934,7 +934,7 @@ static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_fi
                             int64_t network, REAL *field) {
     const struct grid *grid = &s->level->grid;
     const int64_t step = f->node[2], n = grid->n[2];
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++) {
         const int64_t origin = network + i / grid->n[1] * f->node[0] + i % grid->n[1] * f->node[1];
         REAL *to = field + row_at(grid, i);
@@ -1008,7 +1008,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     }
     const struct network_field *f = &a->potential;
     REAL *to = (REAL *)f->at + NAME(origin_of)(a, f, network);
-#pragma omp parallel for schedule(static) num_threads(NAME(hands)(s, grid))
+#pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++) {
         const int64_t row = row_at(grid, i), z = i / grid->n[1], y = i % grid->n[1];
         for (int64_t x = 0; x < grid->n[2]; x++)

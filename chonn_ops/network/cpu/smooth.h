@@ -1,6 +1,6 @@
 /* Gauss-Seidel sweeps: forwards from zero before the coarse correction, backwards after,
  * which makes the whole preconditioner symmetric. What comes from the other side of a periodic axis is
- * taken as it was before the sweep. Backwards also sums up r . x. Included once per precision. */
+ * taken as it was before the sweep. Backwards also sums up rx = r . x. Included once per precision. */
 
 INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int64_t row) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
@@ -14,7 +14,7 @@ INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int6
 }
 
 INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row,
-                               vec *power) {
+                               vec *rx) {
     vec part = NAME(splat)(0);
     for (int64_t p = row + l->grid.n[2] - 1; p >= row; p--) {
         vec sum = l->r[p];
@@ -26,7 +26,7 @@ INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int
         l->x[p] = sum * l->inverse[p];
         part += l->r[p] * l->x[p];
     }
-    *power += part;
+    *rx += part;
 }
 
 /* to = r - A x, by differences of potentials. */

@@ -95,17 +95,17 @@ APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level
     NAME(fold)(&coarse->grid, coarse->r);
 }
 
-/* fine->x += the coarse potentials between which its nodes lie, and a backward sweep; r . x. */
+/* fine->x += the coarse potentials between which its nodes lie, and a backward sweep; returns rx = r . x. */
 APART vec NAME(ascend)(const struct NAME(level) *fine, const struct NAME(level) *coarse) {
     const struct grid *grid = &fine->grid;
     const int64_t all = rows(grid), behind = lag(grid);
-    vec power = NAME(splat)(0);
+    vec rx = NAME(splat)(0);
     NAME(wrap)(&coarse->grid, coarse->x, 1);
     for (int64_t i = all - 1; i >= -behind; i--) {
         if (i >= 0) NAME(interpolate_one)(fine, coarse, i);
         if (i == -1 && behind == all) NAME(wrap)(grid, fine->x, 1);
         if (i + behind < all)
-            FOR_STEPS(grid->steps, NAME(backward_row), fine, row_at(grid, i + behind), &power)
+            FOR_STEPS(grid->steps, NAME(backward_row), fine, row_at(grid, i + behind), &rx)
     }
-    return power;
+    return rx;
 }
