@@ -16,13 +16,17 @@ from chonn_ops.network.edges import pad
 
 
 def series(a: Tensor, b: Tensor) -> Tensor:
-    """Two conductances in series, 1 / (1/a + 1/b), or 0 where either is 0.
+    """Two conductances in series, 1 / (1/a + 1/b), or 0 where both are 0.
 
-    The order of operations forms no product that could overflow, and the gradient is finite where
-    both are 0.
+    The order of operations forms no product that could overflow, and no derivative is a difference
+    of nearly equal numbers: a quotient of the smaller over the larger one has neither.
     """
-    some = (a != 0) | (b != 0)
-    return a * (b / torch.where(some, a + b, 1))
+    # One of both where they are equal: second derivatives of `minimum` would be wrong there.
+    first = a.abs() < b.abs() if a.is_complex() or b.is_complex() else a < b
+    small, large = torch.where(first, a, b), torch.where(first, b, a)
+    some = large != 0
+    small = torch.where(some, small, 0)
+    return small / (1 + small / torch.where(some, large, 1))
 
 
 def _endless_line(g: Tensor, leak: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from chonn_ops.boundary import per_face
 from chonn_ops.network import methods, operator, reference
 from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
 from chonn_ops.network.direct.plan import make_plan
-from chonn_ops.network.leaks import leak_with_boundary
+from chonn_ops.network.leaks import leak_with_boundary, series
 
 BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
@@ -690,8 +690,8 @@ class TestNetworksOperator:
             results.append([v.detach(), *torch.autograd.grad((v * weight).sum(), given)])
         limit = 2e-5 if options.get("backend") is None else 100 * tol  # it iterates
         for actual, expected in zip(*results, strict=True):
-            if boundary == "matched":  # gradients of edge and endless line all but cancel
-                limit = max(limit, 1e-4)
+            if boundary == "matched":  # gradients of edge and endless line cancel in part
+                limit = max(limit, 5e-5)
             assert actual.isfinite().all()
             if expected.any():  # an axis of one node has no edges
                 assert_near(actual, expected, limit)
@@ -762,6 +762,20 @@ def exact(source, g, leak, boundary, wall, weight):
     return [v, *grads]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("ratio", [1e-12, 1e-3, 1.0, 1e3, 1e12])
+def test_derivatives_of_conductances_in_series_have_digits(dtype, ratio):
+    """(b / (a + b))^2: a difference of two quotients lost it where a is much larger."""
+    a = torch.tensor(ratio, dtype=dtype, requires_grad=True)
+    b = torch.tensor(0.5, dtype=dtype, requires_grad=True)
+    first, second = torch.autograd.grad(series(a, b), [a, b])
+    x, y = a.item(), 0.5
+    assert float(first) == pytest.approx((y / (x + y)) ** 2, rel=8 * torch.finfo(dtype).eps)
+    assert float(second) == pytest.approx((x / (x + y)) ** 2, rel=8 * torch.finfo(dtype).eps)
+    nothing = torch.zeros(2, dtype=dtype, requires_grad=True)
+    assert not torch.autograd.grad(series(*nothing), nothing)[0].any()
+
+
 class TestDigitsOfTheOperator:
     """Potentials and all gradients of `kirchhoff_network` against extended precision. SciPy's
     spsolve is the less accurate one: it subtracts, and loses small leaks."""
@@ -777,8 +791,6 @@ class TestDigitsOfTheOperator:
             wide = [x.detach().double() for x in (*given, weight)]
             wall = None if wall is None else wall.double()
             expected = exact(wide[0], wide[2:-1], wide[1], boundary, wall, wide[-1])
-            if boundary in ("matched", "robin") and dtype == torch.float32:
-                limit = 1e-4  # gradients of an edge and of what is behind it all but cancel
             for x, y in zip(actual, expected, strict=True):
                 if y.any():  # an axis of one node has no edges
                     assert_near(x, y, limit)
