@@ -160,13 +160,19 @@ class Forecast(nn.Module):
         return frames
 
     def advance(
-        self, frames: Tensor, readout: Tensor, potentials: Tensor, steps: list[float]
+        self,
+        frames: Tensor,
+        media: Tensor,
+        readout: Tensor,
+        potentials: Tensor,
+        steps: list[float],
     ) -> Tensor:
         """The next frame (B, \\*grid, channels).
 
         Parameters
         ----------
         frames : Tensor, shape (B, \\*grid, history * channels)
+        media : Tensor, shape (B, \\*grid, media)
         readout : Tensor, shape (B, \\*grid, readouts)
         potentials : Tensor, shape (B, \\*grid, networks)
             Potentials of the last layer.

@@ -81,14 +81,13 @@ class _CHONNWaves(Forecast):
         self.medium = None
         if media:
             factory = {"device": device, "dtype": dtype}
-            self.medium = nn.Sequential(
-                PositionLinear(media, width, **factory),
-                nn.GELU(),
-                PositionLinear(width, channels, **factory),
-            )
+            first = PositionLinear(media, width, **factory)
+            last = PositionLinear(width, channels, **factory)
             with torch.no_grad():
-                nn.init.zeros_(self.medium[-1].bias)
-                self.medium[-1].weight.mul_(0.1)
+                # Before training the coils are nearly the same everywhere.
+                nn.init.zeros_(last.bias)
+                last.weight.mul_(0.1)
+            self.medium = nn.Sequential(first, nn.GELU(), last)
 
     def features(self, frames: Tensor) -> Tensor:
         """The last frame, and the scaled differences of consecutive frames."""

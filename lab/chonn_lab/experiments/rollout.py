@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,6 +64,8 @@ class RolloutConfig(Config):
         self._check_least(1, "resolution", "history", "unroll")
 
 
+# Earlier frames to the next one.
+Predictor = Callable[[Tensor], Tensor]
 ConfigT = TypeVar("ConfigT", bound=RolloutConfig)
 
 
@@ -74,7 +76,7 @@ class RolloutExperiment(Experiment[ConfigT]):
         """Frames that are known before a rollout, of which models see the last `history`."""
         return config.history
 
-    def predicted(self, config: ConfigT, model: nn.Module, frames: Tensor) -> tuple[Tensor, Tensor]:
+    def predicted(self, config: ConfigT, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Prediction of all frames after the given ones, and the truth."""
         known, target = frames.tensor_split((self.given(config),), dim=1)
         return rollout(model, known[:, -config.history :], target.shape[1]), target
@@ -150,12 +152,13 @@ class Latest(nn.Module):
         return self.model(frames[:, -self.frames :])
 
 
-def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:
+def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
     """Predict recursively.
 
     Parameters
     ----------
-    model : Module
+    model : callable
+        (B, history, R, R) to (B, R, R).
     frames : Tensor
         (B, history, R, R).
     steps : int
@@ -173,7 +176,7 @@ def rollout(model: nn.Module, frames: Tensor, steps: int) -> Tensor:
 
 
 def forecast(
-    config: RolloutConfig, model: nn.Module, history: Tensor, target: Tensor
+    config: RolloutConfig, model: Predictor, history: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Prediction in training and its target, frames (B, T, R, R)."""
     if not config.pushforward:
