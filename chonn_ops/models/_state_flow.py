@@ -3,6 +3,7 @@ carries the state, and another one diffuses it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,8 @@ GAIN = 8.0
 # Leak of the network of a stream function, over the square of the domain's length. It only fixes
 # the mean, which has no curl; the slowest wave has an eigenvalue of 4 pi^2.
 LEAK = 1e-4
+# Waves of the forcing along each axis.
+HARMONICS = 2
 
 
 class StateFlow(nn.Module):
@@ -31,6 +34,8 @@ class StateFlow(nn.Module):
         Steps a frame.
     order : int
         Order of the interpolation, see `transport`.
+    forced : bool
+        Whether there is a forcing that depends on the place.
     """
 
     def __init__(
@@ -39,13 +44,30 @@ class StateFlow(nn.Module):
         substeps: int,
         order: int,
         *,
+        forced: bool,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.substeps, self.order = substeps, order
-        # At the start there is no flow.
+        # At the start there is no flow, and no forcing.
         self.source_param = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
+        waves = 2 * HARMONICS + 1
+        self.forcing_param = (
+            nn.Parameter(torch.zeros(channels, waves, waves, device=device, dtype=dtype))
+            if forced
+            else None
+        )
+
+    def forcing(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The increment (H, W, C) a frame at nodes of these places (H,) and (W,), from 0 to 1."""
+        assert self.forcing_param is not None
+        order = torch.arange(1, HARMONICS + 1).to(rows)
+        first, second = (
+            torch.cat((torch.ones_like(a[:, :1]), torch.sin(a), torch.cos(a)), -1)
+            for a in (2 * math.pi * place[:, None] * order for place in (rows, columns))
+        )
+        return torch.einsum("xi,cij,yj->xyc", first, self.forcing_param, second)
 
     def velocity(self, state: Tensor, steps: Sequence[float]) -> Tensor:
         """Displacement per frame (B, H, W, 2), in the unit of `steps`, of a state at rest."""

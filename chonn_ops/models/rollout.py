@@ -14,6 +14,7 @@ from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import rc_step
+from chonn_ops.nn.geometry import node_positions
 
 DAMPINGS = ("state", "increment", "none")
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -96,7 +97,15 @@ class _CHONNRollout(Forecast):
                 "substeps: expected conservative=False and damping='state' or 'none', "
                 f"got conservative={self.conservative}, damping={self.damping!r}"
             )
-        return StateFlow(self.channels, substeps, order, **factory)
+        return StateFlow(self.channels, substeps, order, forced=self.coordinates, **factory)
+
+    def readout(self, h: Tensor, nodes: str) -> Tensor:
+        """The readout of the features, and the forcing of the flow."""
+        found = super().readout(h, nodes)
+        if self.flow is None or self.flow.forcing_param is None:
+            return found
+        rows, columns = node_positions(h, nodes)
+        return found + self.flow.forcing(rows[:, 0], columns[0])
 
     def diffusivity(self) -> Tensor:
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""

@@ -186,7 +186,7 @@ def vortices(n, dtype=torch.float64):
     return (2 * field).expand(1, 2, n, n)
 
 
-def vorticity_model(substeps, viscosity=2e-3, **options):
+def vorticity_model(substeps, viscosity=5e-3, **options):
     """The equation of vorticity, without corrections."""
     model = still(build(history=2, substeps=substeps, **options)).double()
     with torch.no_grad():
@@ -195,7 +195,7 @@ def vorticity_model(substeps, viscosity=2e-3, **options):
     return model
 
 
-def spectral(field, viscosity=2e-3, steps=200):
+def spectral(field, viscosity=5e-3, steps=200):
     """The vorticity a unit of time later: Runge-Kutta steps of the fourth order in wavenumbers."""
     n = field.shape[-1]
     k = 2 * torch.pi * torch.fft.fftfreq(n, 1 / n, dtype=torch.float64)
@@ -233,9 +233,9 @@ def test_substeps_solve_the_equation_of_vorticity():
         with torch.no_grad():
             found = vorticity_model(substeps)(x)[0, 0]
         errors.append(((found - truth[coarse, coarse]).norm() * stride / moved).item())
-    assert errors[2] < 0.02
-    assert errors[1] < errors[0] / 3
-    assert errors[2] < errors[1] / 3
+    assert errors[2] < 0.01
+    assert errors[1] < errors[0] / 3.7
+    assert errors[2] < errors[1] / 3.7
 
 
 def test_substeps_are_bounded_in_any_flow():
@@ -275,9 +275,23 @@ def test_the_correction_of_substeps_moves_the_state_in_all():
     assert (found[1] - found[0]).norm() < 0.2 * found[0].norm()
 
 
+@pytest.mark.parametrize("nodes", ["left", "centres"])
+def test_the_forcing_of_substeps_belongs_to_the_place(nodes):
+    model = still(build(history=2, substeps=3, damping="none", nodes=nodes, coordinates=True))
+    with torch.no_grad():
+        model.head.bias.zero_()
+        model.flow.forcing_param[0, 1, 4] = 0.5
+        for n in (8, 16):
+            places = 2 * torch.pi * (torch.arange(n) + 0.5 * (nodes == "centres")) / n
+            expected = 0.5 * torch.sin(places)[:, None] * torch.cos(2 * places)
+            found = model(torch.zeros(1, 2, n, n))[0, 0]
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert build(history=2, substeps=3, coordinates=False).flow.forcing_param is None
+
+
 @pytest.mark.parametrize("history", [1, 2])
 def test_substeps_learn(history, assert_learns):
-    model = build(history=history, substeps=2, channels=2, damping="state")
+    model = build(history=history, substeps=2, channels=2, coordinates=True)
     with torch.no_grad():
         model.flow.source_param.fill_(0.1)
     x = torch.randn(2, 2 * history, 8, 9, requires_grad=True)
