@@ -46,7 +46,8 @@ def networks(config: NavierStokesConfig) -> nn.Module:
 def substeps(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
     """The model with substeps; it predicts frames, so that the setting `increment` is without
     effect."""
-    model = CHONNRollout2d(1, 2, 16, 1, substeps=4, carried=False, coordinates=True, nodes="left")
+    sizes = {"width": 4, "depth": 1, "num_networks": 1, "heads": 1}
+    model = CHONNRollout2d(1, 2, **sizes, substeps=8, carried=False, coordinates=True, nodes="left")
     return rollout.Latest(Forecaster(model, increment=False), 2)
 
 
@@ -80,7 +81,7 @@ MODELS = (
     variant("rings-pushforward", RINGS, rings, **SLOW, **PUSHFORWARD),
     variant("networks-longer", NETWORKS, networks, **AS_LONG),
     variant("networks-pushforward-longer", NETWORKS, networks, **AS_LONG, **PUSHFORWARD),
-    variant("substeps", "ours, four substeps in the state's flow", substeps, **cosine(1e-2, 2)),
+    variant("substeps", "ours, eight substeps in the state's flow", substeps, **cosine(2e-2, 3)),
 )
 
 
