@@ -46,7 +46,7 @@ def networks(config: NavierStokesConfig) -> nn.Module:
 def substeps(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
     """The model with substeps; it predicts frames, so that the setting `increment` is without
     effect."""
-    sizes = {"width": 4, "depth": 1, "num_networks": 1, "heads": 1}
+    sizes: dict[str, Any] = {"width": 4, "depth": 1, "num_networks": 1, "heads": 1}
     model = CHONNRollout2d(1, 2, **sizes, substeps=8, carried=False, coordinates=True, nodes="left")
     return rollout.Latest(Forecaster(model, increment=False), 2)
 
