@@ -153,11 +153,16 @@ class Forecast(nn.Module):
             branch, potentials = layer(h, steps, nodes)
             h = h + branch
             h = h + pointwise(h)
-        return self.advance(frames, media, self.head(h), potentials, steps).movedim(-1, 1)
+        readout = self.readout(h, nodes or UNSAID)
+        return self.advance(frames, media, readout, potentials, steps).movedim(-1, 1)
 
     def features(self, frames: Tensor) -> Tensor:
         """The input of the layers, from the frames (B, \\*grid, history * channels)."""
         return frames
+
+    def readout(self, h: Tensor, nodes: str) -> Tensor:  # noqa: ARG002
+        """The readout (B, \\*grid, readouts) of the features (B, \\*grid, width)."""
+        return self.head(h)
 
     def advance(
         self,

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_choice
+from chonn_ops.checks import check_bool, check_choice, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
+from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import rc_step
+from chonn_ops.nn.geometry import node_positions
 
 DAMPINGS = ("state", "increment", "none")
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -41,6 +43,7 @@ class _CHONNRollout(Forecast):
         conservative: bool = False,
         carried: bool = True,
         damping: str = "state",
+        substeps: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -66,17 +69,43 @@ class _CHONNRollout(Forecast):
             dtype=dtype,
         )
         self.carried, self.damping = carried, damping
+        self.flow = self._flow(substeps, order, {"device": device, "dtype": dtype})
         factory = {"device": device, "dtype": dtype}
         self.carrier = None
         if carried:
             moved = {"boundary": self.boundary, "reach": reach, "order": order}
             moved["conservative"] = conservative
-            self.carrier = Carrier(num_networks, channels, self.axes, **moved, **factory)
+            heads = channels if substeps is None else 1
+            self.carrier = Carrier(num_networks, heads, self.axes, **moved, **factory)
         # The diffusivity is softplus(RATE_GAIN * parameter).
         self.diffusivity_param = None
         if damping != "none":
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
+
+    def _flow(self, substeps: int | None, order: int, factory: dict) -> StateFlow | None:
+        if substeps is None:
+            return None
+        check_integer(1, substeps=substeps)
+        if self.axes != 2 or set(self.boundary) != {"periodic"}:
+            raise ValueError(
+                "substeps: expected 2 axes, both periodic, "
+                f"got {self.axes} with boundary={self.boundary}"
+            )
+        if self.conservative or self.damping == "increment":
+            raise ValueError(
+                "substeps: expected conservative=False and damping='state' or 'none', "
+                f"got conservative={self.conservative}, damping={self.damping!r}"
+            )
+        return StateFlow(self.channels, substeps, order, forced=self.coordinates, **factory)
+
+    def readout(self, h: Tensor, nodes: str) -> Tensor:
+        """The readout of the features, and the forcing of the flow."""
+        found = super().readout(h, nodes)
+        if self.flow is None or self.flow.forcing_param is None:
+            return found
+        rows, columns = node_positions(h, nodes)
+        return found + self.flow.forcing(rows[:, 0], columns[0])
 
     def diffusivity(self) -> Tensor:
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""
@@ -95,12 +124,27 @@ class _CHONNRollout(Forecast):
         """Transport the last frame, add the readout, and diffuse the sum or the readout."""
         state = frames[..., -self.channels :]
         increment = self._without_mean(readout)
+        if self.flow is not None:
+            return self._flowing(frames, increment, potentials, steps)
         if self.carrier is not None:
             state = self.carrier(state, potentials, steps)
         if self.damping == "increment":
             return state + self._damped(increment, steps)
         state = state + increment
         return self._damped(state, steps) if self.damping == "state" else state
+
+    def _flowing(
+        self, frames: Tensor, increment: Tensor, potentials: Tensor, steps: list[float]
+    ) -> Tensor:
+        """The next frame by substeps in the flow of the state."""
+        assert self.flow is not None
+        state = frames[..., -self.channels :]
+        before = frames[..., -2 * self.channels : -self.channels] if self.history > 1 else None
+        correction = None
+        if self.carrier is not None:
+            correction = self.carrier.displacement(potentials, steps)[..., 0, :]
+        diffusivity = None if self.diffusivity_param is None else self.diffusivity()
+        return self.flow(state, before, increment, correction, diffusivity, steps)
 
     def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
         """One implicit step of diffusion, solved as an RC network."""
@@ -169,11 +213,20 @@ class CHONNRollout2d(_CHONNRollout):
         Whether the last frame is transported before the readout is added (ablation).
     damping : {"state", "increment", "none"}
         Where diffusion acts: on the sum, on the readout alone, or nowhere (ablation).
+    substeps : int, optional
+        Steps a frame in the flow that the state itself makes, for vorticity and the like. In each,
+        one network with constant conductances and a source linear in the state gives a stream
+        function, whose curl carries the state; the readout is added, and another network diffuses
+        the state by the midpoint rule. The displacement of `carried` is a correction, and `reach`
+        bounds it alone. The flow uses the last two frames, and it is zero before training. All
+        axes must be periodic, `conservative` False and `damping` "state" or "none". Default: no
+        such flow, and one step a frame.
 
     Raises
     ------
     ValueError
-        For sizes below 1, heads that do not divide the width, or an unknown word.
+        For sizes below 1, heads that do not divide the width, an unknown word, or `substeps` with
+        options that it does not have.
 
     Examples
     --------

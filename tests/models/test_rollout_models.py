@@ -1,9 +1,13 @@
 """Models that step in time: shapes, symmetries, other grids, what damping and transport do."""
 
+import math
+
 import pytest
 import torch
 
 from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves1d, CHONNWaves2d
+from chonn_ops.models._state_flow import upstream
+from chonn_ops.models.transport import transport
 
 MODELS = {1: CHONNRollout1d, 2: CHONNRollout2d}
 WAVES = {1: CHONNWaves1d, 2: CHONNWaves2d}
@@ -175,6 +179,146 @@ def test_state_dict_and_double():
     torch.testing.assert_close(wide.float(), copy(x).detach(), rtol=1e-2, atol=1e-2)
 
 
+def vortices(n, dtype=torch.float64):
+    """Two frames of the same smooth vorticity, (1, 2, n, n)."""
+    x = 2 * torch.pi * torch.arange(n, dtype=dtype) / n
+    field = torch.sin(x)[:, None] * torch.cos(2 * x) + torch.cos(x[:, None] + x) + torch.sin(3 * x)
+    return (2 * field).expand(1, 2, n, n)
+
+
+def vorticity_model(substeps, viscosity=5e-3, **options):
+    """The equation of vorticity, without corrections."""
+    model = still(build(history=2, substeps=substeps, **options)).double()
+    with torch.no_grad():
+        model.flow.source_param.fill_(1 / 8)
+        model.diffusivity_param.fill_(math.log(math.expm1(viscosity * 256)) / 8)
+    return model
+
+
+def spectral(field, viscosity=5e-3, steps=200):
+    """The vorticity a unit of time later: Runge-Kutta steps of the fourth order in wavenumbers."""
+    n = field.shape[-1]
+    k = 2 * torch.pi * torch.fft.fftfreq(n, 1 / n, dtype=torch.float64)
+    waves = torch.stack((k[:, None].expand(n, n), k.expand(n, n)))
+    square = waves.square().sum(0)
+    kept = (waves.abs() < 2 * torch.pi * n / 3).all(0)
+
+    def rate(w):
+        psi = w / square.clamp(min=1)
+        velocity = torch.fft.ifft2(torch.stack((1j * waves[1] * psi, -1j * waves[0] * psi))).real
+        slope = torch.fft.ifft2(1j * waves * w).real
+        carried = torch.fft.fft2((velocity * slope).sum(0))
+        return -(kept * carried) - viscosity * square * w
+
+    w, dt = torch.fft.fft2(field), 1 / steps
+    for _ in range(steps):
+        a = rate(w)
+        b = rate(w + dt / 2 * a)
+        c = rate(w + dt / 2 * b)
+        w = w + dt / 6 * (a + 2 * b + 2 * c + rate(w + dt * c))
+    return torch.fft.ifft2(w).real
+
+
+def test_substeps_solve_the_equation_of_vorticity():
+    """The error has the second order in the steps of the grid and of time together."""
+    n = 64
+    before = vortices(n)[0, -1]
+    state = spectral(before)
+    truth = spectral(state)
+    moved = (truth - state).norm()
+    errors = []
+    for stride, substeps in ((4, 2), (2, 4), (1, 8)):
+        coarse = slice(None, None, stride)
+        x = torch.stack((before, state))[None, :, coarse, coarse]
+        with torch.no_grad():
+            found = vorticity_model(substeps)(x)[0, 0]
+        errors.append(((found - truth[coarse, coarse]).norm() * stride / moved).item())
+    assert errors[2] < 0.01
+    assert errors[1] < errors[0] / 3.7
+    assert errors[2] < errors[1] / 3.7
+
+
+def test_substeps_are_bounded_in_any_flow():
+    x = 10 * frames(channels=2, n=16).double()
+    for scale in (1, 100):
+        model = vorticity_model(2)
+        with torch.no_grad():
+            model.flow.source_param.mul_(scale)
+            state = x
+            for _ in range(50):
+                state = torch.cat((state[:, 1:], model(state)), 1)
+        assert state.norm() < x.norm()
+
+
+def test_substeps_shift_with_the_frame_and_need_no_other_grid():
+    model = build(history=2, substeps=2, nodes="left")
+    with torch.no_grad():
+        model.flow.source_param.fill_(0.1)
+    x = frames(channels=2)
+    with torch.no_grad():
+        shifted = model(x.roll((3, -2), (2, 3)))
+        torch.testing.assert_close(shifted, model(x).roll((3, -2), (2, 3)), rtol=1e-3, atol=1e-3)
+        assert (model(x) - x[:, -1:]).abs().max() > 0.1
+
+
+def test_the_correction_of_substeps_moves_the_state_in_all():
+    """Without a flow, substeps move the state as far as one step does."""
+    x = vortices(32).float()
+    found = []
+    for substeps in (None, 4):
+        model = build(history=2, substeps=substeps, damping="none", nodes="left")
+        with torch.no_grad():
+            model.head.weight.zero_()
+            model.carrier.maps.weight.mul_(3)
+            found.append(model(x) - x[:, -1:])
+    assert found[0].abs().max() > 0.1
+    assert (found[1] - found[0]).norm() < 0.2 * found[0].norm()
+
+
+@pytest.mark.parametrize("nodes", ["left", "centres"])
+def test_the_forcing_of_substeps_belongs_to_the_place(nodes):
+    model = still(build(history=2, substeps=3, damping="none", nodes=nodes, coordinates=True))
+    with torch.no_grad():
+        model.head.bias.zero_()
+        model.flow.forcing_param[0, 1, 4] = 0.5
+        for n in (8, 16):
+            places = 2 * torch.pi * (torch.arange(n) + 0.5 * (nodes == "centres")) / n
+            expected = 0.5 * torch.sin(places)[:, None] * torch.cos(2 * places)
+            found = model(torch.zeros(1, 2, n, n))[0, 0]
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert build(history=2, substeps=3, coordinates=False).flow.forcing_param is None
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_substeps_learn(history, assert_learns):
+    model = build(history=history, substeps=2, channels=2, coordinates=True)
+    with torch.no_grad():
+        model.flow.source_param.fill_(0.1)
+    x = torch.randn(2, 2 * history, 8, 9, requires_grad=True)
+    y = model(x)
+    assert y.shape == (2, 2, 8, 9)
+    y.square().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert_learns(model)
+
+
+@pytest.mark.parametrize("order", [1, 3])
+def test_upstream_is_transport_along_one_displacement(order):
+    field = torch.randn(2, 8, 11, 3, dtype=torch.float64, requires_grad=True)
+    displacement = (3 * torch.randn(2, 8, 11, 2, dtype=torch.float64)).requires_grad_()
+    found = upstream(field, displacement, order)
+    expected = transport(field, displacement[..., None, :], order=order)
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.randn_like(found)
+    for one, other in zip(
+        torch.autograd.grad(found, (field, displacement), cotangent),
+        torch.autograd.grad(expected, (field, displacement), cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -188,6 +332,11 @@ def test_state_dict_and_double():
         ({"reach": 0.0}, "reach: expected a number > 0, got 0.0"),
         ({"order": 2}, r"order: expected one of \(1, 3\), got 2"),
         ({"damping": "all"}, "damping: expected one of .*got 'all'"),
+        ({"substeps": 0}, "substeps: expected an integer of at least 1, got 0"),
+        ({"substeps": 2, "boundary": "robin"}, "substeps: expected 2 axes, both periodic, got 2"),
+        ({"substeps": 2, "axes": 1}, "substeps: expected 2 axes, both periodic, got 1"),
+        ({"substeps": 2, "conservative": True}, "substeps: expected conservative=False"),
+        ({"substeps": 2, "damping": "increment"}, "substeps: .*got .*damping='increment'"),
     ],
 )
 def test_bad_options(options, message):

@@ -33,7 +33,7 @@ SHOWN = (
     "fno-pushforward-longer",
     "networks-longer",
     "networks-pushforward-longer",
-    "ours",
+    "substeps",
 )
 
 

@@ -3,7 +3,7 @@
 python -m chonn_lab.studies.keep_results runs
 python -m chonn_lab.studies.keep_results runs paper+epochs=200,sizes=small
 python -m chonn_lab.studies.keep_results --beside runs
-python -m chonn_lab.studies.keep_results --rollouts runs/navier_stokes_rollouts/FOLDER
+python -m chonn_lab.studies.keep_results --rollouts --beside runs/navier_stokes_rollouts/FOLDER
 
 With ``--beside``, rows of models that were not run again stay as they are, whatever their data and
 settings; the pages say where these differ. Smoke runs are not kept, nor are runs of changed
@@ -42,6 +42,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.rollouts:
         study = read_study(args.runs, mixed=True)
+        written = studies.RESULTS / f"{study.experiment}-{study.scale}.json"
+        if args.beside and written.exists():
+            study = with_earlier(study, written)
         print(f"wrote {collect(study, studies.RESULTS)}")
     else:
         keep(args.runs, args.scales, args.beside)
@@ -55,11 +58,16 @@ def keep(runs: Path, also: Sequence[str] = (), beside: bool = False) -> None:
             continue
         written = RUNS / f"{study.experiment}-{study.scale}.json"
         if beside and written.exists():
-            again = {run.variant for run in study.runs}
-            earlier = read_study(written, mixed=True).runs
-            stay = tuple(run for run in earlier if run.variant not in again)
-            study = dataclasses.replace(study, runs=stay + study.runs)
+            study = with_earlier(study, written)
         print(f"wrote {collect(study, RUNS)}: {len(study.runs)} runs")
+
+
+def with_earlier(study: Study, written: Path) -> Study:
+    """The study with the kept runs of models that were not run again."""
+    again = {run.variant for run in study.runs}
+    earlier = read_study(written, mixed=True).runs
+    stay = tuple(run for run in earlier if run.variant not in again)
+    return dataclasses.replace(study, runs=stay + study.runs)
 
 
 def collect(study: Study, output: Path) -> Path:
