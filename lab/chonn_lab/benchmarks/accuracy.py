@@ -163,7 +163,8 @@ def eliminate(
         whole[:, old[:, None], old] = front
         for p, q, y in pairs:
             for a, b in ((place[p], place[q]), (place[q], place[p])):
-                np.add.at(whole, (slice(None), a, b), y)
+                index: Any = (slice(None), a, b)
+                np.add.at(whole, index, y)
         for i in range(width):
             later, to = whole[:, i, i + 1 :], ahead[i + 1 :]
             total = ground[:, first + i] + later.sum(1)
@@ -288,8 +289,8 @@ def theirs(case: Case) -> list[Tensor]:
         found[i] = solved.reshape(*grid, 2)
     v, w = (found[..., i] for i in range(2))
     w = w.conj()
-    fields = [torch.from_numpy(np.ascontiguousarray(x))[..., None] for x in (v, w)]
-    return [fields[0], *gradients(case, *fields, products_of(case, v, w))]
+    a, b = (torch.from_numpy(np.ascontiguousarray(x))[..., None] for x in (v, w))
+    return [a, *gradients(case, a, b, products_of(case, v, w))]
 
 
 class Row:
@@ -462,7 +463,8 @@ def condition(case: Case) -> float:
     a[:, i, i] = leak.reshape(count, -1)
     for p, q, y in edges_of(grid, g, case.periodic):
         for rows, columns, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
-            np.add.at(a, (slice(None), rows, columns), sign * y)
+            index: Any = (slice(None), rows, columns)
+            np.add.at(a, index, sign * y)
     used = np.abs(a).sum(2).any(0)
     return float(np.linalg.cond(a[:, used][:, :, used]).max())
 
