@@ -42,10 +42,10 @@ GIVEN = 4
 PRESSURE = 0.5
 # What differs from the config, for as many seconds on one core at the scale "small".
 CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "waves": {"history": 2, "width": 8, "learning_rate": 2e-2, "epochs": 15},
-    "cnext-unet": {"width": 8, "levels": 3, "learning_rate": 5e-3, "epochs": 4},
-    "unet": {"width": 8, "learning_rate": 4e-3, "epochs": 9},
-    "fno": {"width": 20, "learning_rate": 4e-3, "epochs": 5},
+    "waves": {"history": 2, "width": 8, "learning_rate": 2e-2, "epochs": 150},
+    "cnext-unet": {"width": 8, "levels": 3, "learning_rate": 5e-3, "epochs": 20},
+    "unet": {"width": 8, "learning_rate": 4e-3, "epochs": 45},
+    "fno": {"width": 20, "learning_rate": 4e-3, "epochs": 25},
 }
 # Every so many frames, one is predicted for the validation error.
 VALIDATED = 5
