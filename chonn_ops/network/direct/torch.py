@@ -336,9 +336,9 @@ class Factors:
         found = [field(drop) for drop in drops.split(self._plan.nodes, 2)]
         part = field(torch.empty_like(parts).index_copy(2, self._node, parts))
         for axis, closed in enumerate(self._plan.periodic):
-            # Edges of conductance 0 between parts, or to what is no part of the network.
+            # Edges of conductance 0 between parts, to what is no part of the network, or within it.
             dim = axis + 2
-            between = part != part.roll(-1, dim)
+            between = (part != part.roll(-1, dim)) | (part < 0)
             if not closed:
                 between.select(dim, -1).fill_(False)
             found[axis] = torch.where(between, x - x.roll(-1, dim), found[axis])
@@ -352,7 +352,7 @@ class Factors:
         everywhere = torch.arange(nodes, device=self._g.device)
         position = torch.empty_like(self._node).index_copy(0, self._node, everywhere)
         part = position.expand(M, -1).reshape(M, *grid)
-        edges = self._g.detach().reshape(M, -1, *grid) != 0
+        edges = self._g.detach().reshape(M, len(grid), *grid) != 0
         before = torch.empty_like(part[:0])
         while not torch.equal(part, before):
             before = part

@@ -273,8 +273,8 @@ APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, cons
     }
 }
 
-/* Drops along edges of conductance 0 between two parts, or to what is no part of the network, whose
- * potential is 0. `at`: of the first node in fields. */
+/* Drops along edges of conductance 0 between two parts, or of nodes that are no part of the network,
+ * whose potential is 0. `at`: of the first node in fields. */
 APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER *label, int64_t step,
                                      int64_t at, double *scratch) {
     const REAL *v = (const REAL *)a->potential + at;
@@ -285,7 +285,7 @@ APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER 
         const int64_t n = a->grid[axis];
         for (int64_t node = 0; node < a->nodes; node++) {
             const int64_t i = node / inner % n, next = node + (i < n - 1 ? inner : -i * inner);
-            if ((i < n - 1 || a->closed[axis]) && part[node] != part[next])
+            if ((i < n - 1 || a->closed[axis]) && (part[node] != part[next] || part[node] < 0))
                 drop[node * a->channels] = v[node * a->channels] - v[next * a->channels];
         }
     }
