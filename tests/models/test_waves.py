@@ -78,6 +78,21 @@ def test_plane_waves_travel_as_leapfrog_has_it(k, travel):
     torch.testing.assert_close(found, expected, rtol=0, atol=5e-4)
 
 
+def assert_one_step(found, frames, k, source, keeps):
+    """That `found` is one explicit step of the LC network on 5 x 4 nodes, node by node."""
+    before, now = frames
+    units = (UNIT / 5, UNIT / 4)
+    for p in range(5):
+        for q in range(4):
+            change = keeps * (now[p, q] - before[p, q]) + source[p, q] / 96
+            for step, a, b in ((0, 1, 0), (0, -1, 0), (1, 0, 1), (1, 0, -1)):
+                i, j = p + a, q + b
+                if 0 <= i < 5 and 0 <= j < 4:
+                    g = 2 / (1 / k[p, q] + 1 / k[i, j]) / units[step] ** 2
+                    change = change - g * (now[p, q] - now[i, j])
+            torch.testing.assert_close(found[p, q], now[p, q] + change)
+
+
 def test_a_step_is_kirchhoffs_current_law_at_every_node():
     """In float64, with conductances of every edge and a loop over the nodes."""
     model = build(dtype=torch.float64, nodes="centres", conservative=False)
@@ -89,17 +104,7 @@ def test_a_step_is_kirchhoffs_current_law_at_every_node():
         raw, source = kept["readout"][0].unbind(-1)
         k = model.conductivity(kept["readout"][..., :1])[0, ..., 0]
         keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"]).item()
-    before, now = x[0]
-    units = (UNIT / 5, UNIT / 4)
-    for p in range(5):
-        for q in range(4):
-            change = keeps * (now[p, q] - before[p, q]) + source[p, q] / 96
-            for step, a, b in ((0, 1, 0), (0, -1, 0), (1, 0, 1), (1, 0, -1)):
-                i, j = p + a, q + b
-                if 0 <= i < 5 and 0 <= j < 4:
-                    g = 2 / (1 / k[p, q] + 1 / k[i, j]) / units[step] ** 2
-                    change = change - g * (now[p, q] - now[i, j])
-            torch.testing.assert_close(found[p, q], now[p, q] + change)
+    assert_one_step(found, x[0], k, source, keeps)
     assert raw.std() > 0.01
 
 
@@ -184,17 +189,7 @@ def test_coils_follow_the_medium_alone(depth):
         source = kept["readout"][0, ..., 0]
         k = model.conductivity(model.medium(medium.movedim(1, -1)))[0, ..., 0]
         keeps = torch.sigmoid(RATE_GAIN * model.rates["kept"]).item()
-    before, now = frames[0]
-    units = (UNIT / 5, UNIT / 4)
-    for p in range(5):
-        for q in range(4):
-            change = keeps * (now[p, q] - before[p, q]) + source[p, q] / 96
-            for step, a, b in ((0, 1, 0), (0, -1, 0), (1, 0, 1), (1, 0, -1)):
-                i, j = p + a, q + b
-                if 0 <= i < 5 and 0 <= j < 4:
-                    g = 2 / (1 / k[p, q] + 1 / k[i, j]) / units[step] ** 2
-                    change = change - g * (now[p, q] - now[i, j])
-            torch.testing.assert_close(found[p, q], now[p, q] + change)
+    assert_one_step(found, frames[0], k, source, keeps)
     assert k.max() > 1.5 * k.min()
 
 

@@ -121,9 +121,9 @@ def _eliminate(
         some = size >= info.tiny
         inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
         share = edges * inverse[..., None]
-        all_of_it = (total == leak[..., 0]).to(total.dtype)  # not rounded
-        hands = torch.where(all_of_it != 0, all_of_it, leak[..., 0] * inverse)
-        grounded.append(torch.where(some, hands, 0))
+        # A pivot without edges hands all to ground; the product would round that.
+        to_ground = torch.where(total == leak[..., 0], 1, leak[..., 0] * inverse)
+        grounded.append(torch.where(some, to_ground, 0))
         leak = leak[..., 1:] + share * leak[..., :1]
         g = g[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
         shares.append(torch.nn.functional.pad(share, (k + 1, 0)))
