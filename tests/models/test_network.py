@@ -16,6 +16,7 @@ from chonn_ops import (
     kirchhoff_network,
 )
 from chonn_ops.models import pretrained
+from chonn_ops.models.network import bounded
 from chonn_ops.network import wall_leak
 from chonn_ops.nn import Network, layers
 
@@ -139,6 +140,20 @@ def test_exported_for_any_batch_and_grid():
     for shape in ((1, 1, 9, 33), (3, 1, 24, 24)):
         x = torch.randn(shape)
         torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_bounds_have_derivatives_of_every_order_and_mode():
+    x = 3 * torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(bounded(x, 2.0), x * (1 + (x / 2) ** 4) ** -0.25)
+
+    def bound(x):
+        return bounded(x, 2.0)
+
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(bound, x, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(bound, x)
+    slopes = torch.autograd.grad(bound(x).sum(), x)[0]
+    torch.testing.assert_close(torch.func.grad(lambda x: bound(x).sum())(x.detach()), slopes)
 
 
 def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
