@@ -81,7 +81,7 @@ MODELS = (
     variant("rings-pushforward", RINGS, rings, **SLOW, **PUSHFORWARD),
     variant("networks-longer", NETWORKS, networks, **AS_LONG),
     variant("networks-pushforward-longer", NETWORKS, networks, **AS_LONG, **PUSHFORWARD),
-    variant("substeps", "ours, eight substeps in the state's flow", substeps, **cosine(2e-2, 3)),
+    variant("substeps", "ours, eight substeps in the state's flow", substeps, **cosine(5e-3, 4)),
 )
 
 

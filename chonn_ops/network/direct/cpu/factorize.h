@@ -96,8 +96,8 @@ INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
     const NAME(mask) alone = t == row[f];
-    const vec hands = (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
-    grounded[i] = NAME(either)(part, hands, NAME(splat)(0));
+    const vec to_ground = (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
+    grounded[i] = NAME(either)(part, to_ground, NAME(splat)(0));
 #endif
     inverse[i] = part;
 }
