@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves1d, CHONNWaves2d
-from chonn_ops.models._state_flow import upstream
-from chonn_ops.models.transport import transport
 
 MODELS = {1: CHONNRollout1d, 2: CHONNRollout2d}
 WAVES = {1: CHONNWaves1d, 2: CHONNWaves2d}
@@ -301,22 +299,6 @@ def test_substeps_learn(history, assert_learns):
     assert x.grad is not None
     assert x.grad.isfinite().all()
     assert_learns(model)
-
-
-@pytest.mark.parametrize("order", [1, 3])
-def test_upstream_is_transport_along_one_displacement(order):
-    field = torch.randn(2, 8, 11, 3, dtype=torch.float64, requires_grad=True)
-    displacement = (3 * torch.randn(2, 8, 11, 2, dtype=torch.float64)).requires_grad_()
-    found = upstream(field, displacement, order)
-    expected = transport(field, displacement[..., None, :], order=order)
-    torch.testing.assert_close(found, expected)
-    cotangent = torch.randn_like(found)
-    for one, other in zip(
-        torch.autograd.grad(found, (field, displacement), cotangent),
-        torch.autograd.grad(expected, (field, displacement), cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,24 @@ def test_advective_form_keeps_constants_and_linear_interpolation_the_range():
         assert inside or order == 3
 
 
+@pytest.mark.parametrize("order", [1, 3])
+def test_one_displacement_moves_many_channels_as_each_alone(order):
+    """Few channels are gathered, many are summed by rows."""
+    draw = torch.Generator().manual_seed(0)
+    field = torch.randn(2, 8, 11, 9, dtype=torch.float64, generator=draw).requires_grad_()
+    path = 3 * torch.randn(2, 8, 11, 1, 2, dtype=torch.float64, generator=draw)
+    path.requires_grad_()
+    together = transport(field, path, order=order)
+    alone = [transport(channel, path, order=order) for channel in field.split(1, -1)]
+    torch.testing.assert_close(together, torch.cat(alone, -1))
+    weight = torch.randn(together.shape, dtype=torch.float64, generator=draw)
+    gradients = [
+        torch.autograd.grad((moved * weight).sum(), (field, path))
+        for moved in (together, torch.cat(alone, -1))
+    ]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize(("order", "least"), [(1, 1.9), (3, 3.9)])
 def test_orders_of_convergence(order, least):
     errors = []
