@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, check_precision
 from chonn_ops.models._blocks import check_field
+from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.conductance import spacings
 from chonn_ops.nn import Network, NetworkCell
@@ -27,7 +28,7 @@ UNIT = 16.0
 RATE_GAIN = 8.0
 
 
-class Forecast(nn.Module):
+class Forecast(Pretrained):
     """Base of the models that predict the next frame: layers of networks and transport compute
     features, and the subclass computes the next frame from them in `advance`.
 

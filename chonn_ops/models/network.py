@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer, check_precision
-from chonn_ops.models import pretrained
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
+from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.conductance import spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
 from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 # The parameters of the readout count a tenth and start small, so that the first steps of an
 # optimiser stay small beside samples of small amplitude, whose relative errors would be hundreds.
@@ -91,7 +87,7 @@ class _Bounded(torch.autograd.Function):
         return _Bounded._times_slope(ctx, tangents[0])
 
 
-class CHONNNetwork(nn.Module):
+class CHONNNetwork(Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
@@ -146,29 +142,6 @@ class CHONNNetwork(nn.Module):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         self.offset = nn.Parameter(torch.zeros(out_channels * points, **factory))
-
-    @classmethod
-    def from_pretrained(cls, name: str) -> Self:
-        """Load a trained model that comes with the package.
-
-        Parameters
-        ----------
-        name : str
-            One of `chonn_ops.models.pretrained.names`; `chonn_ops.models.pretrained.card` has its
-            data, training and scores.
-
-        Returns
-        -------
-        The model, in evaluation mode; its fields are in the units of the data.
-
-        Raises
-        ------
-        ValueError
-            For an unknown name, or weights of another model.
-        ImportError
-            Without safetensors.
-        """
-        return cast("Self", pretrained.load(cls, name))
 
     def forward(
         self,

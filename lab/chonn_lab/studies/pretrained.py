@@ -3,10 +3,12 @@
     chonn-lab run darcy --scale small --variants network --seeds 3
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small --finer 128
     python -m chonn_lab.studies.pretrained runs/helmholtz/small helmholtz-small --variant network-ac
+    python -m chonn_lab.studies.pretrained runs/FOLDER vorticity-small --variant substeps
 
-The seed with the lowest validation error is taken. The unit of its outputs in training goes into
-the readout, so that the model gives fields in the data's own units, and takes them in these units
-unless its card says more. Its scores are measured with the weights as they are stored.
+The seed with the lowest validation error is taken. The unit of a steady problem's outputs in
+training goes into the readout, so that the model gives fields in the data's own units, and takes
+them in these units unless its card says more; its scores are measured with the weights as they are
+stored. Models in time are trained in the data's units: weights and scores are the run's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from torch import Tensor
 from chonn_lab.experiments import get
 from chonn_lab.experiments.modules import Standardized, Units
 from chonn_lab.experiments.steady import SteadyExperiment
-from chonn_ops import CHONNNetwork2d, CKBOptions
+from chonn_lab.studies.rollout_ablations import SHALLOW, VORTICITY
+from chonn_ops import CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
 from chonn_ops.models.network import READOUT_GAIN
@@ -58,6 +61,23 @@ FIELDS = {
         "u, (B, 1, H, W), 0 on the walls of the square",
     ),
 }
+# Models in time by experiment: their class and options, what they take and give.
+FORECASTS = {
+    "navier_stokes_rollouts": (
+        CHONNRollout2d,
+        VORTICITY,
+        "two frames of the vorticity w of w_t + u . grad w = 1e-3 laplace w + 0.1 (sin(2 pi (x + y)"
+        " + cos(2 pi (x + y))), (B, 2, H, W), the older one first, 1 apart in time, at the nodes "
+        "(i / H, j / W) of the periodic unit square",
+    ),
+    "shallow_water_rollouts": (
+        CHONNWaves2d,
+        SHALLOW,
+        "two frames of the depth h of shallow water, (B, 2, H, W), the older one first, 0.01 apart "
+        "in time, at the centres of the cells of [-2.5, 2.5]^2 with g = 1; the waves must not have "
+        "reached the walls",
+    ),
+}
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
 
 
@@ -66,7 +86,10 @@ def main() -> None:
     parser.add_argument("study", type=Path, help="folder of the runs")
     parser.add_argument("name", help="under which `from_pretrained` finds them")
     parser.add_argument(
-        "--variant", default="network", choices=("network", "network-ac"), help="of the runs"
+        "--variant",
+        default="network",
+        choices=("network", "network-ac", "substeps", "waves"),
+        help="of the runs",
     )
     parser.add_argument("--data", type=Path, default=Path("data"), help="data files")
     parser.add_argument("--finer", type=int, nargs="*", default=[], help="further grids to score")
@@ -76,26 +99,37 @@ def main() -> None:
     if not runs:
         raise SystemExit(f"{args.study}: expected {files}, found none")
     best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
-    weights, options = fold(args.study, best)
-    best["metrics"] = scores(best, weights, options, args.finer, args.data)
+    weights = weights_of(args.study, best)
+    if best["experiment"] in FORECASTS:
+        model, options, given = FORECASTS[best["experiment"]]
+        model(**options).load_state_dict(weights)  # refuses what does not fit
+        fields = {"model": model.__name__, "options": options, "input": given}
+        fields["output"] = "the next frame, (B, 1, H, W)"
+    else:
+        options = fold(weights, best)
+        best["metrics"] = scores(best, weights, options, args.finer, args.data)
+        fields = {"model": CHONNNetwork2d.__name__, "options": options}
+        fields["input"], fields["output"] = FIELDS[best["experiment"]]
     target = pretrained.FOLDER / f"{args.name}.safetensors"
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(save(weights))
-    text = json.dumps(card(runs, best, options), indent=1)
+    text = json.dumps(card(runs, best, fields), indent=1)
     write_whole(target.with_suffix(".json"), text + "\n")
     print(f"wrote {target}, {target.stat().st_size} bytes, seed {best['seed']}")
 
 
-def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The model's weights for fields in the data's own units, and its options."""
+def weights_of(study: Path, run: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights that a run ended with, by their names in the model."""
+    if run["experiment"] not in (known := (*FIELDS, *FORECASTS)):
+        raise SystemExit(f"{study}: expected runs of one of {known}, got {run['experiment']}")
     folder = study / f"{run['variant']}-seed{run['seed']}"
     state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
-    weights = {key.removeprefix(prefix): value for key, value in state.items()}
-    if run["experiment"] not in FIELDS:
-        raise SystemExit(
-            f"{study}: expected runs of one of {tuple(FIELDS)}, got {run['experiment']}"
-        )
+    return {key.removeprefix(prefix): value.contiguous() for key, value in state.items()}
+
+
+def fold(weights: dict[str, Tensor], run: dict[str, Any]) -> dict[str, Any]:
+    """Changes a network's weights to those for fields in the data's own units; its options."""
     experiment, config = settings(run)
     if config.standardize:
         units = units_of(experiment, config)
@@ -113,7 +147,7 @@ def fold(study: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str,
     }
     if run["variant"] == "network-ac":
         options["ckb"]["ac"] = True
-    return {key: value.contiguous() for key, value in weights.items()}, options
+    return options
 
 
 def settings(run: dict[str, Any], **changes: Any) -> tuple[SteadyExperiment[Any], Any]:
@@ -147,16 +181,16 @@ def scores(
     return {split: dict(metrics) for split, metrics in found.metrics.items()}
 
 
-def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, Any]) -> dict:
+def card(runs: list[dict[str, Any]], best: dict[str, Any], fields: dict[str, Any]) -> dict:
+    """What `fields` say of the model, with its data, training and scores."""
     config = best["config"]
+    problem = best["experiment"].removesuffix("_rollouts")
+    error = "relative_l1" if problem == best["experiment"] else next(iter(best["metrics"]["test"]))
     return {
-        "model": CHONNNetwork2d.__name__,
-        "options": options,
+        **fields,
         "parameters": best["parameters"],
-        "input": FIELDS[best["experiment"]][0],
-        "output": FIELDS[best["experiment"]][1],
         "data": {
-            "generator": f"chonn-lab data generate {best['experiment']}",
+            "generator": f"chonn-lab data generate {problem}",
             "samples": config["n_train"],
             "resolution": config["resolution"],
             "official": False,
@@ -166,8 +200,8 @@ def card(runs: list[dict[str, Any]], best: dict[str, Any], options: dict[str, An
             **{key: config[key] for key in ("epochs", "batch_size", "learning_rate", "schedule")},
         },
         "scores": best["metrics"],
-        "relative_l1_of_seeds": {
-            str(run["seed"]): run["metrics"]["test"]["relative_l1"]
+        f"{error}_of_seeds": {
+            str(run["seed"]): run["metrics"]["test"][error]
             for run in sorted(runs, key=lambda run: run["seed"])
         },
         "chosen": "lowest validation error of the seeds",

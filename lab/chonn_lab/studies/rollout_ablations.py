@@ -43,12 +43,25 @@ def networks(config: NavierStokesConfig) -> nn.Module:
     return fno(config, CKBOptions(Network(num_networks=4), boundary="periodic"))
 
 
+# The models whose weights come with the package.
+VORTICITY: dict[str, Any] = {
+    "history": 2,
+    "width": 4,
+    "depth": 1,
+    "num_networks": 1,
+    "heads": 1,
+    "substeps": 8,
+    "carried": False,
+    "coordinates": True,
+    "nodes": "left",
+}
+SHALLOW: dict[str, Any] = {"history": 2, "nodes": "centres"}
+
+
 def substeps(config: NavierStokesConfig) -> nn.Module:  # noqa: ARG001
     """The model with substeps; it predicts frames, so that the setting `increment` is without
     effect."""
-    sizes: dict[str, Any] = {"width": 4, "depth": 1, "num_networks": 1, "heads": 1}
-    model = CHONNRollout2d(1, 2, **sizes, substeps=8, carried=False, coordinates=True, nodes="left")
-    return rollout.Latest(Forecaster(model, increment=False), 2)
+    return rollout.Latest(Forecaster(CHONNRollout2d(**VORTICITY), increment=False), 2)
 
 
 def cosine(rate: float, epochs: int | None = None) -> dict[str, Any]:
@@ -135,12 +148,12 @@ def networks_on_water(config: ShallowWaterConfig) -> nn.Module:
     return on_water(config, CKBOptions(Network(num_networks=4), boundary="neumann"))
 
 
-def waves(frames: int = 2, **options: Any) -> Callable[[ShallowWaterConfig], nn.Module]:
+def waves(**options: Any) -> Callable[[ShallowWaterConfig], nn.Module]:
     """The model of waves; it predicts frames."""
 
     def build(config: ShallowWaterConfig) -> nn.Module:  # noqa: ARG001
-        model = CHONNWaves2d(1, frames, **options)
-        return rollout.Latest(Forecaster(model, increment=False), frames)
+        model = CHONNWaves2d(**SHALLOW, **options)
+        return rollout.Latest(Forecaster(model, increment=False), SHALLOW["history"])
 
     return build
 
