@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+import chonn_ops
 from chonn_ops import (
     CHONNNetwork1d,
     CHONNNetwork2d,
@@ -246,13 +247,20 @@ def test_pretrained_weights_solve_darcy_flow_on_any_grid():
         assert error.max() < 0.06, (n, error)
 
 
-def test_cards_say_what_the_weights_are():
-    assert "darcy-small" in pretrained.names()
-    card = pretrained.card("darcy-small")
-    model = CHONNNetwork2d.from_pretrained("darcy-small")
+@pytest.mark.parametrize("name", pretrained.names())
+def test_cards_say_what_the_weights_are(name):
+    card = pretrained.card(name)
+    model = getattr(chonn_ops, card["model"]).from_pretrained(name)
     assert card["parameters"] == sum(p.numel() for p in model.parameters())
     assert {"input", "output", "data", "training", "scores", "licence"} <= set(card)
-    assert (pretrained.FOLDER / "darcy-small.safetensors").stat().st_size < 200_000
+    assert (pretrained.FOLDER / f"{name}.safetensors").stat().st_size < 200_000
+    n = card["data"]["resolution"]
+    y = model(1 + torch.rand(2, model.in_channels, n, n))
+    assert y.shape == (2, 1, n, n)
+    assert y.isfinite().all()
+
+
+def test_only_weights_of_the_model_are_loaded():
     with pytest.raises(ValueError, match=r"name: expected one of \('darcy-contrast-small'"):
         CHONNNetwork2d.from_pretrained("../darcy")
     with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
