@@ -84,7 +84,7 @@ def transport(
         # Weighted sums of rows, without the products in memory.
         moved = F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
     else:  # its gradient sorts rows, which takes longer than products of few channels
-        values = table.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        values = table.index_select(0, rows.flatten()).view(*rows.shape, channels // heads)
         moved = (values * weights[..., None]).sum(1)
     return moved.view(-1, *grid, channels)
 
