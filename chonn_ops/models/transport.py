@@ -15,6 +15,8 @@ from chonn_ops.checks import check_choice
 
 BOUNDARIES = ("periodic", "robin")
 ORDERS = (1, 3)
+# Most channels of a displacement that are gathered. Sums by rows need less memory, but their
+# gradient sorts the rows, which takes longer than products of so few channels.
 FEW = 4
 
 
@@ -83,7 +85,7 @@ def transport(
     elif channels // heads > FEW:
         # Weighted sums of rows, without the products in memory.
         moved = F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
-    else:  # its gradient sorts rows, which takes longer than products of few channels
+    else:
         values = table.index_select(0, rows.flatten()).view(*rows.shape, channels // heads)
         moved = (values * weights[..., None]).sum(1)
     return moved.view(-1, *grid, channels)
