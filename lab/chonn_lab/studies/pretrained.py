@@ -67,8 +67,8 @@ FORECASTS = {
         CHONNRollout2d,
         VORTICITY,
         "two frames of the vorticity w of w_t + u . grad w = 1e-3 laplace w + "
-        "0.1 (sin(2 pi (x + y)) + cos(2 pi (x + y))), (B, 2, H, W), the older one first, 1 apart in "
-        "time, at the nodes (i / H, j / W) of the periodic unit square",
+        "0.1 (sin(2 pi (x + y)) + cos(2 pi (x + y))), (B, 2, H, W), the older one first, 1 apart "
+        "in time, at the nodes (i / H, j / W) of the periodic unit square",
     ),
     "shallow_water_rollouts": (
         CHONNWaves2d,
