@@ -252,4 +252,5 @@ def state() -> str:
     library = _opened()
     if _refusals:
         return "; ".join(_refusals)
-    return str(library._name) if library else "not built, CPU scans use the slower torch backend"
+    fallback = "not built: scans and networks on the CPU use the slower torch backend"
+    return str(library._name) if library else fallback

@@ -91,7 +91,7 @@ def test_no_library_is_no_fault(folder):
     found = load(folder)
     assert found["isas"] is None
     assert found["warnings"] == []
-    assert found["state"] == "not built, CPU scans use the slower torch backend"
+    assert found["state"] == "not built: scans and networks on the CPU use the slower torch backend"
 
 
 @needs_compiler

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, check_axes, check_tensor
+from chonn_ops.checks import GRID_AXES, check_axes, check_precision
 from chonn_ops.models.equalised import Equalised
 from chonn_ops.nn import CKB, CKBOptions
 
@@ -65,10 +65,12 @@ class DownsampledCKB(nn.Module):
         return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
-def check_field(x: Tensor, in_channels: int, axes: int, multiple: int = 1) -> None:
-    """Raise a ValueError unless x is (B, in_channels, \\*grid) with so many axes, and every size of
-    the grid is a multiple of a number."""
-    check_tensor("x", x)
+def check_field(
+    model: nn.Module, x: Tensor, in_channels: int, axes: int, multiple: int = 1
+) -> None:
+    """Raise a ValueError unless x is (B, in_channels, \\*grid) with so many axes, every size of the
+    grid a multiple of a number, and a dtype that the model takes."""
+    check_precision("x", x, model.parameters())
     sizes = tuple(x.shape)
     check_axes("x", sizes)
     fits = len(sizes) == axes + 2 and sizes[1] == in_channels

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, check_precision
+from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
 from chonn_ops.models._blocks import check_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
-from chonn_ops.network.conductance import spacings
+from chonn_ops.network.conductance import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import NODES, UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
@@ -108,7 +108,7 @@ class Forecast(Pretrained):
         self,
         x: Tensor,
         *,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         nodes: str | None = None,
     ) -> Tensor:
         """Predict the next frame.
@@ -117,7 +117,7 @@ class Forecast(Pretrained):
         ----------
         x : Tensor, shape (B, history * channels + media, \\*grid)
             Frames, the oldest first, each with its channels, and the media.
-        spacing : sequence of float, one an axis, optional
+        spacing : float or sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
         nodes : {"centres", "left", "corners"}, optional
@@ -134,15 +134,13 @@ class Forecast(Pretrained):
             For another number of axes or channels, a geometry that does not fit, or missing
             `nodes` on a grid other than that of the training.
         """
-        check_field(x, self.in_channels, self.axes)
-        check_precision("x", x, self.parameters())
+        check_field(self, x, self.in_channels, self.axes)
         x = x.movedim(1, -1)
         frames, media = x.tensor_split((self.history * self.channels,), -1)
         grid = frames.shape[:-1]
-        check_geometry(grid, spacing, None, nodes)
+        given = check_geometry(grid, spacing, None, nodes)
         nodes = nodes or self.nodes
-        steps = spacing or default_spacing(self.lengths, grid[1:], nodes or UNSAID)
-        steps = [float(step) for step in steps]
+        steps = given or default_spacing(self.lengths, grid[1:], nodes or UNSAID)
         h = self.features(frames)
         if self.media:
             h = torch.cat((h, media), -1)

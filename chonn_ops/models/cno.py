@@ -178,7 +178,7 @@ class CNOUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that cannot be halved so often.
         """
-        check_field(x, self.in_channels, 2, 2**self.n_layers)
+        check_field(self, x, self.in_channels, 2, 2**self.n_layers)
         if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
             x = x.contiguous(memory_format=torch.channels_last)
         x = self._ckb("lift", self.lift(x))

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer, check_precision
+from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.conductance import spacings
+from chonn_ops.network.conductance import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
 from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
@@ -147,7 +147,7 @@ class CHONNNetwork(Pretrained):
         self,
         x: Tensor,
         *,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> Tensor:
@@ -157,7 +157,7 @@ class CHONNNetwork(Pretrained):
         ----------
         x : Tensor, shape (B, in_channels, \\*grid)
             The grid a multiple of `patch`.
-        spacing : sequence of float, one an axis, optional
+        spacing : float or sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
@@ -175,16 +175,15 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, a grid that the patches do not tile, a geometry
             that does not fit, or missing `nodes` on a grid other than that of the training.
         """
-        check_field(x, self.in_channels, self.axes, self.patch)
-        check_precision("x", x, self.parameters())
+        check_field(self, x, self.in_channels, self.axes, self.patch)
         grid = x.shape[2:]
-        check_geometry((x.shape[0], *grid), spacing, mask, nodes)
+        given = check_geometry((x.shape[0], *grid), spacing, mask, nodes)
         nodes = self.nodes if nodes is None else nodes
         self._check_nodes(nodes)
         placed = nodes or UNSAID
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
-        spacing = spacing or default_spacing(self.lengths, grid, placed)
+        spacing = given or default_spacing(self.lengths, grid, placed)
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.

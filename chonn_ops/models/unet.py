@@ -134,7 +134,7 @@ class CHONNUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that four poolings do not divide.
         """
-        check_field(x, self.in_channels, self.spatial_dims, 2**LEVELS)
+        check_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
         first = None
         if self.network is not None:
             first = self.network(x)

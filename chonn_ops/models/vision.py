@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from chonn_ops.network.conductance import Spacing
 from chonn_ops.nn import CKB, CKBOptions
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -83,7 +84,7 @@ class TokenMixer(CKB):
     def forward(
         self,
         x: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> Tensor:

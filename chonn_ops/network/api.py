@@ -261,7 +261,10 @@ def kirchhoff_network(
     >>> [round(x, 4) for x in v.flatten().tolist()]
     [2.0, 1.0]
     """
-    if isinstance(source, Tensor) and isinstance(leak, Tensor) and source.dim() == leak.dim() + 1:
+    both = isinstance(source, Tensor) and isinstance(leak, Tensor)
+    # With conductances that fit the source, it is the leak that lacks an axis.
+    fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
+    if both and not fit and source.dim() == leak.dim() + 1:
         v, info = _solve_many(
             source, conductance, leak, boundary, wall, tol, max_iterations, method, backend
         )

@@ -23,7 +23,8 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
     steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        steps = [float(step) for step in steps]
+        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so.
+        steps = [step if isinstance(step, torch.SymFloat) else float(step) for step in steps]
     except (TypeError, ValueError):  # neither a number nor numbers
         steps = []
     if len(steps) != axes or not all(0 < step < math.inf for step in steps):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import GRID_AXES, check_choice, check_integer, check_precision, check_shape
+from chonn_ops.network.conductance import Spacing
 from chonn_ops.nn.geometry import existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
@@ -148,7 +149,7 @@ class CKB(nn.Module):
     def forward(
         self,
         x: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> Tensor:
@@ -179,7 +180,7 @@ class CKB(nn.Module):
     def branch(
         self,
         field: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> Tensor:
@@ -201,7 +202,7 @@ class CKB(nn.Module):
     def gated(
         self,
         field: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> tuple[Tensor, Tensor]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_choice, check_tensor
+from chonn_ops.network.conductance import Spacing, spacings
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
@@ -54,16 +54,13 @@ def between_existing(edges: Sequence[Tensor], exists: Tensor) -> list[Tensor]:
 
 def check_geometry(
     shape: Sequence[int],
-    spacing: Sequence[float] | None = None,
+    spacing: Spacing | None = None,
     mask: Tensor | None = None,
     nodes: str | None = None,
-) -> None:
-    """Raise a ValueError unless spacing, mask and nodes fit fields of shape (B, \\*grid)."""
+) -> list[float] | None:
+    """The spacing of each axis, if given; a ValueError unless spacing, mask and nodes fit fields of
+    shape (B, \\*grid)."""
     grid = tuple(shape[1:])
-    if spacing is not None and (
-        len(spacing) != len(grid) or not all(0 < step < math.inf for step in spacing)
-    ):
-        raise ValueError(f"spacing: expected {len(grid)} numbers > 0, got {spacing!r}")
     if mask is not None:
         check_tensor("mask", mask)
     if mask is not None and (
@@ -75,3 +72,4 @@ def check_geometry(
         )
     if nodes is not None:
         check_choice("nodes", nodes, NODES)
+    return None if spacing is None else spacings(spacing, len(grid))

@@ -23,7 +23,7 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.api import solve_checked
-from chonn_ops.network.conductance import blended_edges, end_walls, wall_leak
+from chonn_ops.network.conductance import Spacing, blended_edges, end_walls, wall_leak
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
@@ -306,7 +306,7 @@ class NetworkCell(nn.Module):
     def forward(
         self,
         u: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> Tensor:
@@ -315,7 +315,7 @@ class NetworkCell(nn.Module):
         Parameters
         ----------
         u : Tensor, shape (B, \\*grid, D)
-        spacing : sequence of float, one an axis, optional
+        spacing : float or sequence of float, one an axis, optional
             Distance of the nodes in the unit of the domain. Default: the nodes fill the unit box.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
@@ -343,7 +343,7 @@ class NetworkCell(nn.Module):
     def assemble(
         self,
         u: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -423,18 +423,17 @@ class NetworkCell(nn.Module):
     def check(
         self,
         u: Tensor,
-        spacing: Sequence[float] | None,
+        spacing: Spacing | None,
         mask: Tensor | None,
         nodes: str | None,
     ) -> tuple[list[float], str]:
         """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
         check_precision("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
-        check_geometry(u.shape[:-1], spacing, mask, nodes)
+        steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
-        if spacing is None:
-            spacing = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
-        return list(spacing), nodes
+        default = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
+        return steps or default, nodes
 
     def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
         """Where the nodes lie. In training mode the cell remembers it with the grid.

@@ -19,6 +19,7 @@ MODELS = {
 INPUTS = {
     "empty axis": (torch.zeros(1, 1, 0, 16), r"at least 1 point on every axis, got the shape \(1,"),
     "sparse": (torch.zeros(1, 1, 16, 16).to_sparse(), "a dense tensor, got the layout torch"),
+    "float64": (torch.zeros(1, 1, 16, 16).double(), "expected dtype torch.float32, as the"),
     "channels": (torch.zeros(1, 3, 16, 16), r"expected shape \(B, 1, H, W\).*, got \(1, 3, 16, 16"),
 }
 

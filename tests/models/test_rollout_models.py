@@ -334,5 +334,5 @@ def test_an_axis_of_one_point(boundary):
 def test_bad_inputs():
     with pytest.raises(ValueError, match=r"x: expected shape \(B, 3, H, W\), got \(2, 4, 12, 12\)"):
         build()(frames(channels=4))
-    with pytest.raises(ValueError, match="spacing: expected 2 numbers > 0"):
+    with pytest.raises(ValueError, match="spacing: expected a number > 0, or 2 of them"):
         build()(frames(), spacing=[0.1])

@@ -151,6 +151,12 @@ def test_signs_are_read_where_nodes_exist_and_outside_transforms(function):
     make_fx(lambda k: function(k), tracing_mode="fake")(k)
 
 
+def test_a_leak_without_channels_is_named():
+    given = _arguments()
+    with pytest.raises(ValueError, match=r"leak: expected shape \(B, \*grid, C\)"):
+        kirchhoff_network(**{**given, "leak": given["leak"][..., 0]})
+
+
 def test_several_sources_of_one_network_are_suggested():
     one = tuple(g[:1] for g in _arguments()["conductance"])
     with pytest.raises(ValueError, match=r"for several sources .* \(B, S, \*grid, C\)\), got"):

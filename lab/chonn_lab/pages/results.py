@@ -237,6 +237,7 @@ def problem(study: Study) -> Iterator[str]:
     found = rows(study)
     yield f"## {study_title(study)}\n"
     yield f"{budget(study, found)} Runs: [{file_of(study).name}]({file_of(study)}).\n"
+    yield f"```\n{command(study)}\n```\n"
     yield from (f"{text}.\n" for text in mixture(study))
     splits = study.splits()
     ours = leader(found)
@@ -257,6 +258,16 @@ def problem(study: Study) -> Iterator[str]:
     if study.experiment == "fno_darcy":
         yield published(study)
     yield f"![Validation error over seconds of training](../figures/{figure_of(study)})\n"
+
+
+def command(study: Study) -> str:
+    """The command that runs all models of a table, or those of them that you leave in it."""
+    scale, _, settings = study.scale.partition("+")
+    changes = [f"--set {text.replace('-', ',')}" for text in settings.split(",") if text]
+    seeds = max(len(group.runs) for group in study.groups)
+    variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
+    parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
+    return f"chonn-lab run {' '.join(parts)} --variants {variants}"
 
 
 def budget(study: Study, found: Sequence[Group]) -> str:

@@ -145,7 +145,7 @@ def _marked(group: Group) -> str:
 
 def mixture(study: Study) -> list[str]:
     """In which data or settings the results of a study differ."""
-    return [f"Mixed, of different origin: {text}" for text in study.mixed]
+    return [f"Not all runs have the same data and settings: {text}" for text in study.mixed]
 
 
 def notes(study: Study) -> list[str]:

@@ -275,7 +275,7 @@ def test_mixed_report_says_so(tmp_path):
     study(tmp_path, CHANGES["data"][0])
     page = write_report(tmp_path, tmp_path / "report", mixed=True)
     for path in (page, page.with_name("results.md")):
-        assert "Mixed, of different origin: data data.hdf5 (" in path.read_text()
+        assert "Not all runs have the same data and settings: data data.hdf5 (" in path.read_text()
 
 
 def test_result_of_another_commit_is_flagged(tmp_path):
