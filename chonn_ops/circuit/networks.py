@@ -270,24 +270,6 @@ class ResistorNetwork:
         # All terms of this product are >= 0. Row sums of the reduced matrix would cancel.
         return ResistorNetwork(edges, conductance, gather @ self.leak), gather
 
-    def merge(self, groups: Any) -> ResistorNetwork:
-        """The network with the nodes of each group short-circuited: leaks add, edges between the
-        same two groups add. Multigrid with piecewise-constant interpolation has such coarse levels.
-
-        Parameters
-        ----------
-        groups : array_like of int, shape (n,)
-            Group of each node, 0 to m - 1.
-        """
-        group = np.asarray(groups, dtype=np.int64)
-        if group.shape != self.leak.shape or group.min() < 0:
-            raise ValueError(f"groups: expected {self.nodes} numbers >= 0, got {groups!r}")
-        ends = np.sort(group[self.edges], axis=1)
-        crossing = ends[:, 0] != ends[:, 1]
-        pairs, which = np.unique(ends[crossing], axis=0, return_inverse=True)
-        conductance = np.bincount(which.ravel(), self.conductance[crossing], len(pairs))
-        return ResistorNetwork(pairs, conductance, np.bincount(group, self.leak))
-
     def to_netlist(self, source: Any, title: str = "resistor network") -> str:
         """SPICE text of the network and its sources, for the operating point.
 

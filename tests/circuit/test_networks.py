@@ -156,15 +156,6 @@ def test_star_becomes_a_triangle():
     np.testing.assert_allclose(mesh.conductance, np.array([2, 4, 8]) / 7)
 
 
-def test_merged_nodes_are_shorted():
-    network, _ = random_network()
-    groups = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3])
-    merged = network.merge(groups)
-    prolong = np.eye(4)[groups]
-    galerkin = prolong.T @ network.matrix().toarray() @ prolong
-    np.testing.assert_allclose(merged.matrix().toarray(), galerkin, atol=1e-12)
-
-
 def test_bad_networks():
     with pytest.raises(ValueError, match=r"conductance: expected 1, got 2"):
         ResistorNetwork([(0, 1)], [1.0, 2.0], [0, 1])

@@ -31,7 +31,7 @@ from neuralop.models import FNO, UQNO
 from torch import Tensor, nn
 
 from chonn_lab.experiments.base import relative_l2
-from chonn_lab.experiments.modules import PLAIN, Neuralop, Units
+from chonn_lab.experiments.modules import PLAIN, Neuralop, Standardized, Units
 from chonn_lab.problems import darcy
 from chonn_lab.results_file import drawn_data, read_record, run_missing
 from chonn_ops import CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
@@ -191,8 +191,14 @@ def built(model: str, nodes: str, train: Samples) -> nn.Module:
     """A small model that sees and predicts fields of about unit size; further channels of its input
     stay as they are."""
     x, y = train
-    units = Units(*(f(t).item() for t in (x[:, :1], y) for f in (torch.mean, torch.std)))
     channels = x.shape[1]
+    others = channels - 1
+    units = Units(
+        (x[:, :1].mean().item(), *[0.0] * others),
+        (x[:, :1].std().item(), *[1.0] * others),
+        y.mean().item(),
+        y.std().item(),
+    )
     if model == "network":
         options = CKBOptions(Network(num_networks=4, nodes=nodes))
         made: nn.Module = CHONNNetwork2d(channels, width=12, ckb=options)
@@ -200,21 +206,7 @@ def built(model: str, nodes: str, train: Samples) -> nn.Module:
         made = CHONNUNet2d(channels, 1, 4, ckb=PLAIN)
     else:
         made = Neuralop(FNO((8, 8), channels, 1, 12, n_layers=2))
-    return Scaled(made, units)
-
-
-class Scaled(nn.Module):
-    """`Standardized` for inputs with further channels, such as a mask."""
-
-    def __init__(self, model: nn.Module, units: Units) -> None:
-        super().__init__()
-        self.model, self.units = model, units
-
-    def forward(self, x: Tensor) -> Tensor:
-        units = self.units
-        field = (x[:, :1] - units.input_centre) / units.input_spread
-        y = self.model(torch.cat((field, x[:, 1:]), dim=1))
-        return units.output_centre + units.output_spread * y
+    return Standardized(made, units)
 
 
 def trained(
