@@ -23,9 +23,9 @@ SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
 PATIENCE = (12, 12, 12, 40)
-# Where rounding the largest potential is more, in units of the largest difference along an axis,
-# differences have too few digits for gradients of conductances, products of two of them.
-LIFTING = 4e-6
+# Where rounding the largest potential is a larger part of the largest difference along an axis than
+# this times `tol`, differences have too few digits for gradients of conductances, products of two.
+LIFTING = 0.4
 # How far below a tight `tol` iterations go where elimination is the alternative: at a residual of
 # `tol` itself, errors of potentials were up to 3.4 times as large.
 SAFETY = 4
@@ -105,9 +105,9 @@ def exceed_digits(
     return False
 
 
-def lifted(v: Tensor, drops: Sequence[Tensor]) -> bool:
+def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> bool:
     """Whether leaks of a network lift its potentials so far that differences lose digits."""
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
     rounding = torch.finfo(v.dtype).eps * size
     # A NaN tells nothing; an axis of one node has no differences.
-    return any(bool(((rounding > LIFTING * x) & (x > 0)).any()) for x in most)
+    return any(bool(((rounding > LIFTING * tol * x) & (x > 0)).any()) for x in most)

@@ -455,21 +455,24 @@ def test_the_reference_raises_where_its_factors_lose_the_leaks():
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
-def test_gradients_of_lines_have_digits_at_larger_leaks(backend):
-    """Potentials of some hundred times their differences: errors were 4e-5."""
+@pytest.mark.parametrize(
+    ("dtype", "size", "most"), [(torch.float32, 1e-2, 2e-5), (torch.float64, 1e-6, 1e-11)]
+)
+def test_gradients_of_lines_have_digits_at_larger_leaks(backend, dtype, size, most):
+    """Potentials of some hundred times their differences: errors were 4e-5, in float64 1e-7."""
     g = torch.where(torch.arange(40) % 2 == 0, 1e4, 1.0).reshape(1, 40, 1)
     generator = torch.Generator().manual_seed(0)
     source, weight = (torch.rand(8, 40, 1, generator=generator) for _ in range(2))
     grads = []
-    for dtype, method in ((torch.float32, "auto"), (torch.float64, "direct")):
-        leaf = g.to(dtype).expand(8, -1, -1).clone().requires_grad_()
-        leak, backing = torch.full_like(leaf, 1e-2), {"backend": backend, "method": method}
+    for kind, method in ((dtype, "auto"), (torch.float64, "direct")):
+        leaf = g.to(kind).expand(8, -1, -1).clone().requires_grad_()
+        leak, backing = torch.full_like(leaf, size), {"backend": backend, "method": method}
         v = kirchhoff_network(
-            source.to(dtype), (leaf,), leak.detach(), boundary="periodic", **backing
+            source.to(kind), (leaf,), leak.detach(), boundary="periodic", **backing
         )
         grads += torch.autograd.grad(v, leaf, weight.to(v.dtype))
     error = (grads[0] - grads[1]).abs().flatten(1).amax(1) / grads[1].abs().flatten(1).amax(1)
-    assert error.max() <= 2e-5
+    assert error.max() <= most
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
