@@ -163,7 +163,10 @@ def test_shallow_water_without_pyclaw(folder, capsys, monkeypatch):
         (["navier_stokes", "--field", "x"], "field: expected one of ['paper', 'fno-code']"),
         (["navier_stokes", "--device", "nowhere"], "device 'nowhere' cannot compute"),
         (["darcy", "--workers", "0"], "workers: expected at least 1, got 0"),
-        (["darcy", "--coefficient", "x"], "coefficient: expected one of two-phase, log-normal"),
+        (
+            ["darcy", "--coefficient", "x"],
+            "coefficient: expected one of two-phase, log-normal, log-uniform",
+        ),
         (["darcy", "--contrast", "0.5"], "contrast: expected 1 to 1e+06, got 0.5"),
         (["condiff", "--variance", "3"], "variance: expected one of 0.1, 0.4, 1, 2, got 3.0"),
         (["helmholtz", "--wavenumber", "4"], "above sqrt(2) pi = 4.44288"),

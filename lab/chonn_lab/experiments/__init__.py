@@ -22,6 +22,7 @@ _PLACES = {
     "fno_darcy": "darcy:FNO",
     "darcy_contrast": "darcy:CONTRAST",
     "darcy_lognormal": "darcy:LOGNORMAL",
+    "darcy_loguniform": "darcy:LOGUNIFORM",
     "condiff": "condiff:EXPERIMENT",
     "helmholtz": "helmholtz:EXPERIMENT",
     "helmholtz_open": "helmholtz:OPEN",

@@ -34,7 +34,7 @@ from chonn_lab.experiments.steady import (
 )
 from chonn_lab.problems import darcy, fno_darcy, origin
 from chonn_lab.problems.domains import SQUARE, cell_centres
-from chonn_lab.problems.random_fields import LOG_NORMAL, TWO_PHASE
+from chonn_lab.problems.random_fields import LOG_NORMAL, LOG_UNIFORM, TWO_PHASE
 
 BETA = 1.0
 OFFICIAL_RESOLUTION = 128
@@ -243,6 +243,16 @@ class DarcyLognormal(HardDarcy):
     units: ClassVar[Units] = Units(2.0, 4.0, 0.04, 0.035)
 
 
+class DarcyLoguniform(HardDarcy):
+    """Darcy flow in media whose conductivity takes all values of four decades alike."""
+
+    name = "darcy_loguniform"
+    title = "Darcy flow, log-uniform"
+    coefficient: ClassVar[str] = LOG_UNIFORM
+    contrast: ClassVar[float] = 1e4
+    units: ClassVar[Units] = Units(11.0, 22.0, 0.09, 0.18)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxConfig(SteadyConfig):
     """Settings of problems that are defined on the square alone."""
@@ -449,4 +459,5 @@ def _is_published(path: Path) -> bool:
 EXPERIMENT = Darcy()
 CONTRAST = DarcyContrast()
 LOGNORMAL = DarcyLognormal()
+LOGUNIFORM = DarcyLoguniform()
 FNO = FNODarcy()

@@ -15,7 +15,9 @@ Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its
            ``s_j ~ U(0, 1/2]``. Ours: with `contrast` c, 1 / c instead of 0.1; with the coefficient
            "log-normal" ``nu = exp(s g)``, g a sample of ``N(0, (-laplace + 9)^-2)`` with zero
            Neumann conditions and no mean, of 64 x 64 modes, s such that c = 10 by default lies
-           between the values two standard deviations above and below the median
+           between the values two standard deviations above and below the median; with
+           "log-uniform" ``nu = c^(F(g / d) - 1/2)``, F the normal distribution function and d the
+           deviation of g over the square
 Parameters ``beta = 1``, R = 128. The official file has 10,000 samples; the CHONN paper uses 800
            to train, 100 to validate and 100 to test. ``u`` is proportional to ``beta``
 Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, direct sparse solve
@@ -132,11 +134,11 @@ def generate(
         between conducts as the cell beside it, without forcing.
     first : int
         Number of the first sample, of those that the seed gives.
-    coefficient : {"two-phase", "log-normal"}
+    coefficient : {"two-phase", "log-normal", "log-uniform"}
         See the card.
     contrast : float
-        1 to 10^6: of the phases, or of the values two standard deviations above and below the
-        median.
+        1 to 10^6: of the phases, of the values two standard deviations above and below the median,
+        or of the largest and the smallest value.
 
     Raises
     ------

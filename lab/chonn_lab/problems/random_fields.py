@@ -1,11 +1,12 @@
 """Random fields, by cosine series and of PDEBench's law, and the media made of them."""
 
 import numpy as np
+from scipy.special import ndtr
 
 from chonn_lab.problems.domains import cell_centres
 
 TAU, ALPHA = 3.0, 2.0
-TWO_PHASE, LOG_NORMAL = COEFFICIENTS = ("two-phase", "log-normal")
+TWO_PHASE, LOG_NORMAL, LOG_UNIFORM = COEFFICIENTS = ("two-phase", "log-normal", "log-uniform")
 MOST_CONTRAST = 1e6
 # Of PDEBench's Darcy flow.
 BATCH, N_GAUSSIANS = 200, 5
@@ -56,12 +57,12 @@ def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: fl
     ----------
     noise, points
         As there.
-    coefficient : {"two-phase", "log-normal"}
+    coefficient : {"two-phase", "log-normal", "log-uniform"}
         1 where the field is at least 0 and 1 / contrast elsewhere; or the exponential of a multiple
-        of the field.
+        of the field; or one whose logarithm is about uniform, around 0.
     contrast : float
-        Ratio of the two phases, or of the values two standard deviations above and below the
-        median.
+        Ratio of the two phases, of the values two standard deviations above and below the median,
+        or of the largest value to the smallest that there can be.
 
     Returns
     -------
@@ -73,6 +74,8 @@ def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: fl
         return np.where(field >= 0, 1.0, 1 / contrast)
     # The field's variance, its mean over the box.
     deviation = np.sqrt((_deviations(noise.shape[0], noise.ndim) ** 2).sum())
+    if coefficient == LOG_UNIFORM:
+        return contrast ** (ndtr(field / deviation) - 0.5)
     return np.exp(0.25 * np.log(contrast) / deviation * field)
 
 

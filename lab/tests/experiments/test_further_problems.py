@@ -26,6 +26,7 @@ TRAINED = {
     "fno_darcy": ("unet", "cno", "transolver", "network", "direct"),
     "darcy_contrast": ("network", "direct-fitted"),
     "darcy_lognormal": ("network", "direct-fitted"),
+    "darcy_loguniform": ("network", "direct-fitted"),
     "condiff": ("unet", "fno", "dilresnet", "network", "direct"),
     "helmholtz": ("network", "network-ac", "ffno", "direct"),
     "helmholtz_open": ("network-ac", "unet", "fno", "uno", "direct"),
@@ -71,7 +72,9 @@ def test_units_fit_the_fields(tmp_path, name):
     check_units(experiment, experiment.load(config, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["darcy_contrast", "darcy_lognormal", "helmholtz"])
+@pytest.mark.parametrize(
+    "name", ["darcy_contrast", "darcy_lognormal", "darcy_loguniform", "helmholtz"]
+)
 def test_splits_follow_each_other_in_the_file(folders, name):
     experiment = get(name)
     config = experiment.scales["smoke"]
@@ -89,7 +92,11 @@ def test_splits_follow_each_other_in_the_file(folders, name):
 
 @pytest.mark.parametrize(
     ("name", "coefficient", "contrast"),
-    [("darcy_contrast", "two-phase", 1000.0), ("darcy_lognormal", "log-normal", 100.0)],
+    [
+        ("darcy_contrast", "two-phase", 1000.0),
+        ("darcy_lognormal", "log-normal", 100.0),
+        ("darcy_loguniform", "log-uniform", 1e4),
+    ],
 )
 def test_media_are_what_they_are_called(folders, name, coefficient, contrast):
     (path,) = folders[name].iterdir()

@@ -1,4 +1,4 @@
-"""Darcy flow in media other than PDEBench's: higher contrast, log-normal."""
+"""Darcy flow in media other than PDEBench's: higher contrast, log-normal, log-uniform."""
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
 import numpy as np
@@ -9,6 +9,7 @@ pytest.importorskip("pooch")
 
 from chonn_lab.problems import darcy, origin
 from chonn_lab.problems.darcy_solver import darcy_matrix, solve_steady
+from chonn_lab.problems.random_fields import COEFFICIENTS
 
 
 def generate(path, n_samples=3, resolution=12, **options):
@@ -29,7 +30,7 @@ def test_contrast_changes_the_low_phase_only(tmp_path):
 
 
 @pytest.mark.parametrize("contrast", [1e3, 1e6])
-@pytest.mark.parametrize("coefficient", ["two-phase", "log-normal"])
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
 def test_every_cell_balances_at_high_contrast(tmp_path, coefficient, contrast):
     nu = generate(tmp_path / "out", coefficient=coefficient, contrast=contrast)[0].astype(float)
     for sample in nu:
@@ -71,8 +72,8 @@ def test_names_tell_media_apart():
     assert darcy.default_name(1) == darcy.OFFICIAL_NAME
     names = {
         darcy.default_name(1, "square", coefficient, contrast)
-        for coefficient in ("two-phase", "log-normal")
+        for coefficient in COEFFICIENTS
         for contrast in (10.0, 1000.0)
     }
-    assert len(names) == 4
+    assert len(names) == 6
     assert "2D_DarcyFlow_beta1.0_Train_log-normal_contrast1000.hdf5" in names

@@ -42,6 +42,15 @@ def test_log_normal_spread_is_the_contrast(contrast):
     assert abs(np.median(logs)) < 0.1
 
 
+def test_logarithms_of_log_uniform_media_are_uniform():
+    noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
+    k = np.array([medium(sample, centres(6), "log-uniform", 1e4) for sample in noise])
+    assert 1e-2 < k.min() < 1.2e-2
+    assert 80 < k.max() < 1e2
+    tenths = np.quantile(np.log10(k), np.linspace(0, 1, 11))
+    np.testing.assert_allclose(tenths, np.linspace(-2, 2, 11), atol=0.15)
+
+
 def test_media_of_one_field():
     noise = np.random.default_rng(2).standard_normal((8, 8))
     field = cosine_series(noise, centres(10))
@@ -55,7 +64,7 @@ def test_media_of_one_field():
 @pytest.mark.parametrize(
     ("coefficient", "contrast", "message"),
     [
-        ("binary", 10.0, "coefficient: expected one of two-phase, log-normal, got 'binary'"),
+        ("binary", 10.0, "coefficient: expected one of two-phase, log-normal, log-uniform, got"),
         ("two-phase", 0.5, "contrast: expected 1 to 1e.06, got 0.5"),
         ("two-phase", 1e7, "contrast: expected 1 to 1e.06, got 10000000.0"),
         ("log-normal", float("nan"), "contrast: expected 1 to 1e.06, got nan"),
