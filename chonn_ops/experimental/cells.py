@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_choice
+from chonn_ops.network.conductance import Spacing
 from chonn_ops.network.lc import LCState, inductance_of, lc_step, zero_current
 from chonn_ops.network.rc import METHODS, rc_step
 from chonn_ops.nn.geometry import NODES, between_existing, existing
@@ -66,7 +67,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
     def forward(
         self,
         u: Tensor,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
         state: _State | None = None,
@@ -102,7 +103,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         state: _State | None = None,
         *,
         dt: float = 1.0,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> tuple[Tensor, _State]:
@@ -132,7 +133,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         state: _State | None = None,
         *,
         dt: float = 1.0,
-        spacing: Sequence[float] | None = None,
+        spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
     ) -> tuple[Tensor, _State]:

@@ -24,5 +24,5 @@ def with_coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of parameters of a module."""
+    """Number of parameters of a module, as PDEBench counts: a complex number is one."""
     return sum(parameter.numel() for parameter in module.parameters())

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.benchmarks.harness import (
     Call,
     Turns,
@@ -27,7 +28,6 @@ from chonn_lab.benchmarks.harness import (
     start,
     write_result,
 )
-from chonn_lab.benchmarks.training import parameter_count
 from chonn_lab.experiments.modules import GridFNO
 from chonn_ops import CHONNFNO2d, CHONNRollout2d, CHONNWaves2d, CKBOptions, Network
 
@@ -75,7 +75,7 @@ def main(given: list[str] | None = None) -> None:
         calls: dict[tuple[str, str], Call] = {}
         for name, (build, seen) in MODELS.items():
             model = build()
-            found[name] = {"model": name, "batch": batch, "parameters": parameter_count(model)}
+            found[name] = {"model": name, "batch": batch, "parameters": count_parameters(model)}
             calls[name, "forward"] = step(model, frames[:, -seen:])
         fill(found, turns.times(calls))
         add_ratios(found, "FNO", ("forward",))

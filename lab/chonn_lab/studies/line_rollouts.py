@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.paths import RUNS
 from chonn_lab.problems import advection, burgers, origin
 from chonn_lab.results_file import read_record, run_missing
@@ -144,7 +145,7 @@ def run(name: str, seed: int, frames: Tensor, args: argparse.Namespace) -> dict[
         "one_step": float(relative(torch.cat(single, 1), target).mean()),
         "rollout": float(curve.mean()),
         "rollout_last": float(curve[-1]),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": count_parameters(model),
         "steps": steps,
     }
 
