@@ -123,11 +123,14 @@ class Experiment:
         k, leak = (y[None, ..., None] for y in (k, leak))
         g = edge_conductance(k, domain.steps, mask=domain.mask, boundary=domain.faces)
         leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
+        if bool(domain.mask.all()):
+            return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
+        # A face of the grid conducts also where the mask has removed the edge next to it.
         words = {word for pair in domain.faces for word in pair}
-        if "dirichlet" in words and "neumann" not in words and not bool(domain.mask.all()):
-            walls = wall_leak(k, domain.steps, mask=domain.mask, boundary=domain.faces)
-            return leak + walls, *g
-        return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
+        exists = domain.mask if "dirichlet" in words and "neumann" not in words else None
+        k = torch.where(domain.mask[..., None], k, 0)
+        walls = wall_leak(k, domain.steps, mask=exists, boundary=domain.faces)
+        return leak + walls, *g
 
     def factorize(self, x: Tensor) -> Factorization:
         """The network of a field (n,), eliminated."""

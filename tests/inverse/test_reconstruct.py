@@ -358,6 +358,36 @@ def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
     assert found.fit < 1.5
 
 
+def test_a_dirichlet_face_grounds_nodes_whose_inner_neighbour_is_missing():
+    """A column of nodes along the face at potential 0; the other face is insulated."""
+    mask = torch.zeros(5, 4, dtype=torch.bool)
+    mask[:, 0] = True
+    source = torch.zeros(5, 4, dtype=torch.float64)
+    source[2, 0] = 1
+    k = torch.rand(5, 4, dtype=torch.float64) + 0.5
+    walls = wall_leak(k[None, ..., None] * mask[..., None], boundary=("neumann", "dirichlet"))
+    v = potentials(k, source[None], walls[0, ..., 0], mask=mask)[0, :, 0]
+    nodes = torch.tensor([[i, 0] for i in range(5)])
+    found = reconstruct(
+        v, nodes, source, prior=PRIOR, noise=1e-3, mask=mask,
+        boundary=("neumann", ("dirichlet", "neumann")),
+    )  # fmt: skip
+    assert found.fit < 1.5
+    torch.testing.assert_close(found.field[2, 0], k[2, 0], rtol=0.05, atol=0)
+
+
+def test_error_bars_far_below_the_priors_deviation():
+    """One node with a leak of 1, whose source is measured as accurately as `noise`."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for noise in (1e-2, 1e-4):
+        found = reconstruct(
+            [2.0], [[0, 0]], prior=Smoothness(length=1.0, deviation=0.7), noise=noise,
+            unknown="source", conductivity=one, leak=one,
+        )  # fmt: skip
+        expected = (noise**-2 + 0.7**-2) ** -0.5
+        assert found.deviation().item() == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
