@@ -83,7 +83,7 @@ class Gaussian:
 
 
 def _checked_mean(mean: Any) -> None:
-    if mean is None or isinstance(mean, (Tensor, np.ndarray)):
+    if mean is None or isinstance(mean, (Tensor, np.ndarray, list, tuple)):
         return
     if isinstance(mean, bool) or not isinstance(mean, Real) or not math.isfinite(mean):
         raise error("mean", "None, a finite number or an array of the grid's shape", repr(mean))
@@ -309,12 +309,13 @@ class BoundTotalVariation:
 
     def energy(self, offset: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Minus the log-density of a field less the mean (n,), and its gradient."""
-        x = offset.detach().requires_grad_()
-        with torch.enable_grad():
+
+        def total(x: Tensor) -> Tensor:
             slope = self._slope(x)
             leaks = (self.leak.flatten() * x * x).sum() / 2
             pieces = (x.square() / SAME**2).log1p() * self.domain.mask.flatten()
-            total = self.weight * (slope * self.domain.mask).sum() + leaks
-            total = total + self.area / 2 * pieces.sum()
-            (gradient,) = torch.autograd.grad(total, x)
-        return total.detach(), gradient
+            jumps = (slope * self.domain.mask).sum()
+            return self.weight * jumps + leaks + self.area / 2 * pieces.sum()
+
+        gradient, energy = torch.func.grad_and_value(total)(offset.detach())
+        return energy, gradient

@@ -388,6 +388,18 @@ def test_error_bars_far_below_the_priors_deviation():
         assert found.deviation().item() == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("crosses", ["source", "weights"])
+def test_no_current_or_difference_crosses_between_parts_without_ground(crosses):
+    """Two parts of a line: a sum of zero over both is not enough."""
+    mask = torch.tensor([True, True, True, False, True, True, True])
+    within = torch.tensor([[1.0, 0, -1, 0, 0, 0, 0]], dtype=torch.float64)
+    across = torch.tensor([[1.0, 0, 0, 0, 0, 0, -1]], dtype=torch.float64)
+    given = {"source": within, "weights": within, crosses: across}
+    with pytest.raises(ValueError, match="in every connected part.* that sum to zero"):
+        reconstruct([[1.0]], given["weights"], given["source"], prior=PRIOR, noise=0.1, mask=mask)
+    assert reconstruct([[1.0]], within, within, prior=PRIOR, noise=0.1, mask=mask).converged
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -536,6 +548,28 @@ def test_further_refusals():
     found = reconstruct(measured, NODES, source, prior=PRIOR, noise=0.1, boundary="dirichlet")
     with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
         found.interval(1)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, TotalVariation(0.3, mean=1.0)])
+def test_inference_mode_changes_nothing(prior):
+    _, source, measured = wells()
+    settings = {"prior": prior, "noise": 0.01, "boundary": "dirichlet"}
+    expected = reconstruct(measured, NODES, source, **settings).field
+    with torch.inference_mode():
+        found = reconstruct(measured, NODES, source, **settings).field
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_mean_of_lists_is_an_array():
+    _, source, measured = wells()
+    prior = Smoothness(length=4.0, mean=[[1.0] * 8] * 8)
+    settings = {"noise": 0.01, "boundary": "dirichlet"}
+    found = reconstruct(measured, NODES, source, prior=prior, **settings).field
+    expected = reconstruct(measured, NODES, source, prior=PRIOR, **settings).field
+    torch.testing.assert_close(found, expected)
+    for mean in ([1.0] * 8, [["a"] * 8] * 8):
+        with pytest.raises(ValueError, match="mean: expected"):
+            reconstruct(measured, NODES, source, prior=Smoothness(4.0, mean=mean), **settings)
 
 
 @pytest.mark.slow
