@@ -183,13 +183,19 @@ class Experiment:
         sources sum to zero in each part, and shifts no difference of potentials."""
         x = torch.zeros_like(self.ground)
         ground = self.ground.view(-1)
-        for _ in range(self.ground.numel()):
-            leak, *g = self.circuit(x)
-            network = self.domain.eliminate(g, leak)
-            if not network.undetermined:
-                break
+        tied, *g = (y[0, ..., 0] != 0 for y in self.circuit(x))
+        for axis, edge in enumerate(g):
+            if edge.shape[axis] > 1:
+                tied = tied | edge | edge.roll(1, axis)
+        # Elimination takes the potential of a node without edges and leak for 0.
+        self.ground[self.domain.mask & ~tied] = 1
+        leak, *g = self.circuit(x)
+        network = self.domain.eliminate(g, leak)
+        while network.undetermined:
             for _, node in network.undetermined:
                 ground[node] = max(float(y.max()) for y in g) or 1.0
+            leak, *g = self.circuit(x)
+            network = self.domain.eliminate(g, leak)
         nodes = ground.nonzero()[:, 0]
         if not len(nodes):
             return

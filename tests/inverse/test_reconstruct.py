@@ -395,9 +395,12 @@ def test_no_current_or_difference_crosses_between_parts_without_ground(crosses):
     within = torch.tensor([[1.0, 0, -1, 0, 0, 0, 0]], dtype=torch.float64)
     across = torch.tensor([[1.0, 0, 0, 0, 0, 0, -1]], dtype=torch.float64)
     given = {"source": within, "weights": within, crosses: across}
-    with pytest.raises(ValueError, match="in every connected part.* that sum to zero"):
+    with pytest.raises(ValueError, match=r"in every connected part.* that sum to zero"):
         reconstruct([[1.0]], given["weights"], given["source"], prior=PRIOR, noise=0.1, mask=mask)
     assert reconstruct([[1.0]], within, within, prior=PRIOR, noise=0.1, mask=mask).converged
+    mask[1] = False  # now the first node is a part of its own
+    with pytest.raises(ValueError, match=r"in every connected part.* that sum to zero"):
+        reconstruct([[1.0]], within, within, prior=PRIOR, noise=0.1, mask=mask)
 
 
 @pytest.mark.parametrize(
