@@ -123,11 +123,14 @@ class Experiment:
         k, leak = (y[None, ..., None] for y in (k, leak))
         g = edge_conductance(k, domain.steps, mask=domain.mask, boundary=domain.faces)
         leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
+        if bool(domain.mask.all()):
+            return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
+        # A face of the grid conducts also where the mask has removed the edge next to it.
         words = {word for pair in domain.faces for word in pair}
-        if "dirichlet" in words and "neumann" not in words and not bool(domain.mask.all()):
-            walls = wall_leak(k, domain.steps, mask=domain.mask, boundary=domain.faces)
-            return leak + walls, *g
-        return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
+        exists = domain.mask if "dirichlet" in words and "neumann" not in words else None
+        k = torch.where(domain.mask[..., None], k, 0)
+        walls = wall_leak(k, domain.steps, mask=exists, boundary=domain.faces)
+        return leak + walls, *g
 
     def factorize(self, x: Tensor) -> Factorization:
         """The network of a field (n,), eliminated."""
@@ -177,27 +180,48 @@ class Experiment:
 
     def _ground_what_floats(self) -> None:
         """Connect a node of each part without leak to ground, which carries no current where the
-        sources sum to zero, and shifts no difference of potentials."""
+        sources sum to zero in each part, and shifts no difference of potentials."""
         x = torch.zeros_like(self.ground)
-        for _ in range(self.ground.numel()):
+        ground = self.ground.view(-1)
+        tied, *g = (y[0, ..., 0] != 0 for y in self.circuit(x))
+        for axis, edge in enumerate(g):
+            if edge.shape[axis] > 1:
+                tied = tied | edge | edge.roll(1, axis)
+        # Elimination takes the potential of a node without edges and leak for 0.
+        self.ground[self.domain.mask & ~tied] = 1
+        leak, *g = self.circuit(x)
+        network = self.domain.eliminate(g, leak)
+        while network.undetermined:
+            for _, node in network.undetermined:
+                ground[node] = max(float(y.max()) for y in g) or 1.0
             leak, *g = self.circuit(x)
-            floating = self.domain.eliminate(g, leak).undetermined
-            if not floating:
-                return
-            source = self.weights.new_ones(1, 1) if self.source is None else self.source.flatten(1)
-            if not (_balanced(source) and _balanced(self.weights)):
-                raise error(
-                    "leak",
-                    "a leak or a 'dirichlet' face in every connected part, or sources that sum to "
-                    "zero and measured differences of potentials (weights that sum to zero)",
-                    f"a part without ground at node {floating[0][1]} in row-major order",
-                )
-            for _, node in floating:
-                self.ground.view(-1)[node] = max(float(y.max()) for y in g) or 1.0
+            network = self.domain.eliminate(g, leak)
+        nodes = ground.nonzero()[:, 0]
+        if not len(nodes):
+            return
+        # A current of i times this conductance into its node raises the i-th part to i.
+        currents = torch.zeros_like(ground)
+        currents[nodes] = ground[nodes] * torch.arange(1, len(nodes) + 1).to(ground)
+        parts = self._solve(network, currents[None])[0].round().long()
+        source = self.weights.new_ones(1, len(ground)) if self.source is None else self.source
+        loaded = _unbalanced(source.flatten(1), parts) | _unbalanced(self.weights, parts)
+        if bool(loaded[1:].any()):
+            first = int(nodes[loaded[1:]][0])
+            raise error(
+                "leak",
+                "a leak or a 'dirichlet' face in every connected part, or sources that sum to "
+                "zero and measured differences of potentials (weights that sum to zero) in it",
+                f"a part without ground at node {first} in row-major order",
+            )
 
 
-def _balanced(rows: Tensor) -> bool:
-    return bool((rows.sum(1).abs() <= BALANCED * rows.abs().sum(1)).all())
+def _unbalanced(rows: Tensor, parts: Tensor) -> Tensor:
+    """Of each part, whether a row (K, n) sums to another value than zero in it."""
+
+    def sums(values: Tensor) -> Tensor:
+        return values.new_zeros(len(rows), int(parts.max()) + 1).index_add_(1, parts, values)
+
+    return (sums(rows).abs() > BALANCED * sums(rows.abs())).any(0)
 
 
 def best_constant(

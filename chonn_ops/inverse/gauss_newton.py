@@ -206,8 +206,8 @@ def reconstruct(
         Which nodes exist. Edges to missing nodes conduct nothing; but with "dirichlet" at all
         faces, or at all that are not "periodic", the boundary of the mask is at potential 0, too.
     boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `kirchhoff_network`. A network without any path to ground takes sources that sum to
-        zero and measured differences: weights that sum to zero.
+        As in `kirchhoff_network`. A connected part without any path to ground takes sources that
+        sum to zero in it and measured differences: weights that sum to zero in it.
     tol : float
         Largest last step, in posterior standard deviations.
     max_iterations : int

@@ -358,6 +358,51 @@ def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
     assert found.fit < 1.5
 
 
+def test_a_dirichlet_face_grounds_nodes_whose_inner_neighbour_is_missing():
+    """A column of nodes along the face at potential 0; the other face is insulated."""
+    mask = torch.zeros(5, 4, dtype=torch.bool)
+    mask[:, 0] = True
+    source = torch.zeros(5, 4, dtype=torch.float64)
+    source[2, 0] = 1
+    k = torch.rand(5, 4, dtype=torch.float64) + 0.5
+    walls = wall_leak(k[None, ..., None] * mask[..., None], boundary=("neumann", "dirichlet"))
+    v = potentials(k, source[None], walls[0, ..., 0], mask=mask)[0, :, 0]
+    nodes = torch.tensor([[i, 0] for i in range(5)])
+    found = reconstruct(
+        v, nodes, source, prior=PRIOR, noise=1e-3, mask=mask,
+        boundary=("neumann", ("dirichlet", "neumann")),
+    )  # fmt: skip
+    assert found.fit < 1.5
+    torch.testing.assert_close(found.field[2, 0], k[2, 0], rtol=0.05, atol=0)
+
+
+def test_error_bars_far_below_the_priors_deviation():
+    """One node with a leak of 1, whose source is measured as accurately as `noise`."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for noise in (1e-2, 1e-4):
+        found = reconstruct(
+            [2.0], [[0, 0]], prior=Smoothness(length=1.0, deviation=0.7), noise=noise,
+            unknown="source", conductivity=one, leak=one,
+        )  # fmt: skip
+        expected = (noise**-2 + 0.7**-2) ** -0.5
+        assert found.deviation().item() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("crosses", ["source", "weights"])
+def test_no_current_or_difference_crosses_between_parts_without_ground(crosses):
+    """Two parts of a line: a sum of zero over both is not enough."""
+    mask = torch.tensor([True, True, True, False, True, True, True])
+    within = torch.tensor([[1.0, 0, -1, 0, 0, 0, 0]], dtype=torch.float64)
+    across = torch.tensor([[1.0, 0, 0, 0, 0, 0, -1]], dtype=torch.float64)
+    given = {"source": within, "weights": within, crosses: across}
+    with pytest.raises(ValueError, match=r"in every connected part.* that sum to zero"):
+        reconstruct([[1.0]], given["weights"], given["source"], prior=PRIOR, noise=0.1, mask=mask)
+    assert reconstruct([[1.0]], within, within, prior=PRIOR, noise=0.1, mask=mask).converged
+    mask[1] = False  # now the first node is a part of its own
+    with pytest.raises(ValueError, match=r"in every connected part.* that sum to zero"):
+        reconstruct([[1.0]], within, within, prior=PRIOR, noise=0.1, mask=mask)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -506,6 +551,28 @@ def test_further_refusals():
     found = reconstruct(measured, NODES, source, prior=PRIOR, noise=0.1, boundary="dirichlet")
     with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
         found.interval(1)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, TotalVariation(0.3, mean=1.0)])
+def test_inference_mode_changes_nothing(prior):
+    _, source, measured = wells()
+    settings = {"prior": prior, "noise": 0.01, "boundary": "dirichlet"}
+    expected = reconstruct(measured, NODES, source, **settings).field
+    with torch.inference_mode():
+        found = reconstruct(measured, NODES, source, **settings).field
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_mean_of_lists_is_an_array():
+    _, source, measured = wells()
+    prior = Smoothness(length=4.0, mean=[[1.0] * 8] * 8)
+    settings = {"noise": 0.01, "boundary": "dirichlet"}
+    found = reconstruct(measured, NODES, source, prior=prior, **settings).field
+    expected = reconstruct(measured, NODES, source, prior=PRIOR, **settings).field
+    torch.testing.assert_close(found, expected)
+    for mean in ([1.0] * 8, [["a"] * 8] * 8):
+        with pytest.raises(ValueError, match="mean: expected"):
+            reconstruct(measured, NODES, source, prior=Smoothness(4.0, mean=mean), **settings)
 
 
 @pytest.mark.slow
