@@ -18,9 +18,9 @@ Every quantitative or comparative claim of the paper, and what its experiment gi
 
 {claims.DECIDED} {claims.SIGNS}
 
-The scale `small` trains models that are smaller than the paper's, for minutes on two CPU cores. A claim that fails here may hold at the paper's scale, and the reverse. The five studies at `small` were run before results recorded data and code: only their seeds, settings and commit are known.
+The scale `small` trains models that are smaller than the paper's, for minutes on two CPU cores. A claim that fails here may hold at the paper's scale, and the reverse.
 """  # noqa: E501
-FINDINGS = """On Poisson's equation and Darcy flow, higher orders lower the error where one layer of blocks is the only coupling of points. More layers help more than more order. In the deepest stages of a CNO, where the paper has its blocks, neither the blocks nor their order change the error beyond the spread over seeds. On the order-defined benchmark the seeds do not separate a block of order n from n first-order blocks; periodic boundaries lower the errors of both.
+FINDINGS = """In the deepest stages of a CNO, where the paper has its blocks, neither the blocks nor their order change the error beyond the spread over seeds. On the order-defined benchmark the seeds do not separate a block of order n from n first-order blocks.
 """  # noqa: E501
 
 
