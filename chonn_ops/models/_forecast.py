@@ -153,7 +153,8 @@ class Forecast(Pretrained):
             h = h + branch
             h = h + pointwise(h)
         readout = self.readout(h, nodes or UNSAID)
-        return self.advance(frames, media, readout, potentials, steps).movedim(-1, 1)
+        frame = self.advance(frames, media, readout, potentials, steps)
+        return frame.movedim(-1, 1).to(x.dtype)
 
     def features(self, frames: Tensor) -> Tensor:
         """The input of the layers, from the frames (B, \\*grid, history * channels)."""

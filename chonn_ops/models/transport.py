@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -80,15 +81,64 @@ def transport(
     table = field.reshape(-1, channels // heads)
     weights = weights.to(field.dtype)
     if conservative:
-        sent = weights[..., None] * table[:, None]
-        moved = torch.zeros_like(table).index_add(0, rows.flatten(), sent.flatten(0, 1))
-    elif channels // heads > FEW:
-        # Weighted sums of rows, without the products in memory.
+        moved = _sent(rows, table, weights, table)
+    elif channels // heads <= FEW or torch._C._are_functorch_transforms_active():
+        moved = _products(rows, table, weights)
+    elif torch.compiler.is_compiling():
         moved = F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
     else:
-        values = table.index_select(0, rows.flatten()).view(*rows.shape, channels // heads)
-        moved = (values * weights[..., None]).sum(1)
+        moved = _Sums.apply(rows, table, weights)
     return moved.view(-1, *grid, channels)
+
+
+def _products(rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums (N, C) of the rows (N, taps) of a table (M, C)."""
+    values = table.index_select(0, rows.flatten()).view(*rows.shape, -1)
+    return (values * weights[..., None]).sum(1)
+
+
+def _sent(rows: Tensor, field: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+    """The transpose of `_products`: a field (N, C) in the shape of a table (M, C)."""
+    sent = weights[..., None] * field[:, None]
+    return torch.zeros_like(table).index_add(0, rows.flatten(), sent.flatten(0, 1))
+
+
+class _Sums(torch.autograd.Function):
+    """`_products` without the products in memory.
+
+    PyTorch's `embedding_bag` has neither forward nor second derivatives.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, table, weights)
+        ctx.save_for_forward(rows, table, weights)
+        return F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        rows, table, weights = ctx.saved_tensors
+        (change,) = grads
+        if torch.is_grad_enabled():  # a higher derivative
+            values = table.index_select(0, rows.flatten()).view(*rows.shape, -1)
+            return None, _sent(rows, change, weights, table), (values * change[:, None]).sum(-1)
+        to_table, to_weights = torch.zeros_like(table), torch.empty_like(weights)
+        for tap in range(rows.shape[1]):
+            row, weight = rows[:, tap], weights[:, tap, None]
+            to_table.index_add_(0, row, weight * change)
+            torch.sum(table.index_select(0, row) * change, -1, out=to_weights[:, tap])
+        return None, to_table, to_weights
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        rows, table, weights = ctx.saved_tensors
+        _, table_change, weights_change = tangents
+        found = torch.zeros_like(table[:1])
+        if table_change is not None:
+            found = found + _products(rows, table_change, weights)
+        if weights_change is not None:
+            found = found + _products(rows, table, weights_change)
+        return found
 
 
 def _check(

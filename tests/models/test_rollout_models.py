@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves1d, CHONNWaves2d
 
@@ -41,6 +42,45 @@ def test_shapes_and_gradients(axes, models, options, boundary, assert_learns):
     assert x.grad is not None
     assert x.grad.isfinite().all()
     assert_learns(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("models", [MODELS, WAVES], ids=["rollout", "waves"])
+def test_frames_have_the_dtype_of_those_before(models, dtype):
+    """So that they can be fed back."""
+    model, x = build(models=models, dtype=dtype), frames().to(dtype)
+    for _ in range(2):
+        x = torch.cat((x[:, 1:], model(x)), 1)
+    assert x.dtype == dtype
+
+
+SUBSTEPS = {"num_networks": 1, "substeps": 2, "carried": False}
+
+
+@pytest.mark.parametrize(
+    ("models", "options"),
+    [(MODELS, {}), (MODELS, {"conservative": True}), (MODELS, SUBSTEPS), (WAVES, {})],
+    ids=["rollout", "conservative", "substeps", "waves"],
+)
+def test_forward_and_second_derivatives(models, options):
+    model = build(models=models, width=12, dtype=torch.float64, **options)
+    x = frames(n=5, batch=1).double()
+    along = torch.randn_like(x)
+    step = 1e-5 * along
+    expected = (model(x + step) - model(x - step)) / 2e-5
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(model(forward_ad.make_dual(x, along))).tangent
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(torch.func.jvp(model, (x,), (along,))[1], found)
+
+    def slope(x):
+        x = x.requires_grad_()
+        energy = model(x).square().sum()
+        return (torch.autograd.grad(energy, x, create_graph=True)[0] * along).sum(), x
+
+    (second,) = torch.autograd.grad(*slope(x.clone()))
+    expected = (slope(x + step)[0] - slope(x - step)[0]) / 2e-5
+    torch.testing.assert_close((second * along).sum(), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("axes", MODELS)

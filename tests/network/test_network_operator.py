@@ -163,6 +163,19 @@ def test_dual_tensors(backend):
     assert _worst(torch.autograd.grad(slope.sum(), leaves), by_func) < 1e-8
 
 
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_dual_tensors_of_several_sources(backend):
+    """One elimination for all sources has the directional derivative of one call a source."""
+    args, solve = _args(), _solver(backend=backend)
+    tangents = [torch.sin(7 * x) for x in args]
+    with forward_ad.dual_level():
+        source, *rest = (forward_ad.make_dual(x, t) for x, t in zip(args, tangents, strict=True))
+        one = forward_ad.unpack_dual(solve(source, *rest)).tangent
+        both = solve(torch.stack([source, 2 * source], 1), *rest)
+        found = forward_ad.unpack_dual(both).tangent
+    torch.testing.assert_close(found, torch.stack([one, 2 * one], 1))
+
+
 def test_the_bare_operator_has_a_forward_mode():
     source, g0, g1, leak = _args()
     operator = torch.ops.chonn_ops.kirchhoff_network

@@ -251,8 +251,25 @@ class _Solve(torch.autograd.Function):
         v, found, residual = factor.solve_all(source, drops=drops, network=network)
         ctx.factor, ctx.periodic = factor, periodic
         ctx.save_for_backward(source, v, leak, *g, *found)
+        ctx.save_for_forward(v, leak, *g)
         ctx.mark_non_differentiable(residual)
         return v, residual
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        v, leak, *g = ctx.saved_tensors
+        _, _, change, leak_change, *g_changes = tangents
+        if change is None:
+            change = torch.zeros_like(v)
+        if leak_change is not None:
+            change = change - leak_change[:, None] * v
+        for i, (closed, g_change) in enumerate(zip(ctx.periodic, g_changes, strict=True)):
+            if g_change is not None:
+                axis = i - len(g) - 1
+                current = g_change[:, None] * drops(v, axis, closed)
+                change = change - current + current.roll(1, axis)
+        change = change.to(v.dtype)
+        return _Solve.apply(ctx.factor, ctx.periodic, change, leak, *g)[0], None  # pyright: ignore[reportOptionalSubscript]
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
