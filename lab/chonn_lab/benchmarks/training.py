@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.benchmarks.harness import Call, Turns, fill, fresh_peak, scan_share
 
 # Model, inputs, target; a value that another process can call, too.
@@ -44,7 +45,7 @@ def measure(
             raise FloatingPointError(f"{name}: expected finite gradients")
         rows[name] = {
             "name": name,
-            "parameters": parameter_count(model),
+            "parameters": count_parameters(model),
             "peak_bytes": fresh_peak(prepare_steps, make),
             "scan_share": scan_share(step),
         }
@@ -87,8 +88,3 @@ def inference(model: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
             model(*inputs)
 
     return call
-
-
-def parameter_count(model: nn.Module) -> int:
-    """As PDEBench counts: a complex number is one parameter."""
-    return sum(p.numel() for p in model.parameters())

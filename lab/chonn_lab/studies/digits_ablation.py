@@ -28,6 +28,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.pages.hosts import digits as digits_table
 from chonn_lab.results_file import drawn_data, read_record, run_missing
 from chonn_ops.models.chonn import ROUTINGS
@@ -95,15 +96,11 @@ def build(name: str, **changes: Any) -> nn.Module:
     return timm.create_model("test_chonn", **ROUTINGS[name], **options)
 
 
-def parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def matched_mlp_ratio(name: str) -> float:
     """The MLP ratio that brings a variant nearest to the parameters of the full one."""
-    full = parameters(build("serial+constraints"))
+    full = count_parameters(build("serial+constraints"))
     ratios = [4 + step / 100 for step in range(151)]
-    return min(ratios, key=lambda r: abs(parameters(build(name, mlp_ratio=r)) - full))
+    return min(ratios, key=lambda r: abs(count_parameters(build(name, mlp_ratio=r)) - full))
 
 
 def train(args: argparse.Namespace, images: Split, name: str, seed: int) -> dict[str, Any]:
@@ -136,7 +133,7 @@ def train(args: argparse.Namespace, images: Split, name: str, seed: int) -> dict
         curve.append({"epoch": epoch, "train_loss": total / steps, "validation": validation})
     return {
         "options": {**ROUTINGS[name], "mlp_ratio": ratio},
-        "parameters": parameters(model),
+        "parameters": count_parameters(model),
         "metrics": {
             "validation": curve[-1]["validation"],
             "test": score(model, *images["test"]),

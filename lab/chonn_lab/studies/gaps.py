@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments.base import relative_l2
 from chonn_lab.problems import darcy, poisson
 from chonn_lab.results_file import drawn_data, read_record, run_missing
@@ -129,7 +130,7 @@ def measure(
     found = {kind: scores(bands, samples["test"])}
     if kind == "clean":
         found["noise"] = scores(bands, split("noise")["test"])
-    return {"tests": found, "parameters": sum(p.numel() for p in made.parameters())}
+    return {"tests": found, "parameters": count_parameters(made)}
 
 
 if __name__ == "__main__":
