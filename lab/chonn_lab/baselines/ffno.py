@@ -84,8 +84,6 @@ class FFNO(nn.Module):
         Layers.
     modes : int
         Fourier modes kept along each axis.
-    expansion : int
-        Hidden channels of the pointwise networks over `width`.
     padding : float
         Points of zeros at the end of each axis, as a part of its points: fields that are not
         periodic need some.
@@ -106,13 +104,12 @@ class FFNO(nn.Module):
         depth: int = 4,
         modes: int = 16,
         *,
-        expansion: int = 2,
         padding: float = 0.0,
         shared_weights: bool = False,
     ) -> None:
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
-        check_least(1, **sizes, depth=depth, modes=modes, expansion=expansion)
+        check_least(1, **sizes, depth=depth, modes=modes)
         check_least(0, padding=padding)
         self.in_channels, self.padding = in_channels, padding
         self.lift = nn.Conv2d(in_channels + 2, width, 1)
@@ -120,9 +117,9 @@ class FFNO(nn.Module):
         self.kernels = nn.ModuleList(FactorizedSpectralConv(width, modes) for _ in range(count))
         self.pointwise = nn.ModuleList(
             nn.Sequential(
-                nn.Conv2d(width, expansion * width, 1),
+                nn.Conv2d(width, 2 * width, 1),
                 nn.GELU(),
-                nn.Conv2d(expansion * width, width, 1),
+                nn.Conv2d(2 * width, width, 1),
             )
             for _ in range(depth)
         )

@@ -12,17 +12,17 @@ def check_field(x: Tensor, in_channels: int) -> None:
         raise ValueError(f"x: expected shape (B, {in_channels}, H, W), got {tuple(x.shape)}")
 
 
-def coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Coordinates from `low` to `high` of the points of a field, (B, axes, \\*grid)."""
-    lines = [torch.linspace(low, high, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
+def coordinates(x: Tensor) -> Tensor:
+    """Coordinates from 0 to 1 of the points of a field, (B, axes, \\*grid)."""
+    lines = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
     return torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(x), *[-1] * (x.ndim - 1))
 
 
-def with_coordinates(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+def with_coordinates(x: Tensor) -> Tensor:
     """A field with its `coordinates` as channels behind its own."""
-    return torch.cat((x, coordinates(x, low, high)), dim=1)
+    return torch.cat((x, coordinates(x)), dim=1)
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of parameters of a module, as PDEBench counts: a complex number is one."""
+    """Number of parameters of a module; a complex number is one, as PDEBench counts."""
     return sum(parameter.numel() for parameter in module.parameters())

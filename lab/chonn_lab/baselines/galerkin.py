@@ -117,8 +117,8 @@ class GalerkinTransformer(nn.Module):
     r"""Galerkin Transformer for fields: (B, C, H, W) -> (B, C', H, W).
 
     Pointwise lifting of field and coordinates, 0 to 1; an encoder of attention layers, on a
-    coarser grid if asked; a decoder of spectral convolutions on the field's own grid, the paper's
-    spectral regressor; a pointwise readout. The coarser grid has means, and its result is
+    coarser grid if asked; a decoder of two spectral convolutions on the field's own grid, the
+    paper's spectral regressor; a pointwise readout. The coarser grid has means, and its result is
     interpolated. Without the paper's dropout and without its boundary values set to zero.
 
     Parameters
@@ -131,7 +131,6 @@ class GalerkinTransformer(nn.Module):
     heads : int
     modes : int
         Fourier modes of the decoder.
-    decoder_layers : int
     coarsening : int
         Points of the field's grid over those of the encoder's, along an axis.
 
@@ -150,19 +149,16 @@ class GalerkinTransformer(nn.Module):
         depth: int = 6,
         heads: int = 4,
         modes: int = 12,
-        *,
-        decoder_layers: int = 2,
         coarsening: int = 1,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
         check_least(1, depth=depth, modes=modes, coarsening=coarsening)
-        check_least(0, decoder_layers=decoder_layers)
         self.in_channels, self.coarsening = in_channels, coarsening
         self.lift = nn.Conv2d(in_channels + 2, width, 1)
         self.encoder = nn.ModuleList(_Layer(width, heads) for _ in range(depth))
         self.join = nn.Conv2d(width + 2, width, 1)
-        self.decoder = nn.Sequential(*(_Regressor(width, modes) for _ in range(decoder_layers)))
+        self.decoder = nn.Sequential(*(_Regressor(width, modes) for _ in range(2)))
         self.head = nn.Sequential(
             nn.Conv2d(width, 2 * width, 1), nn.SiLU(), nn.Conv2d(2 * width, out_channels, 1)
         )

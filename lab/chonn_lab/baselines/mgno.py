@@ -15,15 +15,13 @@ from chonn_ops.checks import check_least
 
 
 class _Level(nn.Module):
-    """What one grid does on the way down: smoothed u and, but on the coarsest, what it leaves."""
+    """What one grid does on the way down: smoothed u and, but on the coarsest, what it leaves.
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        smoothings: int,
-        coarsest: bool,
-    ) -> None:
+    As in the paper's Darcy benchmark, there is one smoothing on the way down, none on the way up,
+    and one more on the coarsest level.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, coarsest: bool) -> None:
         super().__init__()
 
         def convs(channels: int, features: int, count: int) -> nn.ModuleList:
@@ -31,16 +29,15 @@ class _Level(nn.Module):
                 nn.Conv2d(channels, features, 3, padding=1, bias=False) for _ in range(count)
             )
 
-        count = smoothings + coarsest
-        self.smoothers = convs(in_channels, out_channels, count)
-        self.systems = convs(out_channels, in_channels, count - coarsest)
+        self.smoothers = convs(in_channels, out_channels, 1 + coarsest)
+        self.systems = convs(out_channels, in_channels, 1)
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        u, residual = self.smoothers[0](f), f
-        for place, system in enumerate(self.systems):
-            residual = f - system(u)
-            if place + 1 < len(self.smoothers):
-                u = u + self.smoothers[place + 1](residual)
+        first, *another = self.smoothers
+        u = first(f)
+        residual = f - self.systems[0](u)
+        for smoother in another:
+            u = u + smoother(residual)
         return u, residual
 
 
@@ -49,7 +46,7 @@ class VCycle(nn.Module):
 
     On level l, from the finest to the coarsest, starting with u = 0::
 
-        u <- u + B_l * (f - A_l * u)        so many times: smoothing
+        u <- u + B_l * (f - A_l * u)        smoothing
         f_{l+1} = R_l * (f - A_l * u)       restriction, every other point
 
     and back ``u_l <- u_l + P_l * u_{l+1}``. All stars are convolutions over 3 points an axis with
@@ -60,9 +57,6 @@ class VCycle(nn.Module):
     in_channels, out_channels : int
     levels : int
         Grids, each with half the points an axis of the one before, rounded up.
-    smoothings : int
-        On each level, on the way down. As in the paper's Darcy benchmark, there are none on the
-        way up, and one more on the coarsest level.
 
     Raises
     ------
@@ -70,21 +64,13 @@ class VCycle(nn.Module):
         For sizes below 1; when called on a grid that cannot be halved so often.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        levels: int,
-        smoothings: int = 1,
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, levels: int) -> None:
         super().__init__()
-        check_least(1, in_channels=in_channels, out_channels=out_channels)
-        check_least(1, levels=levels, smoothings=smoothings)
+        check_least(1, in_channels=in_channels, out_channels=out_channels, levels=levels)
         options = {"kernel_size": 3, "padding": 1, "bias": False}
 
         self.levels = nn.ModuleList(
-            _Level(in_channels, out_channels, smoothings, level == levels - 1)
-            for level in range(levels)
+            _Level(in_channels, out_channels, level == levels - 1) for level in range(levels)
         )
         self.restrictions = nn.ModuleList(
             nn.Conv2d(in_channels, in_channels, stride=2, **options) for _ in range(levels - 1)
@@ -130,8 +116,6 @@ class MgNO(nn.Module):
         Layers.
     levels : int
         Grids of a V-cycle.
-    smoothings : int
-        Of each level of a V-cycle.
 
     Raises
     ------
@@ -147,15 +131,13 @@ class MgNO(nn.Module):
         width: int = 24,
         depth: int = 5,
         levels: int = 6,
-        *,
-        smoothings: int = 1,
     ) -> None:
         super().__init__()
         check_least(1, in_channels=in_channels, out_channels=out_channels)
         check_least(1, width=width, depth=depth, levels=levels)
         self.in_channels = in_channels
         widths = [in_channels + 2] + [width] * (depth - 1)
-        self.cycles = nn.ModuleList(VCycle(n, width, levels, smoothings) for n in widths)
+        self.cycles = nn.ModuleList(VCycle(n, width, levels) for n in widths)
         self.pointwise = nn.ModuleList(nn.Conv2d(n, width, 1) for n in widths)
         self.head = nn.Conv2d(width, out_channels, 1)
 

@@ -14,6 +14,8 @@ from chonn_ops.checks import check_least
 # Bounds of the temperature, and its initial value.
 _RANGE, _START = (0.1, 5.0), 0.5
 _EPSILON = 1e-5
+# Reference points an axis.
+REFERENCE = 8
 
 
 class PhysicsAttention(nn.Module):
@@ -79,18 +81,11 @@ class PhysicsAttention(nn.Module):
 class _Layer(nn.Module):
     """``h = x + attention(norm(x))``, then ``h + mlp(norm(h))``."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        slices: int,
-        expansion: int,
-    ) -> None:
+    def __init__(self, width: int, heads: int, slices: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.attention = PhysicsAttention(width, heads, slices)
-        hidden = expansion * width
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(_over_channels(self.norms[0], x))
@@ -99,6 +94,9 @@ class _Layer(nn.Module):
 
 class Transolver(nn.Module):
     r"""Transolver: (B, C, H, W) -> (B, C', H, W).
+
+    Points see their distances to a grid of 8 x 8 points beside the field, as in the paper's Darcy
+    benchmark.
 
     Parameters
     ----------
@@ -109,11 +107,6 @@ class Transolver(nn.Module):
         Layers.
     heads, slices : int
         Heads and slices of the attention.
-    expansion : int
-        Hidden channels of the pointwise networks over `width`.
-    reference : int
-        Points see their distances to a grid of so many points an axis beside the field, as in
-        the paper's Darcy benchmark; with 0 their coordinates, 0 to 1.
 
     Raises
     ------
@@ -129,22 +122,17 @@ class Transolver(nn.Module):
         depth: int = 8,
         heads: int = 8,
         slices: int = 64,
-        *,
-        expansion: int = 1,
-        reference: int = 8,
     ) -> None:
         super().__init__()
-        check_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
-        check_least(1, depth=depth, expansion=expansion)
-        check_least(0, reference=reference)
-        self.in_channels, self.reference = in_channels, reference
-        places = reference**2 if reference else 2
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
+        check_least(1, **sizes, depth=depth)
+        self.in_channels = in_channels
         self.lift = nn.Sequential(
-            nn.Linear(in_channels + places, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            nn.Linear(in_channels + REFERENCE**2, 2 * width),
+            nn.GELU(),
+            nn.Linear(2 * width, width),
         )
-        self.layers = nn.Sequential(
-            *(_Layer(width, heads, slices, expansion) for _ in range(depth))
-        )
+        self.layers = nn.Sequential(*(_Layer(width, heads, slices) for _ in range(depth)))
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -158,19 +146,17 @@ class Transolver(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
         check_field(x, self.in_channels)
-        h = torch.cat((x, self._places(x)), dim=1)
+        h = torch.cat((x, reference_distances(x)), dim=1)
         h = self.layers(_over_channels(self.lift, h))
         return _over_channels(self.head, h)
 
-    def _places(self, x: Tensor) -> Tensor:
-        """Distances of the points to the reference points, or coordinates; (B, P, H, W)."""
-        places = coordinates(x)
-        if not self.reference:
-            return places
-        corner = x.new_zeros(1, 1, self.reference, self.reference)
-        marks = coordinates(corner)[0].flatten(1)
-        distances = torch.cdist(places[0].flatten(1).T, marks.T)
-        return distances.T.unflatten(1, x.shape[2:]).expand(len(x), -1, -1, -1)
+
+def reference_distances(x: Tensor) -> Tensor:
+    """Distances of the points of x to the reference points, (B, P, H, W)."""
+    corner = x.new_zeros(1, 1, REFERENCE, REFERENCE)
+    marks = coordinates(corner)[0].flatten(1)
+    distances = torch.cdist(coordinates(x)[0].flatten(1).T, marks.T)
+    return distances.T.unflatten(1, x.shape[2:]).expand(len(x), -1, -1, -1)
 
 
 def _over_channels(module: nn.Module, x: Tensor) -> Tensor:

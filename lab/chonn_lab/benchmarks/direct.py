@@ -53,9 +53,9 @@ LARGEST_PEER = 40_000
 Networks = tuple[Tensor, list[Tensor], Tensor]
 
 
-def networks(count: int, grid: tuple[int, ...], contrast: float, seed: int = 0) -> Networks:
+def networks(count: int, grid: tuple[int, ...], contrast: float) -> Networks:
     """Source, conductances and leak: binary noise; smooth at a contrast of 100."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     if contrast > 100:
         k = np.where(rng.random((count, *grid)) < 0.5, 1.0, contrast)
     else:

@@ -39,13 +39,13 @@ MOVERS = {"copy": 2, "add": 3}  # tensors of which one is written
 PASSES = {"forward": 1, "both": 2}
 
 
-def unavoidable_bytes(shape: tuple[int, ...], itemsize: int = 4) -> dict[str, int]:
-    """Bytes read and written once, of the operator forward and of forward and backward."""
+def unavoidable_bytes(shape: tuple[int, ...]) -> dict[str, int]:
+    """Bytes of float32 read and written once, forward and with backward."""
     B, L, D, N = shape
     stream, coefficients = B * L * D, B * L * N
     forward = 3 * stream + 2 * coefficients  # u, delta, y; b, c
     backward = 5 * stream + 4 * coefficients  # grad_y, u, delta, two gradients; b, c, theirs
-    return {"forward": forward * itemsize, "both": (forward + backward) * itemsize}
+    return {"forward": 4 * forward, "both": 4 * (forward + backward)}
 
 
 @functools.cache

@@ -206,14 +206,14 @@ def gradients(v: Tensor, w: Tensor) -> list[Tensor]:
     return found
 
 
-def unavoidable_bytes(case: Case, itemsize: int = 4) -> dict[str, int]:
+def unavoidable_bytes(case: Case) -> dict[str, int]:
     """Bytes of the inputs read once and the outputs written once, forward; and with backward.
 
     Forward: source, leak, a conductance an axis; potentials. Backward: their gradient, the
     potentials, leak, conductances; a gradient of each input.
     """
     axes = len(case.grid)
-    field = case.networks * case.nodes * itemsize
+    field = 4 * case.networks * case.nodes
     forward, backward = 3 + axes, (3 + axes) + (2 + axes)
     return {"forward": forward * field, "both": (forward + backward) * field}
 

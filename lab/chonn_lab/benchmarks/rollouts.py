@@ -28,6 +28,7 @@ from chonn_lab.benchmarks.harness import (
     start,
     write_result,
 )
+from chonn_lab.benchmarks.training import inference
 from chonn_lab.experiments.modules import GridFNO
 from chonn_ops import CHONNFNO2d, CHONNRollout2d, CHONNWaves2d, CKBOptions, Network
 
@@ -55,14 +56,6 @@ def smooth(batch: int, points: int) -> Tensor:
     return 1 + F.avg_pool2d(F.pad(noise, (4, 4, 4, 4), mode="circular"), 9, 1)
 
 
-def step(model: nn.Module, frames: Tensor) -> Call:
-    def call() -> None:
-        with torch.no_grad():
-            model(frames)
-
-    return call
-
-
 def main(given: list[str] | None = None) -> None:
     options = start(arguments(__doc__, "rollouts"), given)
     turns = Turns(options.rounds, options.visit_ms)
@@ -76,7 +69,7 @@ def main(given: list[str] | None = None) -> None:
         for name, (build, seen) in MODELS.items():
             model = build()
             found[name] = {"model": name, "batch": batch, "parameters": count_parameters(model)}
-            calls[name, "forward"] = step(model, frames[:, -seen:])
+            calls[name, "forward"] = inference(model, (frames[:, -seen:],))
         fill(found, turns.times(calls))
         add_ratios(found, "FNO", ("forward",))
         rows += found.values()

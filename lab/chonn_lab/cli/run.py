@@ -111,8 +111,8 @@ def _run(arguments: argparse.Namespace) -> None:
         accelerator=arguments.accelerator,
         mixed=arguments.mixed,
     )
-    name, folder = jobs[0].experiment.name, jobs[0].folder.parent
-    figures.refuse_foreign(name, folder / FIGURES)
+    folder = jobs[0].folder.parent
+    figures.refuse_foreign(jobs[0].experiment.name, folder / FIGURES)
     workers = getattr(arguments, "jobs", schedule.default_workers(arguments.accelerator))
     try:
         finished = schedule.run_all(jobs, workers)
@@ -123,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> None:
         print(f"chonn-lab: error: {job.title}: {reason}", file=sys.stderr)
     if finished.runs:
         print(run_table(finished.runs, arguments.mixed))
-        _draw(name, folder, arguments.mixed)
+        _draw(folder, arguments.mixed)
     if finished.failures:
         raise SystemExit(1)
     print(f"results in {folder}")
@@ -135,13 +135,13 @@ def _find_here(experiment: str) -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _draw(experiment: str, folder: Path, mixed: bool) -> None:
+def _draw(folder: Path, mixed: bool) -> None:
     """Draw the figures of a folder of results; a failure costs none of the results."""
     from chonn_lab.report import figures
 
     try:
         with _foreign_files_named():
-            for path in figures.draw(experiment, folder, folder / FIGURES, mixed):
+            for path in figures.draw(folder, folder / FIGURES, mixed):
                 print(f"wrote {path}")
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -138,14 +138,11 @@ class Data:
         A batch is the tuple of its tensors.
     tests : mapping of str to TensorDataset
         "test", and further ones such as "out_of_distribution".
-    scaling : mapping of str to float
-        Constants that undo the normalisation.
     """
 
     train: TensorDataset
     validation: TensorDataset
     tests: Mapping[str, TensorDataset]
-    scaling: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +243,14 @@ def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
     """
     error = (prediction - target).flatten(first).norm(dim=first)
     return error / target.flatten(first).norm(dim=first)
+
+
+def consecutive(config: Config, *fields: Tensor) -> Data:
+    """Training, validation and test samples, which follow each other in all fields, (N, ...)."""
+    sizes = [config.n_train, config.n_validation, config.n_test]
+    parts = zip(*(field.split(sizes) for field in fields), strict=True)
+    train, validation, test = (TensorDataset(*part) for part in parts)
+    return Data(train, validation, {"test": test})
 
 
 def batches(

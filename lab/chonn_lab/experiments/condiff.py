@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from chonn_lab.baselines.dilresnet import DilResNet
-from chonn_lab.experiments.base import Data, Makers, Variant, relative_l2
+from chonn_lab.experiments.base import Data, Makers, Variant, consecutive, relative_l2
 from chonn_lab.experiments.darcy import BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import CornerSolve, Physics
@@ -166,10 +165,7 @@ class ConDiff(SteadyExperiment[ConDiffConfig]):
         (path,) = self.files(config, folder)
         k, f, u = condiff.read(path, 0, config.n_samples)
         inputs = torch.stack((*_around(k[:, :-1, :-1]), f), dim=1)
-        sizes = [config.n_train, config.n_validation, config.n_test]
-        both = (field.split(sizes) for field in (inputs, u[:, None]))
-        train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
-        return Data(train, validation, {"test": test})
+        return consecutive(config, inputs, u[:, None])
 
 
 EXPERIMENT = ConDiff()

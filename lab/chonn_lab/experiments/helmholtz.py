@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Makers, Variant
+from chonn_lab.experiments.base import Data, Makers, Variant, consecutive
 from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import Physics, WaveSolve
@@ -149,16 +149,14 @@ class HelmholtzOpen(SteadyExperiment[OpenConfig]):
 
     def load(self, config: OpenConfig, folder: Path) -> Data:
         path, *further = self.files(config, folder)
-        sizes = [config.n_train, config.n_validation, config.n_test]
-        both = (field.split(sizes) for field in helmholtz_open.read(path, 0, config.n_samples))
-        train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
+        data = consecutive(config, *helmholtz_open.read(path, 0, config.n_samples))
         names = [f"at_{n}" for n in config.test_resolutions]
         names += [f"at_wavenumber_{k:g}" for k in config.test_wavenumbers]
         tests = {
             name: TensorDataset(*helmholtz_open.read(file, 0, config.n_test))
             for name, file in zip(names, further, strict=True)
         }
-        return Data(train, validation, {"test": test, **tests})
+        return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
 EXPERIMENT, OPEN = Helmholtz(), HelmholtzOpen()

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from chonn_lab.baselines.cnext_unet import CNextUNet
 from chonn_lab.experiments.base import (
@@ -23,15 +22,18 @@ from chonn_lab.experiments.base import (
     Makers,
     Variant,
     batches,
+    consecutive,
 )
 from chonn_lab.experiments.modules import PLAIN, GridFNO
 from chonn_lab.experiments.rollout import (
     SCORED_AT_ONCE,
     RolloutConfig,
     RolloutExperiment,
+    checked,
     forecast,
     pictures,
-    splits,
+    single_steps,
+    stretches,
 )
 from chonn_lab.problems import maze
 from chonn_ops.models import CHONNFNO2d, CHONNUNet2d, CHONNWaves2d
@@ -99,16 +101,6 @@ def vrmse(prediction: Tensor, target: Tensor) -> Tensor:
     over the target's standard deviation."""
     error = (prediction - target).square().mean((2, 3))
     return (error / (target.var((2, 3), correction=0) + EPSILON)).sqrt()
-
-
-def _single_steps(
-    config: MazeConfig, model: nn.Module, batch: tuple[Tensor, ...], every: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Predictions of frames from the true ones before them, and those frames."""
-    frames, medium = batch
-    places = range(GIVEN, frames.shape[1], every)
-    found = [model(frames[:, place - config.history : place], medium) for place in places]
-    return torch.stack(found, 1), frames[:, GIVEN::every]
 
 
 def _waves(config: MazeConfig, **options: Any) -> nn.Module:
@@ -229,27 +221,22 @@ class Maze(RolloutExperiment[MazeConfig]):
     def load(self, config: MazeConfig, folder: Path) -> Data:
         (path,) = self.files(config, folder)
         density, pressure = maze.read(path, 0, config.n_samples)
-        frames = splits(config, path, pressure / PRESSURE, maze.N_STEPS + 1)
+        frames = checked(config, path, pressure / PRESSURE, maze.N_STEPS + 1)
         walls = (torch.from_numpy(density) > maze.PATH_DENSITY).float()[:, None]
-        sizes = [config.n_train, config.n_validation, config.n_test]
-        found = zip(frames, walls.split(sizes), strict=True)
-        train, validation, test = (TensorDataset(*part) for part in found)
-        return Data(train, validation, {"test": test}, {"pressure": PRESSURE})
+        return consecutive(config, frames, walls)
 
     def loss(self, config: MazeConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         frames, medium = batch
-        length = config.history + config.unroll
-        starts = torch.randint(frames.shape[1] - length + 1, (len(frames), 1))
-        window = starts + torch.arange(length)
-        stretch = frames[torch.arange(len(frames))[:, None], window]
+        stretch = stretches(frames, config.history + config.unroll)
         history, target = stretch.split((config.history, config.unroll), dim=1)
         prediction, target = forecast(config, partial(model, medium=medium), history, target)
         return (prediction - target).square().mean()
 
     def errors(self, config: MazeConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """VRMSE of one step, at some of the frames."""
-        prediction, target = _single_steps(config, model, batch, VALIDATED)
-        return vrmse(prediction, target).mean(dim=1)
+        frames, medium = batch
+        told = partial(model, medium=medium)
+        return vrmse(*single_steps(told, frames, config.history, GIVEN, VALIDATED)).mean(dim=1)
 
     @torch.no_grad()
     def evaluate(self, config: MazeConfig, model: nn.Module, data: Data) -> Evaluation:
@@ -259,7 +246,7 @@ class Maze(RolloutExperiment[MazeConfig]):
             told = partial(model, medium=medium)
             prediction, target = self.predicted(config, told, frames)
             rolled.append(vrmse(prediction, target).double())
-            single.append(vrmse(*_single_steps(config, model, (frames, medium))).double())
+            single.append(vrmse(*single_steps(told, frames, config.history, GIVEN)).double())
             fields = fields or pictures(frames[:, GIVEN - 1], target, prediction)
         curve, one_step = (torch.cat(found).mean(dim=0) for found in (rolled, single))
         metrics = {

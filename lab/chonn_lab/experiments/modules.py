@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import coordinates
 from chonn_ops.nn import CKBOptions
 
 PLAIN = CKBOptions(order=0)
@@ -124,9 +125,7 @@ class GridFNO(nn.Module):
         self.fno = fno
 
     def forward(self, x: Tensor) -> Tensor:
-        axes = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]]
-        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        y = self.fno(x.movedim(1, -1), grid.expand(len(x), *grid.shape))
+        y = self.fno(x.movedim(1, -1), coordinates(x).movedim(1, -1))
         return y.squeeze(-2).movedim(-1, 1)
 
 

@@ -10,9 +10,16 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import OPTIMIZER_FIELDS, Data, Evaluation, Makers, Variant, batches
+from chonn_lab.experiments.base import (
+    OPTIMIZER_FIELDS,
+    Data,
+    Evaluation,
+    Makers,
+    Variant,
+    batches,
+    consecutive,
+)
 from chonn_lab.experiments.modules import PLAIN
 from chonn_lab.experiments.rollout import (
     SCORED_AT_ONCE,
@@ -20,11 +27,12 @@ from chonn_lab.experiments.rollout import (
     RolloutConfig,
     RolloutExperiment,
     Windows,
+    checked,
     fno,
     forecast,
     frame_errors,
     pictures,
-    splits,
+    single_steps,
 )
 from chonn_lab.problems import navier_stokes
 from chonn_ops.nn import CKBOptions, Scan
@@ -208,9 +216,10 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
     def load(self, config: NavierStokesConfig, folder: Path) -> Data:
         (path,) = self.files(config, folder)
         frames = navier_stokes.read(path, 0, config.n_samples)
-        train, validation, test = splits(config, path, frames, GIVEN + config.horizon)
+        data = consecutive(config, checked(config, path, frames, GIVEN + config.horizon))
+        (train,) = data.train.tensors
         windows = Windows(train, config.history + config.unroll, GIVEN - config.history)
-        return Data(windows, TensorDataset(validation), {"test": TensorDataset(test)})
+        return dataclasses.replace(data, train=windows)
 
     def loss(
         self, config: NavierStokesConfig, model: nn.Module, batch: tuple[Tensor, ...]
@@ -225,9 +234,8 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
         for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device):
             prediction, target = self.predicted(config, model, frames)
             rollouts.append(frame_errors(prediction, target).double())
-            times = range(GIVEN, GIVEN + config.horizon)
-            steps = [model(frames[:, t - config.history : t]) for t in times]
-            single.append(frame_errors(torch.stack(steps, dim=1), target).double())
+            steps = single_steps(model, frames, config.history, GIVEN)
+            single.append(frame_errors(*steps).double())
             fields = fields or pictures(frames[:, GIVEN - 1], target, prediction)
         curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rollouts, single))
         scores = {

@@ -167,12 +167,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
         for path, (name, _, samples, _) in zip(finer, _finer_tests(config), strict=True):
             fields = poisson.read_samples(path, samples, normalization, config.domain)
             splits[name] = pairs(*fields)
-        return Data(
-            splits.pop("train"),
-            splits.pop("validation"),
-            splits,
-            scaling=dataclasses.asdict(normalization),
-        )
+        return Data(splits.pop("train"), splits.pop("validation"), splits)
 
 
 def _finer_tests(config: PoissonConfig) -> Iterator[tuple[str, str, range, int]]:

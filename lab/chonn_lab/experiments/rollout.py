@@ -175,6 +175,21 @@ def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
     return torch.stack(predicted, dim=1)
 
 
+def stretches(frames: Tensor, length: int) -> Tensor:
+    """So many frames of each trajectory (B, T, R, R), from a random place on."""
+    starts = torch.randint(frames.shape[1] - length + 1, (len(frames), 1))
+    return frames[torch.arange(len(frames))[:, None], starts + torch.arange(length)]
+
+
+def single_steps(
+    model: Predictor, frames: Tensor, history: int, first: int, every: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Predictions from the true frames before, of frames from `first` on, and those frames."""
+    places = range(first, frames.shape[1], every)
+    found = [model(frames[:, place - history : place]) for place in places]
+    return torch.stack(found, dim=1), frames[:, first::every]
+
+
 def forecast(
     config: RolloutConfig, model: Predictor, history: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -193,10 +208,10 @@ def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
     return relative_l2(prediction, target, 2)
 
 
-def splits(
+def checked(
     config: RolloutConfig, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
-) -> tuple[Tensor, ...]:
-    """Training, validation and test trajectories, which follow each other in a file.
+) -> Tensor:
+    """The trajectories of a file, every so many frames of them.
 
     Raises
     ------
@@ -207,8 +222,7 @@ def splits(
     expected = (config.n_samples, n_frames, config.resolution, config.resolution)
     if frames.shape != expected:
         raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
-    sizes = [config.n_train, config.n_validation, config.n_test]
-    return frames[:, ::stride].contiguous().split(sizes)
+    return frames[:, ::stride].contiguous()
 
 
 def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:

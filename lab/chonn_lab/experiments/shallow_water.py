@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import (
     OPTIMIZER_FIELDS,
@@ -19,6 +18,7 @@ from chonn_lab.experiments.base import (
     Makers,
     Variant,
     batches,
+    consecutive,
 )
 from chonn_lab.experiments.modules import PLAIN, Forecaster
 from chonn_lab.experiments.rollout import (
@@ -26,11 +26,12 @@ from chonn_lab.experiments.rollout import (
     SIZES,
     RolloutConfig,
     RolloutExperiment,
+    checked,
     fno,
     forecast,
     frame_errors,
     pictures,
-    splits,
+    stretches,
 )
 from chonn_lab.problems import shallow_water
 from chonn_ops.metrics import MetricAccumulator
@@ -203,19 +204,13 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
     def load(self, config: ShallowWaterConfig, folder: Path) -> Data:
         (path,) = self.files(config, folder)
         frames = shallow_water.read(path, 0, config.n_samples)
-        found = splits(config, path, frames, shallow_water.N_STEPS + 1, config.stride)
-        train, validation, test = map(TensorDataset, found)
-        return Data(train, validation, {"test": test})
+        frames = checked(config, path, frames, shallow_water.N_STEPS + 1, config.stride)
+        return consecutive(config, frames)
 
     def loss(
         self, config: ShallowWaterConfig, model: nn.Module, batch: tuple[Tensor, ...]
     ) -> Tensor:
-        (frames,) = batch
-        length = config.history + config.unroll
-        choices = config.n_frames - length + 1
-        starts = torch.randint(choices, (len(frames), 1))
-        window = starts + torch.arange(length)
-        stretch = frames[torch.arange(len(frames))[:, None], window]
+        stretch = stretches(batch[0], config.history + config.unroll)
         history, target = stretch.split((config.history, config.unroll), dim=1)
         prediction, target = forecast(config, model, history, target)
         return (prediction - target).square().mean()

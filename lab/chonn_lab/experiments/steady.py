@@ -19,6 +19,7 @@ from chonn_lab.experiments.base import (
     Experiment,
     Variant,
     batches,
+    consecutive,
     sample_fields,
 )
 from chonn_lab.experiments.modules import Units
@@ -185,14 +186,6 @@ def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDat
     return TensorDataset(*(torch.as_tensor(field)[:, None] for field in (source, target)))
 
 
-def splits(config: SteadyConfig, source: Any, target: Any) -> Data:
-    """Training, validation and test samples, which follow each other in a file."""
-    sizes = [config.n_train, config.n_validation, config.n_test]
-    both = (tensor.split(sizes) for tensor in pairs(source, target).tensors)
-    train, validation, test = (TensorDataset(*split) for split in zip(*both, strict=True))
-    return Data(train, validation, {"test": test})
-
-
 def with_finer(
     config: SteadyConfig, files: Sequence[Path], read: Callable[[Path, int, int], Any]
 ) -> Data:
@@ -207,7 +200,7 @@ def with_finer(
         (path, number of samples, resolution) to inputs and solutions, each (N, R, R).
     """
     path, *finer = files
-    data = splits(config, *read(path, config.n_samples, config.resolution))
+    data = consecutive(config, *pairs(*read(path, config.n_samples, config.resolution)).tensors)
     tests = {
         f"at_{n}": pairs(*read(file, config.n_test, n))
         for n, file in zip(config.test_resolutions, finer, strict=True)

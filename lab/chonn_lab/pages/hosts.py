@@ -22,7 +22,6 @@ from chonn_lab.report.document import markdown
 POINTS = ("16", "32")
 # Files of results of `examples/pdebench_darcy.py` at these learning rates.
 RATES = ("5e-4", "1e-3", "3e-3", "1e-2", "2e-2")
-DARCY_HEADER = ("model", "parameters", "16 x 16", "32 x 32", "s", "seeds")
 
 
 def pdebench(runs: Sequence[dict[str, Any]]) -> str:
@@ -71,21 +70,13 @@ def series(runs: Sequence[Row]) -> str:
 
 
 def neuraloperator(results: Iterable[Row]) -> str:
-    """A line a model of `chonn_lab.studies.neuralop_darcy`."""
-    return markdown(DARCY_HEADER, [_line(f"`{m}`", runs) for m, runs in by_model(results).items()])
-
-
-def neuraloperator_beside_a_solver() -> str:
-    """The same and a direct solve."""
-    found = load("neuralop_darcy").get("results")
-    if not found:
-        return MISSING
-    lines = [_line(f"`{model}`", runs) for model, runs in by_model(found).items()]
+    """A line a model of `chonn_lab.studies.neuralop_darcy`, and a direct solve."""
+    lines = [_line(f"`{model}`", runs) for model, runs in by_model(results).items()]
     for row in load("darcy_direct").get("results", []):
         name = f"direct solve, contrast {row['contrast']:.1f}, faces fitted"
         errors = (f"{row['relative_l2'][points]:.4f}" for points in POINTS)
         lines.append([name, "3", *errors, "-", "-"])
-    return markdown(DARCY_HEADER, lines)
+    return markdown(["model", "parameters", "16 x 16", "32 x 32", "s", "seeds"], lines)
 
 
 def _line(name: str, runs: Sequence[Row]) -> list[str]:
@@ -160,7 +151,7 @@ HOSTS: dict[str, Build] = {
     "darcy": block("darcy_16", "results", pdebench),
     "rates": rates,
     "series": block("pdebench_series", "results", series),
-    "neuraloperator darcy": neuraloperator_beside_a_solver,
+    "neuraloperator darcy": block("neuralop_darcy", "results", neuraloperator),
     "vision size": block("vision_size", "rows", vision_size),
     "vision": block("vision", "rows", vision),
     "digits": lambda: digits(

@@ -8,6 +8,7 @@ from typing import Any
 from chonn_lab.pages.blocks import (
     MEBIBYTES,
     Build,
+    Column,
     Row,
     block,
     number,
@@ -62,9 +63,9 @@ def scan_memory(rows: list[Row]) -> str:
     )
 
 
-def passes(row: Row, form: str = "{:.2f}") -> str:
+def passes(row: Row) -> str:
     """Milliseconds of the forward pass and of both; "-" for what was not measured."""
-    found = [number(row, f"{name}_ms", form) for name in PASSES]
+    found = [milliseconds(row, name) for name in PASSES]
     return " / ".join(found) if found != ["-", "-"] else "-"
 
 
@@ -87,20 +88,24 @@ def fields(section: Row) -> str:
     return pivot(rows, header, line, lambda row: row["boundary"], passes)
 
 
+def slopes(memory: str) -> list[Column]:
+    """Columns of a series: the exponents of its times and of its `memory`."""
+    names = {"forward time": "forward_ms", "time with backward": "both_ms"}
+    return [
+        (title, lambda series, name=name: series["slopes"].get(name), "{:.2f}")
+        for title, name in {**names, "memory with backward": memory}.items()
+    ]
+
+
 def growth(section: list[Row]) -> str:
     def sizes(series: Row) -> str:
         return " to ".join(shape(series["points"][i]) for i in (0, -1))
-
-    def slope(name: str) -> Any:
-        return lambda series: series["slopes"].get(name)
 
     return tabulate(
         [{**series["points"][-1], **series} for series in section],
         ("series", "name"),
         ("sizes", sizes),
-        ("forward time", slope("forward_ms"), "{:.2f}"),
-        ("time with backward", slope("both_ms"), "{:.2f}"),
-        ("memory with backward", slope("both_bytes"), "{:.2f}"),
+        *slopes("both_bytes"),
         ("largest, MiB", "both_bytes", "{:.0f}", MEBIBYTES),
     )
 
@@ -278,25 +283,15 @@ def network_growth(section: list[Row]) -> str:
     def ends(series: Row) -> str:
         return " to ".join(times(series["points"][i]["grid"]) for i in (0, -1))
 
-    def slope(name: str) -> Any:
-        return lambda series: series["slopes"].get(name)
-
     def counts(series: Row) -> str:
         return " ".join(number(point, "iterations", "{:d}") for point in series["points"])
 
     return tabulate(
-        [series for series in section if series["points"]],
+        [{**series["points"][-1], **series} for series in section if series["points"]],
         ("sixteen networks of", ends),
-        ("forward time", slope("forward_ms"), "{:.2f}"),
-        ("time with backward", slope("both_ms"), "{:.2f}"),
-        ("memory with backward", slope("both_peak_bytes"), "{:.2f}"),
+        *slopes("both_peak_bytes"),
         ("iterations at each size", counts),
-        (
-            "largest, MiB",
-            lambda series: series["points"][-1].get("both_peak_bytes"),
-            "{:.0f}",
-            MEBIBYTES,
-        ),
+        ("largest, MiB", "both_peak_bytes", "{:.0f}", MEBIBYTES),
     )
 
 

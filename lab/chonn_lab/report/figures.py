@@ -302,13 +302,11 @@ def refuse_foreign(experiment: str, output: Path) -> None:
     marks.refuse_foreign(output / panel.name for panel in panels(experiment))
 
 
-def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> list[Path]:
-    """Draw an experiment's panels.
+def draw(results: Path, output: Path, mixed: bool = False) -> list[Path]:
+    """Draw the panels of an experiment's results.
 
     Parameters
     ----------
-    experiment : str
-        Its name.
     results : Path
         A scale's folder with result files, or a file of several.
     output : Path
@@ -324,14 +322,11 @@ def draw(experiment: str, results: Path, output: Path, mixed: bool = False) -> l
     Raises
     ------
     FileNotFoundError, ValueError
-        If there are no results, they are damaged, mixed, or another experiment's.
+        If there are no results, they are damaged or mixed.
     FileExistsError
         If a picture would replace another program's file.
     """
-    study = read_study(results, mixed)
-    if study.experiment != experiment:
-        raise ValueError(f"{results}: expected runs of {experiment}, got {study.experiment}")
-    return [path for _, path in draw_study(study, output)]
+    return [path for _, path in draw_study(read_study(results, mixed), output)]
 
 
 def draw_study(study: Study, output: Path) -> list[tuple[Panel, Path]]:

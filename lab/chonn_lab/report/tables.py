@@ -193,7 +193,7 @@ def settings(study: Study) -> dict[str, str]:
         "versions": ", ".join(f"{name} {' / '.join(found)}" for name, found in versions.items()),
         "commit": " / ".join(
             f"{commit} ({count} runs)" if count < len(runs) else commit
-            for commit, count in sorted(Counter(map(_commit, runs)).items())
+            for commit, count in sorted(Counter(run.provenance.state for run in runs).items())
         ),
         "data": "; ".join(sorted({_data(*item) for run in runs for item in run.data.items()}))
         or "not recorded",
@@ -204,10 +204,6 @@ def settings(study: Study) -> dict[str, str]:
             if name != "seed"
         ),
     }
-
-
-def _commit(run: Run) -> str:
-    return run.provenance.state
 
 
 def _data(name: str, file: Mapping[str, Any]) -> str:

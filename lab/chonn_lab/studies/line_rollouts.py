@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters
+from chonn_lab.experiments import rollout
+from chonn_lab.experiments.modules import PLAIN, Forecaster, GridFNO
 from chonn_lab.paths import RUNS
 from chonn_lab.problems import advection, burgers, origin
 from chonn_lab.results_file import read_record, run_missing
-from chonn_ops import CHONNFNO1d, CHONNRollout1d, CKBOptions
+from chonn_ops import CHONNFNO1d, CHONNRollout1d
 
 OUTPUT = RUNS / "lines" / "line_rollouts.json"
 HISTORY, RESOLUTION, FRAMES = 10, 128, 41
@@ -33,48 +35,32 @@ PROBLEMS: dict[str, tuple[Any, float]] = {
 }
 
 
-class FNO(nn.Module):
+def fno(history: int = HISTORY) -> nn.Module:
     """PDEBench's, without padding, of increments, given the last frames."""
-
-    def __init__(self, history: int = HISTORY, modes: int = 12, width: int = 20) -> None:
-        super().__init__()
-        plain = CKBOptions(order=0)
-        self.history = history
-        self.model = CHONNFNO1d(1, modes, width, history, ckb=plain, padding=0)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        frames = frames[:, -self.history :]
-        grid = torch.linspace(0, 1, frames.shape[-1]).view(1, -1, 1).expand(len(frames), -1, -1)
-        return frames[:, -1:] + self.model(frames.movedim(1, -1), grid)[..., 0].movedim(-1, 1)
+    model = CHONNFNO1d(1, 12, 20, history, ckb=PLAIN, padding=0)
+    return rollout.Latest(Forecaster(GridFNO(model), increment=True), history)
 
 
 OURS: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conservative": True}
 
 
-class Ours(nn.Module):
-    """Uses the last two frames and no coordinates: both equations are the same everywhere."""
-
-    def __init__(self, damping: str = "state") -> None:
-        super().__init__()
-        self.model = CHONNRollout1d(1, 2, damping=damping, **OURS)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return self.model(frames[:, -2:])
+def ours(frames: int, **options: Any) -> nn.Module:
+    """It predicts frames, from the last few."""
+    model = CHONNRollout1d(1, frames, **OURS, **options)
+    return rollout.Latest(Forecaster(model, increment=False), frames)
 
 
 # Name: model, learning rate. Those of one and two frames were chosen on 64 of the samples to train,
 # left out there, at the seed 299, out of FNOs of 1, 2 and 10 frames with and without coordinates,
 # rates 5e-3 and 1e-2, and ours of 1, 2, 3 and 10.
 MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
-    "FNO, increments": (FNO, 1e-3),
-    "FNO, increments, rate 5e-3": (FNO, 5e-3),
-    "FNO, increments, one frame, rate 5e-3": (lambda: FNO(1), 5e-3),
-    "ours": (
-        lambda: CHONNRollout1d(1, HISTORY, coordinates=True, **OURS),
-        5e-3,
-    ),
-    "ours, two frames, rate 1e-2": (Ours, 1e-2),
-    "ours, two frames, rate 1e-2, without a last solve": (lambda: Ours("none"), 1e-2),
+    "FNO, increments": (fno, 1e-3),
+    "FNO, increments, rate 5e-3": (fno, 5e-3),
+    "FNO, increments, one frame, rate 5e-3": (lambda: fno(1), 5e-3),
+    "ours": (lambda: ours(HISTORY, coordinates=True), 5e-3),
+    # Without coordinates: both equations are the same everywhere.
+    "ours, two frames, rate 1e-2": (lambda: ours(2), 1e-2),
+    "ours, two frames, rate 1e-2, without a last solve": (lambda: ours(2, damping="none"), 1e-2),
 }
 
 
@@ -124,10 +110,9 @@ def run(name: str, seed: int, frames: Tensor, args: argparse.Namespace) -> dict[
     while (spent := time.process_time() - begun) < args.seconds:
         for group in optimizer.param_groups:
             group["lr"] = rate * (1 + math.cos(math.pi * spent / args.seconds)) / 2
-        rows = torch.randint(len(train), (32, 1))
-        starts = torch.randint(FRAMES - HISTORY, (32, 1)) + torch.arange(HISTORY + 1)
-        given, target = train[rows, starts].split((HISTORY, 1), dim=1)
-        loss = relative(model(given), target).mean()
+        drawn = train[torch.randint(len(train), (32,))]
+        given, target = rollout.stretches(drawn, HISTORY + 1).split((HISTORY, 1), dim=1)
+        loss = rollout.frame_errors(model(given)[:, None], target).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -135,24 +120,16 @@ def run(name: str, seed: int, frames: Tensor, args: argparse.Namespace) -> dict[
     model.eval()
     with torch.no_grad():
         known, target = test.split((HISTORY, FRAMES - HISTORY), dim=1)
-        single = [model(test[:, t - HISTORY : t]) for t in range(HISTORY, FRAMES)]
-        rolled = []
-        for _ in range(FRAMES - HISTORY):
-            rolled.append(model(known))
-            known = torch.cat((known[:, 1:], rolled[-1]), dim=1)
-    curve = relative(torch.cat(rolled, 1), target).mean(0)
+        single = rollout.frame_errors(*rollout.single_steps(model, test, HISTORY, HISTORY))
+        rolled = rollout.rollout(model, known, FRAMES - HISTORY)
+    curve = rollout.frame_errors(rolled, target).mean(0)
     return {
-        "one_step": float(relative(torch.cat(single, 1), target).mean()),
+        "one_step": float(single.mean()),
         "rollout": float(curve.mean()),
         "rollout_last": float(curve[-1]),
         "parameters": count_parameters(model),
         "steps": steps,
     }
-
-
-def relative(prediction: Tensor, target: Tensor) -> Tensor:
-    """Relative L2 error of every frame."""
-    return (prediction - target).norm(dim=-1) / target.norm(dim=-1)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ LAYERS = (0.0, 1.0, 2.0)  # wavelengths
 NODES, LENGTH = 20, 10  # per wavelength, and wavelengths along the strip
 
 
-def reflection(angle: float, layer: float, nodes: int = NODES) -> float:
+def reflection(angle: float, layer: float) -> float:
     """Modulus of the reflected wave over that of the incoming one; the wavelength is 1."""
-    h, omega, n, mode = 1 / nodes, 2 * math.pi, LENGTH * nodes, 4 if angle else 0
+    h, omega, n, mode = 1 / NODES, 2 * math.pi, LENGTH * NODES, 4 if angle else 0
     across = omega * math.sin(math.radians(angle))
-    rows = round(mode * math.pi / across * nodes) if angle else 1
+    rows = round(mode * math.pi / across * NODES) if angle else 1
     across = mode * math.pi / (rows * h)
     shape = torch.cos(across * (torch.arange(rows, dtype=torch.float64) + 0.5) * h)
     source = torch.zeros(1, n, rows, 1, dtype=torch.float64)
@@ -41,7 +41,7 @@ def reflection(angle: float, layer: float, nodes: int = NODES) -> float:
     # The wave number along the axis is that of the discrete Laplacian.
     along = omega**2 - (2 - 2 * math.cos(across * h)) / h**2
     along = 2 / h * math.asin(h / 2 * math.sqrt(along))
-    place = torch.arange(n // 2 + 2, n - 2 - round(layer * nodes))
+    place = torch.arange(n // 2 + 2, n - 2 - round(layer * NODES))
     phase = torch.exp(1j * along * h * (place - n // 2).to(dtype=torch.float64))
     waves = torch.stack((phase, phase.conj()), 1)
     there, back = torch.linalg.lstsq(waves, line[place, None]).solution[:, 0].abs().tolist()

@@ -24,18 +24,13 @@ from chonn_lab.experiments.base import Data, Evaluation, Variant
 from chonn_lab.experiments.modules import PLAIN, Forecaster
 from chonn_lab.experiments.navier_stokes import GIVEN, NavierStokes, NavierStokesConfig
 from chonn_lab.experiments.shallow_water import ShallowWater, ShallowWaterConfig
-from chonn_ops import CHONNRollout2d, CHONNWaves2d, CKBOptions, Network, Scan
+from chonn_ops import CHONNRollout2d, CHONNWaves2d, CKBOptions, Network
 
 STEPS = 200
 
 
 def fno(config: NavierStokesConfig, ckb: CKBOptions = PLAIN) -> nn.Module:
     return rollout.fno(dataclasses.replace(config, increment=True), ckb)
-
-
-def rings(config: NavierStokesConfig) -> nn.Module:
-    """FNO whose first pointwise branch is a block of scans along closed rows and columns."""
-    return fno(config, CKBOptions(Scan(), order=2, boundary="periodic", norm="none"))
 
 
 def networks(config: NavierStokesConfig) -> nn.Module:
@@ -82,16 +77,14 @@ def variant(
 
 
 FNO = "FNO, increments"
-RINGS = "FNO with rings in its first w, increments"
 NETWORKS = "FNO with networks in its first w, increments"
-SLOW, LONGER = cosine(2e-3), cosine(2e-3, 8)
+LONGER = cosine(2e-3, 8)
 # The networks' step takes 1.2 to 1.3 times the FNO's, measured in turns.
 AS_LONG = cosine(2e-3, 6)
 PUSHFORWARD = {"unroll": 2, "pushforward": True}
 MODELS = (
     variant("fno-longer", FNO, fno, **LONGER),
     variant("fno-pushforward-longer", FNO, fno, **LONGER, **PUSHFORWARD),
-    variant("rings-pushforward", RINGS, rings, **SLOW, **PUSHFORWARD),
     variant("networks-longer", NETWORKS, networks, **AS_LONG),
     variant("networks-pushforward-longer", NETWORKS, networks, **AS_LONG, **PUSHFORWARD),
     variant("substeps", "ours, eight substeps in the state's flow", substeps, **cosine(5e-3, 4)),

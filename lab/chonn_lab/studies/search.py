@@ -93,6 +93,8 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
 BUDGET = "seconds"
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5
+# So many are timed to know how long an epoch takes.
+STEPS = 5
 Settings = dict[str, Any]
 
 
@@ -294,9 +296,7 @@ class Search:
         return job
 
 
-def seconds_of_an_epoch(
-    experiment: Any, variant: Variant[Any], config: Any, folder: Path, steps: int = 5
-) -> float:
+def seconds_of_an_epoch(experiment: Any, variant: Variant[Any], config: Any, folder: Path) -> float:
     """Seconds of training and validation, from the median of a few steps and a validation batch."""
     place = folder / experiment.name
     if not all(path.exists() for path in experiment.files(config, place)):
@@ -318,13 +318,13 @@ def seconds_of_an_epoch(
 
     count = config.n_train // config.batch_size
     checks = -(-config.n_validation // config.batch_size)
-    return count * _median(step, steps) + checks * _median(validate, steps)
+    return count * _median(step) + checks * _median(validate)
 
 
-def _median(call: Callable[[], None], times: int) -> float:
+def _median(call: Callable[[], None]) -> float:
     call()  # what is only done once
     found = []
-    for _ in range(times):
+    for _ in range(STEPS):
         start = time.perf_counter()
         call()
         found.append(time.perf_counter() - start)

@@ -12,11 +12,11 @@ from chonn_lab.baselines.dilresnet import DilResNet
 from chonn_lab.baselines.ffno import FFNO, FactorizedSpectralConv
 from chonn_lab.baselines.galerkin import GalerkinAttention, GalerkinTransformer
 from chonn_lab.baselines.mgno import MgNO, VCycle
-from chonn_lab.baselines.transolver import PhysicsAttention, Transolver
+from chonn_lab.baselines.transolver import PhysicsAttention, Transolver, reference_distances
 
 SMALL = {
     FFNO: {"width": 6, "depth": 2, "modes": 4, "padding": 0.2},
-    Transolver: {"width": 8, "depth": 2, "heads": 2, "slices": 5, "reference": 3},
+    Transolver: {"width": 8, "depth": 2, "heads": 2, "slices": 5},
     GalerkinTransformer: {"width": 8, "depth": 2, "heads": 2, "modes": 4, "coarsening": 2},
     MgNO: {"width": 5, "depth": 2, "levels": 3},
     DilResNet: {"width": 7, "depth": 2},
@@ -100,11 +100,9 @@ def test_sizes_below_one(kind, name):
         (FFNO, {"padding": -0.1}, "padding: expected at least 0, got -0.1"),
         (Transolver, {"heads": 3}, "channels: expected a multiple of heads=3, got 8"),
         (Transolver, {"slices": 0}, "slices: expected at least 1, got 0"),
-        (Transolver, {"reference": -1}, "reference: expected at least 0, got -1"),
         (GalerkinTransformer, {"heads": 3}, "channels: expected a multiple of heads=3, got 8"),
         (GalerkinTransformer, {"coarsening": 0}, "coarsening: expected at least 1, got 0"),
         (MgNO, {"levels": 0}, "levels: expected at least 1, got 0"),
-        (MgNO, {"smoothings": 0}, "smoothings: expected at least 1, got 0"),
     ],
 )
 def test_bad_options(kind, changes, message):
@@ -216,17 +214,13 @@ def test_physics_attention_is_the_papers_formula():
 
 
 def test_transolver_sees_distances_to_the_reference_points():
-    model = seeded(Transolver, 1, 1)
-    places = model._places(field(1, 1, 5, 3))
-    assert places.shape == (1, 9, 5, 3)
-    for i, j, k in [(0, 0, 0), (4, 2, 8), (1, 2, 5)]:
+    places = reference_distances(field(1, 1, 5, 3))
+    assert places.shape == (1, 64, 5, 3)
+    for i, j, k in [(0, 0, 0), (4, 2, 63), (1, 2, 13)]:
         x, y = i / 4, j / 2
-        u, v = k // 3 / 2, k % 3 / 2
+        u, v = k // 8 / 7, k % 8 / 7
         expected = math.hypot(x - u, y - v)
         assert float(places[0, k, i, j]) == pytest.approx(expected, abs=1e-6)
-    plain = seeded(Transolver, 1, 1, reference=0)._places(field(1, 1, 5, 3))
-    assert plain.shape == (1, 2, 5, 3)
-    assert float(plain[0, 1, 0, 1]) == 0.5
 
 
 def test_galerkin_attention_is_the_explicit_matrix():
@@ -319,7 +313,7 @@ def test_convnext_u_net():
 
 
 def test_a_v_cycle_is_the_papers_algorithm():
-    cycle, f = seeded(VCycle, 2, 3, 3, 2), field(1, 2, 9, 12)
+    cycle, f = seeded(VCycle, 2, 3, 3), field(1, 2, 9, 12)
 
     def convolve(x, weight, stride=1):
         """By its definition, zeros outside."""
@@ -341,7 +335,7 @@ def test_a_v_cycle_is_the_papers_algorithm():
             known = convolve(u, systems[place - 1]) if place else 0
             u = u + convolve(f - known, smoother)
         if level == 2:
-            assert len(smoothers) == 3
+            assert len(smoothers) == 2
             return u
         left = f - convolve(u, systems[-1])
         coarse = solve(convolve(left, cycle.restrictions[level].weight, stride=2), level + 1)

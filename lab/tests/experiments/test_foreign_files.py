@@ -41,7 +41,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_what_a_run_writes_is_marked(finished, tmp_path):
     assert read(finished / "order2-seed0.json")["generator"] == "chonn-ops"
-    drawn = figures.draw("tiny", finished, tmp_path)
+    drawn = figures.draw(finished, tmp_path)
     for path in (*drawn, finished / "order2-seed0.json"):
         assert is_ours(path), path
     compact = collect(read_study(finished), tmp_path)

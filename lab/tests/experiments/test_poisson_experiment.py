@@ -41,7 +41,7 @@ def test_splits_are_those_of_the_files(folder):
         SMOKE.n_test,
         SMOKE.n_out_of_distribution,
     ]
-    ranges = data.scaling
+    ranges = dataclasses.asdict(poisson.read_normalization(folder))
     for split, kind, index in (
         (data.train, "IN", 0),
         (data.validation, "IN", 1024),
@@ -62,7 +62,8 @@ def test_silence_scores_what_the_module_says(folder):
     """The error of u = 0 everywhere puts all others into proportion."""
     config = dataclasses.replace(SMOKE, n_test=256, n_out_of_distribution=256)
     data = EXPERIMENT.load(config, folder)
-    zero = -data.scaling["min_out"] / (data.scaling["max_out"] - data.scaling["min_out"])
+    ranges = poisson.read_normalization(folder)
+    zero = -ranges.min_out / (ranges.max_out - ranges.min_out)
     scores = EXPERIMENT.evaluate(config, One(lambda x: torch.full_like(x, zero)), data).metrics
     assert scores["test"]["relative_l1_median"] == pytest.approx(0.147, abs=5e-4)
     assert scores["out_of_distribution"]["relative_l1_median"] == pytest.approx(0.100, abs=5e-4)

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import nn
 
+from chonn_lab.experiments.base import consecutive
 from chonn_lab.experiments.rollout import (
     RolloutConfig,
     Windows,
+    checked,
     forecast,
     frame_errors,
     pictures,
     rollout,
-    splits,
 )
 
 
@@ -101,13 +102,17 @@ def test_splits_and_pictures():
     sizes = {"n_train": 2, "n_validation": 1, "n_test": 1}
     config = RolloutConfig(resolution=2, batch_size=1, epochs=1, **sizes)
     given = counted(4)
-    train, validation, test = splits(config, Path("file"), given.numpy(), 7)
+    frames = checked(config, Path("file"), given.numpy(), 7)
+    data = consecutive(config, frames)
+    (train,), (validation,), (test,) = (
+        split.tensors for split in (data.train, data.validation, data.tests["test"])
+    )
     assert (len(train), len(validation), len(test)) == (2, 1, 1)
     assert torch.equal(torch.cat((train, validation, test)), given)
-    halved, _, _ = splits(config, Path("file"), given.numpy(), 7, stride=2)
-    assert torch.equal(halved, given[:2, ::2])
+    halved = checked(config, Path("file"), given.numpy(), 7, stride=2)
+    assert torch.equal(halved, given[:, ::2])
     with pytest.raises(ValueError, match=r"file: expected samples \(4, 8, 2, 2\), got \(4, 7, "):
-        splits(config, Path("file"), given.numpy(), 8)
+        checked(config, Path("file"), given.numpy(), 8)
     fields = pictures(train[:, 0], train, train + 1)
     assert fields["target"].shape == (2, 2, 2, 2)
     assert fields["prediction"][1, :, 0, 0].tolist() == [11, 17]

@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("experiment", EXPECTED)
 def test_every_panel_is_drawn_and_small(runs, tmp_path, experiment):
-    drawn = figures.draw(experiment, runs / experiment / "small", tmp_path)
+    drawn = figures.draw(runs / experiment / "small", tmp_path)
     assert [path.name for path in drawn] == EXPECTED[experiment]
     assert set(drawn) == set(tmp_path.iterdir())
     for path in drawn:
@@ -41,7 +41,7 @@ def test_every_panel_is_drawn_and_small(runs, tmp_path, experiment):
 
 def test_the_same_numbers_give_the_same_files(runs, tmp_path):
     folder = runs / "shallow_water" / "small"
-    first, second = (figures.draw("shallow_water", folder, tmp_path / name) for name in "ab")
+    first, second = (figures.draw(folder, tmp_path / name) for name in "ab")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
@@ -56,18 +56,13 @@ def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
         record["curve"]["validation_error"][-1] = None
         path.write_text(json.dumps(record))
         path.with_suffix(".npz").unlink()
-    assert figures.draw(experiment, folder, tmp_path / "figures")
+    assert figures.draw(folder, tmp_path / "figures")
 
 
 def test_compact_files_are_drawn_but_for_the_fields(runs, tmp_path):
     path = collect(read_study(runs / "darcy" / "small"), tmp_path)
-    drawn = [picture.name for picture in figures.draw("darcy", path, tmp_path / "figures")]
+    drawn = [picture.name for picture in figures.draw(path, tmp_path / "figures")]
     assert drawn == [name for name in EXPECTED["darcy"] if not name.startswith("fields")]
-
-
-def test_another_experiments_results_are_refused(runs, tmp_path):
-    with pytest.raises(ValueError, match="expected runs of poisson, got darcy"):
-        figures.draw("poisson", runs / "darcy" / "small", tmp_path)
 
 
 def test_own_experiments_get_the_general_panels(tmp_path):
@@ -75,7 +70,7 @@ def test_own_experiments_get_the_general_panels(tmp_path):
     result_files.write(
         tmp_path, [result_files.record("mine", name, tags, 0.1) for name in ("one", "two")]
     )
-    drawn = figures.draw("mine", tmp_path / "mine" / "small", tmp_path / "figures")
+    drawn = figures.draw(tmp_path / "mine" / "small", tmp_path / "figures")
     assert [path.name for path in drawn] == ["metrics.svg", "fields.png", "learning.svg"]
 
 
@@ -127,7 +122,7 @@ def test_damaged_fields_give_one_clear_error(tmp_path):
     folder = tmp_path / "shallow_water" / "small"
     (folder / "fno-seed0.npz").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(ValueError, match=r"fno-seed0\.npz: not a file of fields"):
-        figures.draw("shallow_water", folder, tmp_path / "figures")
+        figures.draw(folder, tmp_path / "figures")
 
 
 def test_picture_of_a_sequence_is_its_last_frame():
