@@ -17,7 +17,7 @@ from chonn_lab import cli
 from chonn_lab.problems import darcy, poisson
 from chonn_lab.problems.darcy_solver import darcy_matrix, solve_steady
 from chonn_lab.problems.domains import DOMAINS, domain_mask
-from chonn_lab.problems.poisson_fields import DomainFields
+from chonn_lab.problems.poisson import DomainFields
 from chonn_ops import kirchhoff_network
 from chonn_ops.network import edge_conductance, wall_leak
 
