@@ -172,26 +172,12 @@ def generate(
     ----------
     output : path, optional
         HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    n_samples, resolution, seed, workers, force, progress
+        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
     covariance : {"cubic", "exponential", "gaussian"}
     variance : {0.1, 0.4, 1.0, 2.0}
-        Of the logarithm of k.
-    seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or the grid is too coarse for the contrast.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
+        Of the logarithm of k. On a grid that is too coarse for its contrasts, no sample is found:
+        a ValueError.
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     check_medium(covariance, variance)

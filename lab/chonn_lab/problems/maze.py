@@ -196,25 +196,13 @@ def generate(
     ----------
     output : path, optional
         HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
-    seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`.
-
-    Returns
-    -------
-    Path
-        The file.
+    n_samples, resolution, seed, workers, force, progress
+        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
 
     Raises
     ------
     ImportError
         If PyClaw is not installed.
-    ValueError
-        If an argument is out of range.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
     """
     check_sizes(n_samples, resolution, LEAST_RESOLUTION, seed, workers)
     load_pyclaw()

@@ -53,7 +53,7 @@ import h5py
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
-from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask, suffix
+from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask, nodes, suffix
 from chonn_lab.problems.download import fetch_members
 from chonn_lab.problems.generation import ProgressBar, Recipe
 from chonn_lab.problems.hdf5 import check_mask, create_hdf5, dataset, open_hdf5, write_mask
@@ -124,11 +124,6 @@ class HarmonicPart:
         w = np.zeros(self._shape)
         w[self._unknown] = self._factors.solve(given[self._unknown[1:-1, 1:-1]])
         return w
-
-
-def nodes(resolution: int) -> np.ndarray:
-    """(R,) nodes of the unit interval, its ends among them."""
-    return np.linspace(0, 1, resolution)
 
 
 def fields(a: np.ndarray, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
