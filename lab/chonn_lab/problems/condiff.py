@@ -203,11 +203,7 @@ def read(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Coefficients, right-hand sides and solutions of a generated or published file.
 
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
@@ -215,11 +211,6 @@ def read(
         (N, R + 1, R + 1), float32.
     f, u : torch.Tensor
         (N, R, R), float32, with the axes of k.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         k = dataset(file, "k", 3)

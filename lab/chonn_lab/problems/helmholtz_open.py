@@ -161,11 +161,7 @@ def read(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Media with sources, and waves, of some samples.
 
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
@@ -173,11 +169,6 @@ def read(
         (N, 2, R, R), float32: k and f.
     u : torch.Tensor
         (N, 2, R, R), float32: real and imaginary part.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         fields = [dataset(file, name, 3) for name in ("k", "f")]

@@ -227,22 +227,12 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Densities and pressures of some samples of a file.
 
-    Parameters
-    ----------
-    path : path
-        HDF5 file.
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
     density, pressure : ndarray
         (N, R, R) and (N, 24, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         density, pressure = dataset(file, "density", 3), dataset(file, "pressure", 4)
