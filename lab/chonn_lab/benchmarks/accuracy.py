@@ -135,6 +135,26 @@ def edges_of(
         yield p, q, x.take(range(n), axis + 1).reshape(len(x), -1)
 
 
+def matrices(g: Sequence[_Array], leak: _Array, periodic: Sequence[bool]) -> Iterator[Any]:
+    """The matrix of each network in SciPy's CSC; conductances and leak are (count, *grid)."""
+    from scipy.sparse import coo_array
+
+    count, *grid = leak.shape
+    every = np.arange(math.prod(grid))
+    for i in range(count):
+        diagonal = leak[i].ravel().copy()
+        rows, columns, values = [every], [every], [diagonal]
+        for p, q, y in edges_of(grid, g, periodic):
+            np.add.at(diagonal, p, y[i])
+            np.add.at(diagonal, q, y[i])
+            rows += [p, q]
+            columns += [q, p]
+            values += [-y[i], -y[i]]
+        diagonal[diagonal == 0] = 1  # a node that a mask removed
+        joined = [np.concatenate(x) for x in (values, rows, columns)]
+        yield coo_array((joined[0], (joined[1], joined[2]))).tocsc()
+
+
 def eliminate(
     sources: _Array, g: Sequence[_Array], leak: _Array, periodic: Sequence[bool]
 ) -> _Array:
@@ -259,32 +279,18 @@ def ours(case: Case, dtype: torch.dtype, method: Any, batch: int = 0) -> list[Te
 
 def theirs(case: Case) -> list[Tensor]:
     """The same by `spsolve`."""
-    from scipy.sparse import coo_array
     from scipy.sparse.linalg import spsolve
 
     with torch.no_grad():
         total = total_leak(case, [case.leak, *case.g])
     leak, *g = (x[..., 0].numpy() for x in (total, *case.g))
-    count, *grid = leak.shape
     both = torch.stack([case.source, case.weight.conj()], -1)[..., 0, :].resolve_conj().numpy()
     found = np.empty_like(both)
-    for i in range(count):
-        diagonal = leak[i].ravel().copy()
-        every = np.arange(len(diagonal))
-        rows, columns, values = [every], [every], [diagonal]
-        for p, q, y in edges_of(grid, g, case.periodic):
-            np.add.at(diagonal, p, y[i])
-            np.add.at(diagonal, q, y[i])
-            rows += [p, q]
-            columns += [q, p]
-            values += [-y[i], -y[i]]
-        diagonal[diagonal == 0] = 1  # a node that a mask removed
-        joined = [np.concatenate(x) for x in (values, rows, columns)]
-        a = coo_array((joined[0], (joined[1], joined[2]))).tocsc()
+    for i, a in enumerate(matrices(g, leak, case.periodic)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of matrices that are singular to rounding
             solved = spsolve(a, both[i].reshape(-1, 2), permc_spec="MMD_AT_PLUS_A")
-        found[i] = solved.reshape(*grid, 2)
+        found[i] = solved.reshape(found[i].shape)
     v, w = (found[..., i] for i in range(2))
     w = w.conj()
     a, b = (torch.from_numpy(np.ascontiguousarray(x))[..., None] for x in (v, w))

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_lab.benchmarks.accuracy import matrices
 from chonn_lab.benchmarks.harness import (
     Call,
     Turns,
@@ -73,47 +74,27 @@ def networks(count: int, grid: tuple[int, ...], contrast: float) -> Networks:
     return source, g, leak
 
 
-def sparse(g: list[Tensor], leak: Tensor) -> Any:
-    """The matrix of the first network, float64."""
-    from scipy.sparse import coo_array
-
-    grid = leak.shape[1:-1]
-    nodes = np.arange(np.prod(grid)).reshape(grid)
-    diagonal = leak[0, ..., 0].double().numpy().ravel().copy()
-    rows, columns, values = [], [], []
-    for axis, x in enumerate(g):
-        value = x[0, ..., 0].double().numpy().take(range(grid[axis] - 1), axis).ravel()
-        p = nodes.take(range(grid[axis] - 1), axis).ravel()
-        q = nodes.take(range(1, grid[axis]), axis).ravel()
-        np.add.at(diagonal, p, value)
-        np.add.at(diagonal, q, value)
-        rows += [p, q]
-        columns += [q, p]
-        values += [-value, -value]
-    every = nodes.ravel()
-    joined = [np.concatenate(x) for x in ([*rows, every], [*columns, every], [*values, diagonal])]
-    return coo_array((joined[2], (joined[0], joined[1]))).tocsr()
-
-
 def difference(v: Tensor, truth: Tensor) -> float:
     """Relative to the largest potential."""
-    return float((v.double() - truth).abs().amax() / truth.abs().amax())
+    return float((v.to(truth.dtype) - truth).abs().amax() / truth.abs().amax())
 
 
 def peers(case: Networks) -> dict[str, Callable[[], Any]]:
     """Solves of the first network by SciPy and pyamg, where they are installed."""
     source, g, leak = case
-    a, s = sparse(g, leak), source[0, ..., 0].double().numpy().ravel()
+    edges = [x[:1, ..., 0].double().numpy() for x in g]
+    (columns,) = matrices(edges, leak[:1, ..., 0].double().numpy(), (False,) * len(g))
+    s = source[0, ..., 0].double().numpy().ravel()
     found: dict[str, Callable[[], Any]] = {}
     with contextlib.suppress(ImportError):
         from scipy.sparse.linalg import spsolve
 
-        columns = a.tocsc()
         found["spsolve"] = lambda: spsolve(columns, s, permc_spec="MMD_AT_PLUS_A")
     with contextlib.suppress(ImportError):
         import pyamg  # pyright: ignore[reportMissingImports]
 
-        found["pyamg"] = lambda: pyamg.ruge_stuben_solver(a).solve(s, tol=TOLERANCE, accel="cg")
+        rows = columns.tocsr()
+        found["pyamg"] = lambda: pyamg.ruge_stuben_solver(rows).solve(s, tol=TOLERANCE, accel="cg")
     return found
 
 

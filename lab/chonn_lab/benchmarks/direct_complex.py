@@ -26,6 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_lab.benchmarks.accuracy import matrices
+from chonn_lab.benchmarks.direct import difference
 from chonn_lab.benchmarks.harness import (
     Turns,
     add_ratios,
@@ -79,36 +81,13 @@ def ours(case: Networks, dtype: torch.dtype) -> tuple[Callable[[], Any], Callabl
     return forward, both
 
 
-def matrices(case: Networks) -> list[Any]:
-    """In SciPy's CSC."""
-    from scipy.sparse import coo_array
-
-    _, g, leak = case
-    n = leak.shape[1]
-    nodes = np.arange(n * n).reshape(n, n)
-    found = []
-    for b in range(len(leak)):
-        diagonal = leak[b, ..., 0].numpy().ravel().copy()
-        rows, columns, values = [nodes.ravel()], [nodes.ravel()], [diagonal]
-        for axis, x in enumerate(g):
-            value = x[b, ..., 0].numpy().take(range(n - 1), axis).ravel()
-            p, q = nodes.take(range(n - 1), axis).ravel(), nodes.take(range(1, n), axis).ravel()
-            np.add.at(diagonal, p, value)
-            np.add.at(diagonal, q, value)
-            rows += [p, q]
-            columns += [q, p]
-            values += [-value, -value]
-        joined = [np.concatenate(part) for part in (rows, columns, values)]
-        found.append(coo_array((joined[2], (joined[0], joined[1]))).tocsc())
-    return found
-
-
 def scipys(case: Networks) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The same two calls by a loop of `spsolve`."""
     from scipy.sparse.linalg import spsolve
 
-    source, _, _ = case
-    n, all_a = source.shape[1], matrices(case)
+    source, g, leak = case
+    n, edges = source.shape[1], [x[..., 0].numpy() for x in g]
+    all_a = list(matrices(edges, leak[..., 0].numpy(), (False, False)))
 
     def solve(s: Tensor) -> Tensor:
         flat = s[..., 0].flatten(1).numpy()
@@ -121,11 +100,6 @@ def scipys(case: Networks) -> tuple[Callable[[], Any], Callable[[], Any]]:
         return w, -w * v.conj(), *edges
 
     return lambda: solve(source), both
-
-
-def difference(actual: Tensor, truth: Tensor) -> float:
-    """Relative to the largest number."""
-    return float((actual - truth).abs().amax() / truth.abs().amax())
 
 
 def measure(turns: Turns, count: int, n: int, loss: float) -> dict[str, Any]:

@@ -38,7 +38,8 @@ from torch import Tensor
 from chonn_lab.benchmarks import network_solvers
 from chonn_lab.benchmarks.harness import environment, show, version, write_result
 from chonn_lab.benchmarks.network_solvers import ROUNDINGS, TOLERANCE, Case
-from chonn_lab.benchmarks.scan import both_call, forward_call, make_inputs, mambapy_scan
+from chonn_lab.benchmarks.scan import both_call, make_inputs, mambapy_scan
+from chonn_lab.benchmarks.training import inference
 from chonn_lab.paths import RESULTS
 
 SHAPES = (
@@ -183,7 +184,7 @@ def scan_calls(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Callable
     if version("mambapy"):
         found["mambapy"] = (mambapy_scan, inputs)
     return {
-        name: lambda given=given: (forward_call(*given), both_call(*given))
+        name: lambda given=given: (inference(*given), both_call(*given))
         for name, given in found.items()
     }
 

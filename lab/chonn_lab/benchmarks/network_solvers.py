@@ -321,14 +321,6 @@ def scipy_banded(networks: Networks) -> Solver:
     return Solver(*with_gradients(networks, lambda: one_by_one(networks.grid, solvers)))
 
 
-def pyamg_cached(networks: Networks) -> Solver:
-    return _pyamg(networks, cached=True)
-
-
-def pyamg_anew(networks: Networks) -> Solver:
-    return _pyamg(networks, cached=False)
-
-
 def _pyamg(networks: Networks, cached: bool) -> Solver:
     import pyamg
 
@@ -419,8 +411,8 @@ class NotFitting(ValueError):
 PEERS: dict[str, tuple[str | None, Build]] = {
     JACOBI: (None, jacobi_cg),
     "torch-sla": ("torch_sla", torch_sla_cg),
-    "pyamg, cached": ("pyamg", pyamg_cached),
-    "pyamg": ("pyamg", pyamg_anew),
+    "pyamg, cached": ("pyamg", functools.partial(_pyamg, cached=True)),
+    "pyamg": ("pyamg", functools.partial(_pyamg, cached=False)),
     "spsolve": ("scipy", scipy_spsolve),
     "solve_banded": ("scipy", scipy_banded),
 }

@@ -47,6 +47,7 @@ from chonn_lab.benchmarks.harness import (
     version,
     write_result,
 )
+from chonn_lab.benchmarks.training import inference
 from chonn_ops.scan import BOUNDARIES, DIRECTIONS, available_backends, kirchhoff_scan, scan_field
 
 COMPILED_STEPS = 16
@@ -130,14 +131,6 @@ def make_inputs(
     return [tensor.requires_grad_() for tensor in inputs]
 
 
-def forward_call(scan: Scan, inputs: list[Tensor]) -> Call:
-    def call() -> None:
-        with torch.no_grad():
-            scan(*inputs)
-
-    return call
-
-
 def both_call(scan: Scan, inputs: list[Tensor]) -> Call:
     grad = torch.randn_like(inputs[0])
 
@@ -148,7 +141,7 @@ def both_call(scan: Scan, inputs: list[Tensor]) -> Call:
 
 
 def prepare(column: str, scan: Scan, inputs: list[Tensor]) -> Call:
-    return (forward_call if column == "forward" else both_call)(scan, inputs)
+    return (inference if column == "forward" else both_call)(scan, inputs)
 
 
 def prepare_contender(name: str, shape: tuple[int, ...]) -> Call:
@@ -256,7 +249,7 @@ def measure_shape(
     found = contenders(with_compiled)
     rows: dict[str, dict[str, Any]] = {}
     for name, scan in found.items():
-        own = {"forward": forward_call(scan, inputs), "both": both_call(scan, inputs)}
+        own = {"forward": inference(scan, inputs), "both": both_call(scan, inputs)}
         if scan is loop:  # its backward would take most of the run
             del own["both"]
         row: dict[str, Any] = {"shape": list(shape), "name": name}

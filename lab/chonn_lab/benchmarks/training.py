@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,7 +80,7 @@ def training_step(model: nn.Module, inputs: tuple[Tensor, ...], target: Tensor) 
     return step
 
 
-def inference(model: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
+def inference(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Call:
     """Forward without autograd."""
 
     def call() -> None:

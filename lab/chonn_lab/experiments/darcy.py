@@ -33,7 +33,7 @@ from chonn_lab.experiments.steady import (
     workers,
 )
 from chonn_lab.problems import darcy, fno_darcy, origin
-from chonn_lab.problems.domains import SQUARE, cell_centres
+from chonn_lab.problems.domains import SQUARE, cell_centres, nodes
 from chonn_lab.problems.random_fields import LOG_NORMAL, LOG_UNIFORM, TWO_PHASE
 
 BETA = 1.0
@@ -66,7 +66,7 @@ class Darcy(SteadyExperiment[SteadyConfig]):
     title = "Darcy flow"
     coefficient: ClassVar[str] = TWO_PHASE
     contrast: ClassVar[float] = darcy.CONTRAST
-    coordinates = staticmethod(darcy.cell_centres)
+    coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
     units: ClassVar[Units] = Units(0.5, 0.45, 0.15, 0.12)
     units_of_domains: ClassVar[Mapping[str, Units]] = {
@@ -372,7 +372,7 @@ class FNODarcy(SteadyExperiment[FNODarcyConfig]):
 
     name = "fno_darcy"
     title = "FNO's Darcy flow"
-    coordinates = staticmethod(fno_darcy.nodes)
+    coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
     units: ClassVar[Units] = Units(7.5, 4.5, 0.0055, 0.0038)
     error: Callable[[Tensor, Tensor], Tensor] = staticmethod(relative_l2)

@@ -21,19 +21,15 @@ from chonn_lab.experiments.base import (
     Evaluation,
     Makers,
     Variant,
-    batches,
     consecutive,
 )
 from chonn_lab.experiments.modules import PLAIN, GridFNO
 from chonn_lab.experiments.rollout import (
-    SCORED_AT_ONCE,
+    Predictor,
     RolloutConfig,
     RolloutExperiment,
     checked,
-    forecast,
-    pictures,
     single_steps,
-    stretches,
 )
 from chonn_lab.problems import maze
 from chonn_ops.models import CHONNFNO2d, CHONNUNet2d, CHONNWaves2d
@@ -225,30 +221,17 @@ class Maze(RolloutExperiment[MazeConfig]):
         walls = (torch.from_numpy(density) > maze.PATH_DENSITY).float()[:, None]
         return consecutive(config, frames, walls)
 
-    def loss(self, config: MazeConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        frames, medium = batch
-        stretch = stretches(frames, config.history + config.unroll)
-        history, target = stretch.split((config.history, config.unroll), dim=1)
-        prediction, target = forecast(config, partial(model, medium=medium), history, target)
-        return (prediction - target).square().mean()
+    def told(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Predictor:
+        return partial(model, medium=batch[1])
 
     def errors(self, config: MazeConfig, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """VRMSE of one step, at some of the frames."""
-        frames, medium = batch
-        told = partial(model, medium=medium)
-        return vrmse(*single_steps(told, frames, config.history, GIVEN, VALIDATED)).mean(dim=1)
+        told = self.told(model, batch)
+        return vrmse(*single_steps(told, batch[0], config.history, GIVEN, VALIDATED)).mean(dim=1)
 
     @torch.no_grad()
     def evaluate(self, config: MazeConfig, model: nn.Module, data: Data) -> Evaluation:
-        device = next(model.parameters()).device
-        rolled, single, fields = [], [], {}
-        for frames, medium in batches(data.tests["test"], SCORED_AT_ONCE, device):
-            told = partial(model, medium=medium)
-            prediction, target = self.predicted(config, told, frames)
-            rolled.append(vrmse(prediction, target).double())
-            single.append(vrmse(*single_steps(told, frames, config.history, GIVEN)).double())
-            fields = fields or pictures(frames[:, GIVEN - 1], target, prediction)
-        curve, one_step = (torch.cat(found).mean(dim=0) for found in (rolled, single))
+        curve, one_step, fields = self.by_frame(config, model, data, vrmse)
         metrics = {
             "one_step_vrmse": float(one_step.mean()),
             "rollout_vrmse": float(curve.mean()),

@@ -17,12 +17,10 @@ from chonn_lab.experiments.base import (
     Evaluation,
     Makers,
     Variant,
-    batches,
     consecutive,
 )
 from chonn_lab.experiments.modules import PLAIN
 from chonn_lab.experiments.rollout import (
-    SCORED_AT_ONCE,
     SIZES,
     RolloutConfig,
     RolloutExperiment,
@@ -31,8 +29,6 @@ from chonn_lab.experiments.rollout import (
     fno,
     forecast,
     frame_errors,
-    pictures,
-    single_steps,
 )
 from chonn_lab.problems import navier_stokes
 from chonn_ops.nn import CKBOptions, Scan
@@ -229,15 +225,7 @@ class NavierStokes(RolloutExperiment[NavierStokesConfig]):
 
     @torch.no_grad()
     def evaluate(self, config: NavierStokesConfig, model: nn.Module, data: Data) -> Evaluation:
-        device = next(model.parameters()).device
-        rollouts, single, fields = [], [], {}
-        for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device):
-            prediction, target = self.predicted(config, model, frames)
-            rollouts.append(frame_errors(prediction, target).double())
-            steps = single_steps(model, frames, config.history, GIVEN)
-            single.append(frame_errors(*steps).double())
-            fields = fields or pictures(frames[:, GIVEN - 1], target, prediction)
-        curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rollouts, single))
+        curve, one_step, fields = self.by_frame(config, model, data, frame_errors)
         scores = {
             "rollout_relative_l2": float(curve.mean()),
             "rollout_relative_l2_last": float(curve[-1]),

@@ -26,6 +26,7 @@ from chonn_lab.experiments.steady import (
     pairs,
 )
 from chonn_lab.problems import poisson
+from chonn_lab.problems.domains import nodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Poisson(SteadyExperiment[PoissonConfig]):
 
     name = "poisson"
     title = "Poisson equation"
-    coordinates = staticmethod(poisson.nodes)
+    coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     units: ClassVar[Units] = Units(0.5, 0.1, 0.5, 0.1)
     metrics: ClassVar[tuple[str, ...]] = (

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Config, Experiment, relative_l2
+from chonn_lab.experiments.base import Config, Data, Experiment, batches, relative_l2
 from chonn_lab.experiments.modules import Forecaster, GridFNO
 from chonn_ops.models import CHONNFNO2d
 from chonn_ops.nn import CKBOptions, Scan
@@ -81,8 +81,34 @@ class RolloutExperiment(Experiment[ConfigT]):
         known, target = frames.tensor_split((self.given(config),), dim=1)
         return rollout(model, known[:, -config.history :], target.shape[1]), target
 
+    def told(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Predictor:  # noqa: ARG002
+        """The model as a function of the frames of a batch alone."""
+        return model
+
+    def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        """Mean squared error of the frames after a random place of each trajectory."""
+        stretch = stretches(batch[0], config.history + config.unroll)
+        history, target = stretch.split((config.history, config.unroll), dim=1)
+        prediction, target = forecast(config, self.told(model, batch), history, target)
+        return (prediction - target).square().mean()
+
     def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return frame_errors(*self.predicted(config, model, batch[0])).mean(dim=1)
+
+    def by_frame(
+        self, config: ConfigT, model: nn.Module, data: Data, error: Callable[..., Tensor]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Mean `error` of every frame, of rollouts and of single steps from the true frames, on the
+        test samples; and pictures."""
+        rolled, single, fields = [], [], {}
+        first, device = self.given(config), next(model.parameters()).device
+        for batch in batches(data.tests["test"], SCORED_AT_ONCE, device):
+            frames, told = batch[0], self.told(model, batch)
+            prediction, target = self.predicted(config, told, frames)
+            rolled.append(error(prediction, target).double())
+            single.append(error(*single_steps(told, frames, config.history, first)).double())
+            fields = fields or pictures(frames[:, first - 1], target, prediction)
+        return torch.cat(rolled).mean(dim=0), torch.cat(single).mean(dim=0), fields
 
     def example(self, config: ConfigT) -> tuple[Tensor, ...]:
         return (torch.zeros(1, config.history, config.resolution, config.resolution),)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from chonn_lab.experiments.base import (
     OPTIMIZER_FIELDS,
@@ -28,10 +28,8 @@ from chonn_lab.experiments.rollout import (
     RolloutExperiment,
     checked,
     fno,
-    forecast,
     frame_errors,
     pictures,
-    stretches,
 )
 from chonn_lab.problems import shallow_water
 from chonn_ops.metrics import MetricAccumulator
@@ -206,14 +204,6 @@ class ShallowWater(RolloutExperiment[ShallowWaterConfig]):
         frames = shallow_water.read(path, 0, config.n_samples)
         frames = checked(config, path, frames, shallow_water.N_STEPS + 1, config.stride)
         return consecutive(config, frames)
-
-    def loss(
-        self, config: ShallowWaterConfig, model: nn.Module, batch: tuple[Tensor, ...]
-    ) -> Tensor:
-        stretch = stretches(batch[0], config.history + config.unroll)
-        history, target = stretch.split((config.history, config.unroll), dim=1)
-        prediction, target = forecast(config, model, history, target)
-        return (prediction - target).square().mean()
 
     @torch.no_grad()
     def evaluate(self, config: ShallowWaterConfig, model: nn.Module, data: Data) -> Evaluation:

@@ -239,22 +239,12 @@ def check_parameter(name: str, value: float, least: float = 0.0) -> None:
 def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:
     """Some samples of a generated or published file.
 
-    Parameters
-    ----------
-    path : path
-        HDF5 file.
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
     ndarray
         (N, T, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, or lacks the samples.
     """
     with open_hdf5(path) as file:
         tensor = dataset(file, "tensor")

@@ -172,26 +172,12 @@ def generate(
     ----------
     output : path, optional
         HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    n_samples, resolution, seed, workers, force, progress
+        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
     covariance : {"cubic", "exponential", "gaussian"}
     variance : {0.1, 0.4, 1.0, 2.0}
-        Of the logarithm of k.
-    seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or the grid is too coarse for the contrast.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
+        Of the logarithm of k. On a grid that is too coarse for its contrasts, no sample is found:
+        a ValueError.
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
     check_medium(covariance, variance)
@@ -217,11 +203,7 @@ def read(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Coefficients, right-hand sides and solutions of a generated or published file.
 
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
@@ -229,11 +211,6 @@ def read(
         (N, R + 1, R + 1), float32.
     f, u : torch.Tensor
         (N, R, R), float32, with the axes of k.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         k = dataset(file, "k", 3)

@@ -58,7 +58,7 @@ import numpy as np
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_lab.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
 from chonn_lab.problems.download import download
-from chonn_lab.problems.generation import Recipe, check_forcing, check_sizes, solving
+from chonn_lab.problems.generation import Recipe, check_sizes, solving
 from chonn_lab.problems.hdf5 import (
     check_mask,
     check_range,
@@ -69,8 +69,6 @@ from chonn_lab.problems.hdf5 import (
 )
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
-
-__all__ = ["cell_centres", "default_name", "draw_batch", "fetch", "generate", "read"]
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
@@ -150,7 +148,8 @@ def generate(
     check_least(0, first=first)
     check_domain(domain, resolution)
     check_medium(coefficient, contrast)
-    check_forcing(beta)
+    if not 0 < beta < float("inf"):
+        raise ValueError(f"beta: expected positive and finite, got {beta}")
     if margin is not None and not 0 <= margin < float("inf"):
         raise ValueError(f"margin: expected at least 0 and finite, got {margin}")
 

@@ -31,6 +31,11 @@ def cell_centres(resolution: int) -> np.ndarray:
     return (np.arange(resolution) + 0.5) / resolution
 
 
+def nodes(resolution: int) -> np.ndarray:
+    """(R,) nodes of the unit interval, its ends among them."""
+    return np.linspace(0, 1, resolution)
+
+
 def check_domain(domain: str, resolution: int) -> None:
     """ValueError for an unknown domain, or a grid that is too coarse for it."""
     if domain not in DOMAINS:

@@ -47,6 +47,7 @@ import numpy as np
 import torch
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
+from chonn_lab.problems.domains import nodes
 from chonn_lab.problems.generation import Arrays, Recipe
 from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
@@ -71,11 +72,6 @@ def file_name(split: str, n_samples: int, resolution: int = RESOLUTION) -> str:
 
 
 OFFICIAL_NAMES = tuple(file_name(split, 1024) for split in SPLITS)
-
-
-def nodes(resolution: int = RESOLUTION) -> np.ndarray:
-    """(R,) nodes along an axis, 0 and 1 among them."""
-    return np.linspace(0, 1, resolution)
 
 
 def draw(seed: int, split: str, sample: int, resolution: int = RESOLUTION) -> np.ndarray:

@@ -37,12 +37,6 @@ def check_sizes(n_samples: int, resolution: int, least: int, seed: int, workers:
     check_least(0, seed=seed)
 
 
-def check_forcing(beta: float) -> None:
-    """ValueError unless positive and finite."""
-    if not 0 < beta < float("inf"):
-        raise ValueError(f"beta: expected positive and finite, got {beta}")
-
-
 class ProgressBar(tqdm):
     """tqdm's bar, which disappears if the work fails: the reason is then all there is to read."""
 

@@ -128,6 +128,16 @@ def solve(k: np.ndarray, f: "np.ndarray | float" = 1.0) -> tuple[np.ndarray, flo
     return u, float(1 / abs(largest[0]))
 
 
+def check_resolved(wavenumber: float, resolution: int) -> None:
+    """ValueError for a grid that is too coarse for the shortest waves."""
+    needed = math.ceil(CELLS_PER_WAVELENGTH * wavenumber / (2 * math.pi))
+    if resolution < needed:
+        raise ValueError(
+            f"resolution: expected at least {needed} for {CELLS_PER_WAVELENGTH} cells a wavelength "
+            f"at the wave number {wavenumber:g}, got {resolution}"
+        )
+
+
 def generate(
     output: "str | os.PathLike[str] | None" = None,
     n_samples: int = 1000,
@@ -191,12 +201,7 @@ def generate(
         )
     if not 1 <= ratio < math.inf:
         raise ValueError(f"ratio: expected at least 1 and finite, got {ratio}")
-    needed = math.ceil(CELLS_PER_WAVELENGTH * wavenumber * ratio / (2 * math.pi))
-    if resolution < needed:
-        raise ValueError(
-            f"resolution: expected at least {needed} for {CELLS_PER_WAVELENGTH} cells a wavelength "
-            f"at the wave number {wavenumber * ratio:g}, got {resolution}"
-        )
+    check_resolved(wavenumber * ratio, resolution)
     drawn_at = resolution if drawn_at is None else drawn_at
     check_least(2, drawn_at=drawn_at)
     check_least(0, first=first)

@@ -50,12 +50,11 @@ from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
 from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Recipe, check_sizes
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.helmholtz import N_MODES, RESOLUTION, check_resolved
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium
+from chonn_ops.checks import check_least
 
-RESOLUTION = 64
-N_MODES = 64
 WAVENUMBER, CONTRAST = 20.0, 2.25
-CELLS_PER_WAVELENGTH = 10
 SOURCE_WIDTH = 1 / 32
 SOURCE_PLACES = (0.2, 0.8)
 # The layer around the square: its thickness, and the amplitude that crosses it twice.
@@ -121,51 +120,22 @@ def generate(
     ----------
     output : path, optional
         HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
+    n_samples, resolution, seed, workers, force, progress
+        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
     wavenumber : float
         Of the medium's median, above 0.
     contrast : float
         Ratio of the highest wave number to the lowest, at least 1.
     first : int
         Number of the first sample.
-    seed : int
-        The data depend on it and the parameters above, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
-    force : bool
-        Replace an existing file, and samples of an interrupted call with other settings.
-    progress : bool
-        Show a progress bar.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or the grid is too coarse for the waves.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
     """
     check_sizes(n_samples, resolution, 2, seed, workers)
-    if first < 0:
-        raise ValueError(f"first: expected at least 0, got {first}")
+    check_least(0, first=first)
     if not 0 < wavenumber < math.inf:
         raise ValueError(f"wavenumber: expected above 0 and finite, got {wavenumber}")
     if not 1 <= contrast < math.inf:
         raise ValueError(f"contrast: expected at least 1 and finite, got {contrast}")
-    highest = wavenumber * math.sqrt(contrast)
-    needed = math.ceil(CELLS_PER_WAVELENGTH * highest / (2 * math.pi))
-    if resolution < needed:
-        raise ValueError(
-            f"resolution: expected at least {needed} for {CELLS_PER_WAVELENGTH} cells a wavelength "
-            f"at the wave number {highest:g}, got {resolution}"
-        )
+    check_resolved(wavenumber * math.sqrt(contrast), resolution)
     path = Path(output or default_name(resolution, wavenumber, contrast))
     settings = {
         "n_samples": n_samples,
@@ -191,11 +161,7 @@ def read(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Media with sources, and waves, of some samples.
 
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
@@ -203,11 +169,6 @@ def read(
         (N, 2, R, R), float32: k and f.
     u : torch.Tensor
         (N, 2, R, R), float32: real and imaginary part.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         fields = [dataset(file, name, 3) for name in ("k", "f")]

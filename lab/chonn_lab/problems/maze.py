@@ -196,25 +196,13 @@ def generate(
     ----------
     output : path, optional
         HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
-    seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`.
-
-    Returns
-    -------
-    Path
-        The file.
+    n_samples, resolution, seed, workers, force, progress
+        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
 
     Raises
     ------
     ImportError
         If PyClaw is not installed.
-    ValueError
-        If an argument is out of range.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
     """
     check_sizes(n_samples, resolution, LEAST_RESOLUTION, seed, workers)
     load_pyclaw()
@@ -239,22 +227,12 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Densities and pressures of some samples of a file.
 
-    Parameters
-    ----------
-    path : path
-        HDF5 file.
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
     density, pressure : ndarray
         (N, R, R) and (N, 24, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
     """
     with open_hdf5(path) as file:
         density, pressure = dataset(file, "density", 3), dataset(file, "pressure", 4)

@@ -245,22 +245,13 @@ def generate(
 def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:
     """Vorticity of some samples of a generated or published file.
 
-    Parameters
-    ----------
-    path : path
-        MATLAB file of version 5 or 7.3 (HDF5).
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`; the
+    file may be one of MATLAB 5, too.
 
     Returns
     -------
     ndarray
         (N, T, R, R), float32, frames at t = 1, 2, ...
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, or lacks the samples.
     """
     with matlab_arrays(path, "u") as (u,):
         if len(u.shape) != 4:

@@ -193,22 +193,12 @@ def fetch(
 def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:
     """Depths of some samples of a generated or official file.
 
-    Parameters
-    ----------
-    path : path
-        HDF5 file.
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
+    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
 
     Returns
     -------
     ndarray
         (N, 101, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, or lacks the samples.
     """
     with open_hdf5(path) as file:
         names = sorted(file)

@@ -138,12 +138,12 @@ def measure(
         seconds[name] = round(time.process_time() - start, 2)
         return made
 
-    base = timed("base", trained, args, problem, model, found["train"], seed)
+    base = timed("base", trained, args, NODES[problem], model, found["train"], seed)
     residual = timed("uqno", trained_uqno, args, base, held_out, rate)
     options = {"epochs": args.epochs, "learning_rate": rate}
     spread = timed("learned", fit_spread, base, held_out, **options)
     members = [
-        timed(f"member {k}", trained, args, problem, model, everything, seed + 1000 * k)
+        timed(f"member {k}", trained, args, NODES[problem], model, everything, seed + 1000 * k)
         for k in (0, 1)
     ]
     # As many steps as on the held-out samples.
@@ -210,10 +210,10 @@ def built(model: str, nodes: str, train: Samples) -> nn.Module:
 
 
 def trained(
-    args: argparse.Namespace, problem: str, model: str, train: Samples, seed: int
+    args: argparse.Namespace, nodes: str, model: str, train: Samples, seed: int
 ) -> nn.Module:
     torch.manual_seed(seed)
-    made = built(model, NODES[problem], train)
+    made = built(model, nodes, train)
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         return relative_l2(made(x), y).mean()

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.experiments.base import relative_l2
 from chonn_lab.problems import darcy, poisson
 from chonn_lab.results_file import drawn_data, read_record, run_missing
 from chonn_lab.studies.bands import (
@@ -30,10 +29,9 @@ from chonn_lab.studies.bands import (
     RATES,
     Loader,
     Samples,
-    built,
-    fit,
     generated,
     scores,
+    trained,
 )
 from chonn_ops.uncertainty import conformal
 
@@ -119,13 +117,7 @@ def measure(
         return dict(zip(SPLITS, parts, strict=True))
 
     samples = split(kind)
-    torch.manual_seed(seed)
-    made = built(model, PROBLEMS[problem], samples["train"])
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return relative_l2(made(x), y).mean()
-
-    fit(made, Loader(samples["train"], args.batch_size, seed), loss, args.epochs, RATES[model])
+    made = trained(args, PROBLEMS[problem], model, samples["train"], seed)
     bands = conformal(made, Loader(samples["calibration"], 64, seed), LEVEL)
     found = {kind: scores(bands, samples["test"])}
     if kind == "clean":

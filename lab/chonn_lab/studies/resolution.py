@@ -27,8 +27,7 @@ from chonn_lab.experiments.jobs import Job
 from chonn_lab.experiments.records import Run
 from chonn_lab.experiments.steady import relative_l1
 from chonn_lab.pages.studies import NAMES, domains, grids, groups
-from chonn_lab.problems import darcy, poisson
-from chonn_lab.problems.domains import domain_mask
+from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
 from chonn_ops.files import write_json
@@ -39,7 +38,7 @@ SHARED = ("versions", "hardware", "commit")
 MARKS = {"network": "o", "fno": "^", "unet": "s"}
 COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
 LINES = ("-", "--", ":", "-.")
-NODES = {"darcy": darcy.cell_centres, "poisson": poisson.nodes}
+NODES = {"darcy": cell_centres, "poisson": nodes}
 
 
 def main() -> None:

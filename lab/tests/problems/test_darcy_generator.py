@@ -12,6 +12,7 @@ pytest.importorskip("pooch")
 
 from chonn_lab.problems import darcy
 from chonn_lab.problems.darcy_solver import solve_steady
+from chonn_lab.problems.random_fields import draw_batch
 from chonn_ops import files
 
 
@@ -58,7 +59,7 @@ def test_pdebench_reads_it(tmp_path, module, name):
 
 
 def test_fields_have_pdebenchs_distribution():
-    batch = darcy.draw_batch(np.random.SeedSequence(0), 32)
+    batch = draw_batch(np.random.SeedSequence(0), 32)
     assert (batch.shape, batch.dtype) == ((200, 32, 32), bool)
     per_sample = batch.mean(axis=(1, 2))
     # The threshold is the batch's: samples of nearly one phase occur beside balanced ones.
@@ -71,7 +72,7 @@ def test_fields_have_pdebenchs_distribution():
 
 def test_same_seed_same_medium_on_another_grid():
     seed = np.random.SeedSequence(7)
-    fine, coarse = darcy.draw_batch(seed, 96), darcy.draw_batch(seed, 32)
+    fine, coarse = draw_batch(seed, 96), draw_batch(seed, 32)
     # The centres of the coarse cells are those of every third fine cell.
     assert (fine[:, 1::3, 1::3] == coarse).mean() > 0.995
 

@@ -16,8 +16,8 @@ pytest.importorskip("tqdm")
 from chonn_lab import cli
 from chonn_lab.problems import darcy, poisson
 from chonn_lab.problems.darcy_solver import darcy_matrix, solve_steady
-from chonn_lab.problems.domains import DOMAINS, domain_mask
-from chonn_lab.problems.poisson_fields import DomainFields
+from chonn_lab.problems.domains import DOMAINS, cell_centres, domain_mask, nodes
+from chonn_lab.problems.poisson import DomainFields
 from chonn_ops import kirchhoff_network
 from chonn_ops.network import edge_conductance, wall_leak
 
@@ -30,16 +30,16 @@ def two_phase(resolution, seed=0):
 
 def test_l_shape_lacks_one_quadrant_on_every_grid():
     for n in (16, 64, 256):
-        mask = domain_mask("l-shape", darcy.cell_centres(n))
+        mask = domain_mask("l-shape", cell_centres(n))
         assert not mask[n // 2 :, n // 2 :].any()
         assert np.count_nonzero(mask) == 3 * n**2 // 4
         # Of nodes with the boundary among them, too: the face half-way is at 1/2.
-        np.testing.assert_array_equal(domain_mask("l-shape", poisson.nodes(n)), mask)
+        np.testing.assert_array_equal(domain_mask("l-shape", nodes(n)), mask)
 
 
 def test_holes_are_three_discs_inside_one_piece():
     for n in (16, 64, 256):
-        mask = domain_mask("holes", darcy.cell_centres(n))
+        mask = domain_mask("holes", cell_centres(n))
         assert mask[[0, -1]].all()
         assert mask[:, [0, -1]].all()
         assert scipy.ndimage.label(~mask)[1] == 3
@@ -52,7 +52,7 @@ def test_holes_are_three_discs_inside_one_piece():
 
 
 def test_bad_domains():
-    points = darcy.cell_centres(8)
+    points = cell_centres(8)
     with pytest.raises(ValueError, match="expected one of square, l-shape, holes, got 'disc'"):
         domain_mask("disc", points)
     with pytest.raises(ValueError, match="at least 16 for the domain holes, got 8"):
@@ -64,8 +64,8 @@ def test_darcy_converges_to_an_exact_solution_on_the_l_shape():
     """sin(2 pi x) sin(2 pi y) vanishes on all walls of the l-shape; a variable medium."""
     errors = []
     for n in (16, 32, 64):
-        x, y = np.meshgrid(darcy.cell_centres(n), darcy.cell_centres(n), indexing="ij")
-        exists = domain_mask("l-shape", darcy.cell_centres(n))
+        x, y = np.meshgrid(cell_centres(n), cell_centres(n), indexing="ij")
+        exists = domain_mask("l-shape", cell_centres(n))
         nu, k = 1 + 0.5 * x + 0.3 * y, 2 * np.pi
         exact = np.sin(k * x) * np.sin(k * y)
         slope = 0.5 * k * np.cos(k * x) * np.sin(k * y) + 0.3 * k * np.sin(k * x) * np.cos(k * y)
@@ -80,7 +80,7 @@ def test_darcy_converges_to_an_exact_solution_on_the_l_shape():
 def test_darcys_flows_balance_in_every_cell(domain):
     """Kirchhoff's current law, cell by cell, with ghost cells of zero wherever none exists."""
     n, beta = 24, 1.3
-    exists = domain_mask(domain, darcy.cell_centres(n))
+    exists = domain_mask(domain, cell_centres(n))
     nu = two_phase(n)
     u = solve_steady(nu, beta, exists)
     for i, j in zip(*np.nonzero(exists), strict=True):
@@ -97,7 +97,7 @@ def test_darcys_flows_balance_in_every_cell(domain):
 def test_darcy_of_one_medium_is_the_network_with_grounded_walls(domain):
     """Means of equal conductivities are the same, so with walls at the faces both schemes are."""
     n = 20
-    exists = domain_mask(domain, darcy.cell_centres(n))
+    exists = domain_mask(domain, cell_centres(n))
     mask = torch.from_numpy(exists)
     k = torch.full((1, n, n, 1), 0.3, dtype=torch.float64)
     source = mask[None, ..., None].double() / n**2
@@ -110,7 +110,7 @@ def test_darcy_of_one_medium_is_the_network_with_grounded_walls(domain):
 
 def test_darcys_default_margin_is_half_a_cell():
     nu = two_phase(16)
-    for exists in (None, domain_mask("l-shape", darcy.cell_centres(16))):
+    for exists in (None, domain_mask("l-shape", cell_centres(16))):
         default, given = darcy_matrix(nu, exists), darcy_matrix(nu, exists, 1 / 32)
         assert (default != given).nnz == 0
         assert (default != darcy_matrix(nu, exists, 0.0)).nnz > 0
@@ -122,7 +122,7 @@ def test_a_coarser_grids_margin_asks_the_same_problem():
     k = scipy.optimize.brentq(lambda k: np.cos(k / 2) - margin * k * np.sin(k / 2), 1, np.pi)
     errors = []
     for n in (16, 32, 64):
-        along = np.cos(k * (darcy.cell_centres(n) - 0.5))
+        along = np.cos(k * (cell_centres(n) - 0.5))
         exact = np.outer(along, along)
         u = solve_steady(np.full((n, n), 0.1), 0.2 * k**2 * exact, margin=margin)
         errors.append(np.abs(u - exact).max())
@@ -156,7 +156,7 @@ def test_poisson_and_a_direct_solve_converge_to_each_other(domain):
     errors = []
     for n in (34, 66, 130):
         f, u = DomainFields(domain, n)(a)
-        exists = domain_mask(domain, poisson.nodes(n))
+        exists = domain_mask(domain, nodes(n))
         assert not f[~exists].any()
         assert not u[~exists].any()
         errors.append(np.linalg.norm(finite_volumes(f, exists) - u) / np.linalg.norm(u))
@@ -167,7 +167,7 @@ def test_poisson_and_a_direct_solve_converge_to_each_other(domain):
 def test_poisson_of_a_mode_that_vanishes_on_the_walls_is_that_mode():
     a = np.zeros((4, 4))
     a[1, 1] = a[3, 1] = 1
-    exists = domain_mask("l-shape", poisson.nodes(64))
+    exists = domain_mask("l-shape", nodes(64))
     for found, whole in zip(DomainFields("l-shape", 64)(a), poisson.fields(a, 64), strict=True):
         np.testing.assert_allclose(found, whole * exists, atol=1e-12)
 
@@ -186,7 +186,7 @@ def test_darcy_file(tmp_path, domain):
     darcy.generate(path, 3, 16, progress=False, domain=domain)
     darcy.generate(plain, 3, 16, progress=False)
     assert path.name == f"2D_DarcyFlow_beta1.0_Train_{domain}.hdf5"
-    exists = domain_mask(domain, darcy.cell_centres(16))
+    exists = domain_mask(domain, cell_centres(16))
     with h5py.File(path) as file, h5py.File(plain) as square:
         assert (file.attrs["domain"], file["mask"].dtype) == (domain, bool)
         np.testing.assert_array_equal(file["mask"], exists)
@@ -238,7 +238,7 @@ def test_poisson_files(tmp_path):
         "PoissonData_16x16_l-shape_IN.h5",
         "PoissonData_16x16_l-shape_OUT.h5",
     ]
-    exists = domain_mask("l-shape", poisson.nodes(16))
+    exists = domain_mask("l-shape", nodes(16))
     for path in paths:
         with h5py.File(path) as file:
             np.testing.assert_array_equal(file["mask"], exists)

@@ -13,6 +13,7 @@ from kirchhoff import node_residual
 
 import chonn_ops
 from chonn_lab.problems import fno_darcy, origin
+from chonn_lab.problems.domains import nodes
 
 TRAIN, TEST = "piececonst_r9_N5_smooth1.mat", "piececonst_r9_N2_smooth2.mat"
 
@@ -36,7 +37,7 @@ def medium(resolution=9, sample=0):
 def test_second_order_convergence():
     errors = []
     for resolution in (17, 33, 65):
-        x, y = np.meshgrid(*[fno_darcy.nodes(resolution)] * 2, indexing="ij")
+        x, y = np.meshgrid(*[nodes(resolution)] * 2, indexing="ij")
         a = 2 + x * y**2 + x
         u = np.sin(np.pi * x) * np.sin(2 * np.pi * y)
         u_x = np.pi * np.cos(np.pi * x) * np.sin(2 * np.pi * y)
