@@ -310,4 +310,7 @@ def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
     dim = axis + 1
     if ring or field.shape[dim] == 1:
         return (field.roll(-1, dim) - field.roll(1, dim)) / (2 * step)
-    return torch.gradient(field, spacing=step, dim=dim)[0]
+    # `torch.gradient` would fix the size of an exported batch.
+    slope = field.diff(dim=dim) / step
+    first, last = slope.narrow(dim, 0, 1), slope.narrow(dim, slope.shape[dim] - 1, 1)
+    return (torch.cat((first, slope), dim) + torch.cat((slope, last), dim)) / 2

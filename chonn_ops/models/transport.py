@@ -193,7 +193,7 @@ def _stencil(
         rows.append(row)
         products.append(product)
     row = torch.stack(rows, dim=-1)
-    samples = torch.arange(len(displacement), device=device).view(-1, *[1] * (row.dim() - 1))
+    samples = torch.arange(displacement.shape[0], device=device).view(-1, *[1] * (row.dim() - 1))
     head = torch.arange(heads, device=device)[:, None]
     row = (samples * math.prod(grid) + row) * heads + head
     return row.flatten(0, -2), torch.stack(torch.broadcast_tensors(*products), -1).flatten(0, -2)

@@ -19,6 +19,7 @@ from chonn_ops.network.checks import (
     check_arguments,
     check_grounded,
     readable,
+    traced,
 )
 from chonn_ops.network.direct.factor import check_sources, factorize
 from chonn_ops.network.leaks import leak_with_boundary
@@ -300,7 +301,7 @@ def _solve_many(
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
     B, S, C = source.shape[0], source.shape[1], source.shape[-1]
-    if torch._C._are_functorch_transforms_active():  # which `factorize` cannot look through
+    if traced(source):  # what transforms and compilers cannot do with `factorize`
         apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
         faces = per_face(boundary, len(conductance))
         options = (tol, max_iterations, backend, "direct")
