@@ -93,7 +93,7 @@ def transport(
 
 def _products(rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
     """Weighted sums (N, C) of the rows (N, taps) of a table (M, C)."""
-    values = table.index_select(0, rows.flatten()).view(*rows.shape, -1)
+    values = table.index_select(0, rows.flatten()).view(*rows.shape, table.shape[1])
     return (values * weights[..., None]).sum(1)
 
 
@@ -120,7 +120,7 @@ class _Sums(torch.autograd.Function):
         rows, table, weights = ctx.saved_tensors
         (change,) = grads
         if torch.is_grad_enabled():  # a higher derivative
-            values = table.index_select(0, rows.flatten()).view(*rows.shape, -1)
+            values = table.index_select(0, rows.flatten()).view(*rows.shape, table.shape[1])
             return None, _sent(rows, change, weights, table), (values * change[:, None]).sum(-1)
         to_table, to_weights = torch.zeros_like(table), torch.empty_like(weights)
         for tap in range(rows.shape[1]):

@@ -184,7 +184,11 @@ def test_bad_arguments():
             ValueError,
             "channel, reverse: expected None and False",
         ),
-        (lambda: to_netlist(network, field, spacing=[1.0]), ValueError, "spacing: expected 2"),
+        (
+            lambda: to_netlist(network, field, spacing=[1.0]),
+            ValueError,
+            "spacing: expected a number",
+        ),
     ):
         with pytest.raises(kind, match=message):
             call()
