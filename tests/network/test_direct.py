@@ -438,6 +438,25 @@ def test_copies_and_pickles(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_factors_are_of_the_networks_as_they_were(backend, dtype):
+    source, g, leak = random_network(1, (5, 6), 1)
+    g, leak = [x.to(dtype) for x in g], leak.to(dtype)
+    leak.requires_grad_()
+    factor = factorize(g, leak, boundary="dirichlet", backend=backend)
+    v, logdet, variance = factor.solve(source), factor.logdet(), factor.diagonal_of_inverse()
+    with torch.no_grad():
+        for x in (leak, *g):
+            x.mul_(7).add_(3)
+    for same in (factor, copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
+        w, residual = same.solve_with_residual(source)
+        torch.testing.assert_close(w, v)
+        assert residual.max() < 1e-6
+        torch.testing.assert_close(same.logdet(), logdet)
+        torch.testing.assert_close(same.diagonal_of_inverse(), variance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_has_no_ground_is_refused(backend):
     """Rows 2 and 3 have no leak: there is no potential, no variance and no sample."""
     source, g, leak = random_network(2, (4, 5), 2)

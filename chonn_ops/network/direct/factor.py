@@ -352,7 +352,8 @@ class Factorization:
         periodic: tuple[bool, ...],
         backend: str | None = None,
     ) -> None:
-        self._given = (leak, *conductance)
+        # Copies: refinement, residuals and derivatives need the networks as they were eliminated.
+        self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
         with torch.no_grad():
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
@@ -361,7 +362,9 @@ class Factorization:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is read from a file, is eliminated anew."""
-        leak, *conductance = self._given
+        # PyTorch copies leaves of a graph only.
+        given = (x.detach().requires_grad_(x.requires_grad) for x in self._given)
+        leak, *conductance = given
         return type(self), (tuple(conductance), leak, self._periodic, self._backend)
 
     @cached_property
