@@ -194,8 +194,8 @@ def kirchhoff_network(
         nodes and of three with at most 12 x 12 x 12, if `tol` is below 1e-4, in groups of networks
         whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
         those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
-        eliminates networks of these sizes at once if the leaks of one are all below the rounding of
-        its largest conductance.
+        eliminates networks of these sizes at once if the leaks of one, all or those of a part, are
+        below the rounding of its largest conductance.
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool

@@ -67,8 +67,8 @@ def eliminates(
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
     one network take at most 2 GiB. All networks of a call with such a grid are eliminated at once
-    if the leaks of one are below the rounding of its conductances (`exceed_digits`). A `tol` below
-    1e-4 is iterated to a quarter of it.
+    if in one the leaks, all or those of a part, are below the rounding of its conductances
+    (`exceed_digits`). A `tol` below 1e-4 is iterated to a quarter of it.
     Other lines are eliminated by the kernel of the iterations.
     """
     axes = sum(n > 1 for n in grid)
@@ -84,25 +84,34 @@ def exceed_digits(
     periodic: Sequence[bool],
     dtype: torch.dtype,
 ) -> bool:
-    """Whether in a network rounding the largest conductance changes more than the largest leak is.
+    """Whether in a network rounding the largest conductance changes more than the leaks of the
+    network, or of a part of it, are.
 
     Then a small residual is no small error: iterations of such volumes ended below a `tol` of 1e-5
-    with errors of up to 4e-4 (conductances of 1 to 1e12, boundary "matched").
+    with errors of up to 4e-4 (conductances of 1 to 1e12, boundary "matched"), those of planes with
+    errors of 5e-3. A part is what edges below that rounding separate; what grounds it, a leak or
+    such an edge, is below it, too.
     """
     eps = torch.finfo(dtype).eps
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False
-    most = leak.flatten(1, -2).amax(1)
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        edges = used_edges(g, axis, closed).flatten(1, -2)
-        if not edges.shape[1]:
-            continue
-        most_edge = edges.amax(1)
-        # An infinity makes the potentials of its own network NaN, and tells nothing of the others.
-        if bool((most_edge.isfinite() & (eps * most_edge > most)).any()):
-            return True
-    return False
+    pairs = zip(conductance, periodic, strict=True)
+    used = (used_edges(g, axis, closed) for axis, (g, closed) in enumerate(pairs))
+    edges = [edge.flatten(1, -2) for edge in used if edge.numel()]
+    if not edges:
+        return False
+    leaks = leak.flatten(1, -2)
+    rounding = eps * torch.stack([edge.amax(1) for edge in edges]).amax(0)
+    # An infinity makes the potentials of its own network NaN, and tells nothing of the others.
+    rounding = torch.where(rounding.isfinite(), rounding, 0)
+    if bool((rounding > leaks.amax(1)).any()):
+        return True
+    separate = torch.stack([edge.amin(1) < rounding for edge in edges]).any(0)
+    if not bool(separate.any()):
+        return False
+    small = [((x > 0) & (x < rounding[:, None])).any(1) for x in (leaks, *edges)]
+    return bool((separate & torch.stack(small).any(0)).any())
 
 
 def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> bool:

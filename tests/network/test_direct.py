@@ -745,6 +745,21 @@ class TestNetworksOperator:
     def test_the_pytorch_backend(self, kind, contrast, tol):
         self.check(kind, contrast, (24, 20), 1e-2, "neumann", tol, backend="torch")
 
+    @pytest.mark.parametrize("edge", [0.0, 1e-12])
+    @pytest.mark.parametrize("grid", [(7, 8), (4, 5, 6)])
+    def test_parts_whose_ground_is_below_rounding(self, grid, edge):
+        """Iterations of both converged to a residual below `tol`, with errors of up to 5e-3."""
+        source, g, leak = random_network(1, grid, 1, dtype=torch.float32, leak=1e-11)
+        source, half = source.abs(), grid[0] // 2
+        leak[:, 0] = 1
+        g[0][:, half - 1] = edge
+        v = kirchhoff_network(source, g, leak, backend="torch")
+        given = source[0, ..., 0].numpy(), [x[0, ..., 0] for x in g], leak[0, ..., 0]
+        truth = torch.from_numpy(elimination(*given).astype(np.float64))
+        for part in (slice(0, half), slice(half, None)):
+            actual, expected = v[0, part, ..., 0], truth[part]
+            assert (actual - expected).abs().max() <= 2e-5 * expected.abs().max()
+
 
 def exact(source, g, leak, boundary, wall, weight):
     """Potentials and gradients (source, leak, conductances) of `hard_networks` in extended
