@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -454,6 +455,20 @@ def test_factors_are_of_the_networks_as_they_were(backend, dtype):
         assert residual.max() < 1e-6
         torch.testing.assert_close(same.logdet(), logdet)
         torch.testing.assert_close(same.diagonal_of_inverse(), variance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_threads_share_factors(backend, dtype):
+    """They shared the arguments of the kernel's calls, too: a crash, or another's potentials."""
+    _, g, leak = random_network(1, (20, 20), 1)
+    factor = factorize([x.to(dtype) for x in g], leak.to(dtype), backend=backend)
+    sources = [torch.full((1, i + 1, 20, 20, 1), i + 1.0) for i in range(8)]
+    expected = [factor.solve(source) for source in sources]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(20):
+            for v, w in zip(threads.map(factor.solve, sources), expected, strict=True):
+                torch.testing.assert_close(v, w)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

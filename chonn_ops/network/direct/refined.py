@@ -240,17 +240,18 @@ class ComplexFactor:
 
     def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
         """Replaces the solutions of at least the networks `late` (B, C)."""
-        if self._wide is not None:
-            late = late | self._wide[0]
+        eliminated = self._wide  # which another thread may replace
+        if eliminated is not None:
+            late = late | eliminated[0]
         fields = (x.movedim(-1, 1)[late][..., None] for x in (s, self._leak, *self._g))
         part, leak, *g = (x.to(self.dtype) for x in fields)
         drops = len(solution.drops) > 0
         if self._factors is None:
             wide = self._eliminate(g, leak, part, drops=drops, keep=False).solution
         else:
-            if self._wide is None or not torch.equal(late, self._wide[0]):
-                self._wide = late, self._eliminate(g, leak)
-            wide = self._wide[1].refined(part, drops=drops)
+            if eliminated is None or not torch.equal(late, eliminated[0]):
+                self._wide = eliminated = late, self._eliminate(g, leak)
+            wide = eliminated[1].refined(part, drops=drops)
         assert solution.residual is not None
         assert wide.residual is not None
         pairs = zip(

@@ -100,13 +100,12 @@ class Factors:
         self._shares, self._inverse = spare.take(leak, sum(counts)).split(counts)
         self._scale = leak.new_ones(B * C, dtype=real)
         self._status = torch.full((B * C,), DETERMINED, dtype=torch.int64)
-        self._call(FACTORIZE if keep else ONCE, source, drops)
+        self.solution = self._call(FACTORIZE if keep else ONCE, source, drops)
 
     def __del__(self) -> None:
         spare.give(getattr(self, "_shares", None))
 
-    def _run(self, call: int) -> None:
-        arguments: Arguments = self._arguments
+    def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():
             return
         arguments.leak = self._fields[0].data_ptr()
@@ -120,10 +119,12 @@ class Factors:
         arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
         self._kernel.call["run"](self._isa, self._double, arguments)
 
-    def _call(self, call: int, source: Tensor | None, drops: bool) -> None:
-        """Run `call` and put what it solved into `solution`."""
-        arguments, found = self._arguments, []
-        arguments.source = None
+    def _call(self, call: int, source: Tensor | None, drops: bool) -> Solution | None:
+        """Run `call`; the solution for `source`, if any."""
+        # Threads share the factors, but no arguments.
+        arguments = Arguments.from_buffer_copy(self._arguments)
+        found: list[Tensor] = []
+        solution = None
         if source is not None:
             source = source.resolve_conj().contiguous()
             potential = torch.empty_like(source)
@@ -134,17 +135,17 @@ class Factors:
             arguments.single = source.dtype == torch.complex64
             arguments.sources, arguments.source = source.shape[1], source.data_ptr()
             arguments.potential, arguments.residual = potential.data_ptr(), residual.data_ptr()
-            self.solution = Solution(potential, found, residual)
-        for axis in range(len(self._shape) - 2):
-            arguments.drop[axis] = found[axis].data_ptr() if found else None
-        self._run(call)
+            solution = Solution(potential, found, residual)
+        for axis, field in enumerate(found):
+            arguments.drop[axis] = field.data_ptr()
+        self._run(arguments, call)
+        return solution
 
     def refined(self, source: Tensor, *, drops: bool = False) -> Solution:
         """The solution for sources (B, S, \\*grid, C), complex64 or complex128, in their dtype.
         Residuals are those of potentials in complex128: at most `tol`, or as small as refinement
         makes them; NaN where an input is not finite."""
-        self._call(SOLVE, source, drops)
-        solution, self.solution = self.solution, None
+        solution = self._call(SOLVE, source, drops)
         assert solution is not None
         return solution
 

@@ -112,7 +112,7 @@ class Factors:
     ) -> None:
         self._prepare(plan, leak)
         self._allocate(leak, -(-len(self._scale) // self._lanes))
-        self._call(FACTORIZE, source, drops, (leak, *conductance))
+        self.solution = self._call(FACTORIZE, source, drops, (leak, *conductance))
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
@@ -141,9 +141,10 @@ class Factors:
         arguments = self._prepare(plan, leak)
         shared = arguments.parts > 0  # fewer networks than threads
         self._allocate(leak, len(self._scale) if shared else arguments.threads)
-        self._call(FACTORIZE if shared else ONCE, source, drops, (leak, *conductance))
-        assert self.solution is not None
-        return self.solution, self.undetermined
+        call = FACTORIZE if shared else ONCE
+        solution = self._call(call, source, drops, (leak, *conductance))
+        assert solution is not None
+        return solution, self.undetermined
 
     def _prepare(self, plan: Plan, leak: Tensor) -> Arguments:
         direct = kernel()
@@ -167,8 +168,7 @@ class Factors:
         most = self._threads if self._rows else -(-networks // lanes)
         return max(1, min(self._threads, most, int(work / _WORTH)))
 
-    def _run(self, call: int) -> None:
-        arguments = self._arguments
+    def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():
             return
         arguments.shares, arguments.inverse = self._shares.data_ptr(), self._inverse.data_ptr()
@@ -187,17 +187,19 @@ class Factors:
         source: Tensor | None,
         drops: bool,
         network: Sequence[Tensor] = (),
-    ) -> None:
-        """Run `call` and put what it solved into `solution`; residuals are found of sources with
-        their network, leak and conductances."""
-        arguments = self._arguments
+        inverse: Sequence[Tensor] = (),
+    ) -> Solution | None:
+        """Run `call`; the solution for `source`, if any. Residuals are found of sources with their
+        network, leak and conductances; `inverse` takes the diagonal and entries of the inverse."""
+        # Threads share the factors, but no arguments.
+        arguments = Arguments.from_buffer_copy(self._arguments)
         network = [field.contiguous() for field in network]
         if network:
             arguments.leak = network[0].data_ptr()
             for axis, field in enumerate(network[1:]):
                 arguments.conductance[axis] = field.data_ptr()
-        arguments.source, arguments.sources, arguments.residual = None, 1, None
         found: list[Tensor] = []
+        solution = None
         if source is not None:
             source = source.contiguous()
             potential, residual = torch.empty_like(source), None
@@ -209,14 +211,14 @@ class Factors:
                 arguments.residual = residual.data_ptr()
             arguments.sources = source.shape[1]
             arguments.source, arguments.potential = source.data_ptr(), potential.data_ptr()
-            self.solution = Solution(potential, found, residual)
-        for axis in range(len(self._shape) - 2):
-            arguments.drop[axis] = found[axis].data_ptr() if found else None
-        self._run(call)
-
-    def _solution(self, call: int, source: Tensor, drops: bool, network: Sequence[Tensor]) -> Any:
-        self._call(call, source, drops, network)
-        solution, self.solution = self.solution, None
+            solution = Solution(potential, found, residual)
+        for axis, field in enumerate(found):
+            arguments.drop[axis] = field.data_ptr()
+        if inverse:
+            arguments.diagonal = inverse[0].data_ptr()
+            for axis, field in enumerate(inverse[1:]):
+                arguments.entry[axis] = field.data_ptr()
+        self._run(arguments, call)
         return solution
 
     def solve(
@@ -224,11 +226,15 @@ class Factors:
     ) -> Solution:
         """The solution for sources (B, S, \\*grid, C); with the residual where leak and
         conductances are given once more."""
-        return self._solution(SOLVE, source, drops, network)
+        solution = self._call(SOLVE, source, drops, network)
+        assert solution is not None
+        return solution
 
     def sample(self, noise: Tensor) -> Tensor:
         """Fields for white noise (B, S, \\*grid, C)."""
-        return self._solution(SAMPLE, noise, False, ()).potential
+        solution = self._call(SAMPLE, noise, False)
+        assert solution is not None
+        return solution.potential
 
     def logdet(self) -> Tensor:
         """(B, C), float64; nodes that are not part of a network left out."""
@@ -245,10 +251,7 @@ class Factors:
         nodes that an edge joins, 0 where there is no edge."""
         diagonal = self._inverse.new_empty(self._shape)
         entries = [self._inverse.new_zeros(self._shape) for _ in self._shape[1:-1]]
-        self._arguments.diagonal = diagonal.data_ptr()
-        for axis, entry in enumerate(entries):
-            self._arguments.entry[axis] = entry.data_ptr()
-        self._call(INVERT, None, False)
+        self._call(INVERT, None, False, inverse=(diagonal, *entries))
         return diagonal, entries
 
     @property
