@@ -472,6 +472,24 @@ def test_threads_share_factors(backend, dtype):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_changes_nothing(backend):
+    """PyTorch's products of fronts were bfloat16: an error, or three digits."""
+    source, g, leak = random_network(1, (6, 9), 1, dtype=torch.float32)
+    leak.requires_grad_()
+
+    def results():
+        factor = factorize(g, leak, backend=backend)
+        found = [factor.solve(source), factor.logdet(), factor.diagonal_of_inverse()]
+        found += [factor.sample(source), kirchhoff_network(source[:, None], g, leak)]
+        return found + [torch.autograd.grad(x.sum(), leak)[0] for x in found[:2]]
+
+    expected = results()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = results()
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_has_no_ground_is_refused(backend):
     """Rows 2 and 3 have no leak: there is no potential, no variance and no sample."""
     source, g, leak = random_network(2, (4, 5), 2)

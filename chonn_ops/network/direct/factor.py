@@ -241,6 +241,11 @@ def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
 
 
+def _without_autocast(field: Tensor) -> torch.autocast:
+    """Where products of the backend "torch" keep their dtype."""
+    return torch.autocast(field.device.type, enabled=False)
+
+
 class _Solve(torch.autograd.Function):
     """Sources (B, S, \\*grid, C), in the factor's dtype, to potentials and residuals."""
 
@@ -248,7 +253,8 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, factor: Any, periodic: Any, source: Any, leak: Any, *g: Any) -> Any:
         network = [x.to(factor.dtype) for x in (leak, *g)]
         drops = any(ctx.needs_input_grad[4:])
-        v, found, residual = factor.solve_all(source, drops=drops, network=network)
+        with _without_autocast(source):
+            v, found, residual = factor.solve_all(source, drops=drops, network=network)
         ctx.factor, ctx.periodic = factor, periodic
         ctx.save_for_backward(source, v, leak, *g, *found)
         ctx.save_for_forward(v, leak, *g)
@@ -288,7 +294,8 @@ class _Solve(torch.autograd.Function):
                     for x in (v, w)
                 )
         else:
-            w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
+            with _without_autocast(grad):
+                w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
         w, over_w = w.conj(), [x.conj() for x in over_w]
         own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
         grads: list[Tensor | None] = [own]
@@ -316,8 +323,9 @@ class _LogDet(torch.autograd.Function):
         leak, *g = ctx.saved_tensors
         factor, axes = ctx.factor, len(g)
         # Across an edge entries of the inverse are nearly equal where leaks are small.
-        factor = factor.wide(g, leak, ctx.periodic)
-        diagonal, entries = factor.inverse_entries()
+        with _without_autocast(leak):
+            factor = factor.wide(g, leak, ctx.periodic)
+            diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
         grads = [to_dtype_of(grad * diagonal.conj(), leak)]
         for i, (x, entry, closed) in enumerate(zip(g, entries, ctx.periodic, strict=True)):
@@ -355,7 +363,7 @@ class Factorization:
         # Copies: refinement, residuals and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
-        with torch.no_grad():
+        with torch.no_grad(), _without_autocast(leak):
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
@@ -443,8 +451,9 @@ class Factorization:
         part without leak is a `ValueError` that names it.
         """
         self._check_ground()
-        factor = self._differentiable() if self._wanted() else self._factor
-        return factor.inverse_entries()[0].to(self.dtype)
+        with _without_autocast(self._given[0]):
+            factor = self._differentiable() if self._wanted() else self._factor
+            return factor.inverse_entries()[0].to(self.dtype)
 
     def sample(self, noise: Tensor) -> Tensor:
         """A Gaussian Markov field with the networks' matrices as precision.
@@ -472,9 +481,10 @@ class Factorization:
         check_sources("noise", noise, self._given[0])
         self._check_ground()
         wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
-        factor = self._differentiable() if wanted else self._factor
-        assert isinstance(factor, Factor)  # of real networks
-        return factor.sample(noise).to(noise.dtype)
+        with _without_autocast(noise):
+            factor = self._differentiable() if wanted else self._factor
+            assert isinstance(factor, Factor)  # of real networks
+            return factor.sample(noise).to(noise.dtype)
 
 
 def factorize(
