@@ -14,6 +14,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import error
 from chonn_ops.network.api import Method, kirchhoff_network
@@ -52,10 +53,18 @@ def check_omega(omega: float) -> None:
     _check_number("omega", omega, math.inf, "a finite number > 0")
 
 
-def _density(name: str, value: Density, like: Tensor, positive: bool = False) -> Tensor:
+def _dtype_of(*values: Density | None) -> torch.dtype:
+    """float64 if one of the tensors has its precision, else float32."""
+    return real_dtype(compute_dtype(*(x for x in values if isinstance(x, Tensor))))
+
+
+def _density(
+    name: str, value: Density, like: Tensor, dtype: torch.dtype, positive: bool = False
+) -> Tensor:
     """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
+    number = torch.float64 if isinstance(value, Real) else None  # all digits of a Python number
     try:
-        field = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        field = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=number)
     except (RuntimeError, TypeError, ValueError):
         raise error(name, "a number or a Tensor", repr(value)) from None
     if isinstance(value, Tensor) and value.device != like.device:
@@ -68,7 +77,7 @@ def _density(name: str, value: Density, like: Tensor, positive: bool = False) ->
     if field.is_complex():
         raise error(name, "real numbers", field.dtype)
     (check_positive if positive else check_not_negative)(name, field)
-    return field.to(like.device)
+    return field.to(dtype).to(like.device)
 
 
 def edge_admittance(
@@ -138,14 +147,12 @@ def edge_admittance(
         expected = "shapes that expand to one"
         raise error("resistance, inductance, capacitance", expected, shapes) from None
     check_field("resistance, inductance, capacitance", like)
-    R, L = _density("resistance", resistance, like), _density("inductance", inductance, like)
-    C = None if capacitance is None else _density("capacitance", capacitance, like, positive=True)
-    wide = torch.float32
-    for field in fields:
-        wide = torch.promote_types(wide, field.dtype)
-    R, X = R.to(wide), -omega * L.to(wide)
-    if C is not None:
-        X = X + C.to(wide).reciprocal() / omega
+    wide = _dtype_of(*fields)
+    R = _density("resistance", resistance, like, wide)
+    X = -omega * _density("inductance", inductance, like, wide)
+    if capacitance is not None:
+        C = _density("capacitance", capacitance, like, wide, positive=True)
+        X = X + C.reciprocal() / omega
     R, X = R.expand(like.shape), X.expand(like.shape)
     conducting, mask = _existing(torch.ones_like(like, dtype=wide), mask)
     axes = like.dim() - 2
@@ -239,8 +246,10 @@ def helmholtz_network(
     check_omega(omega)
     check_field("conductivity", conductivity)
     check_sources("source", source, conductivity, NETWORK_DTYPES)
-    capacity = _density("capacity", capacity, conductivity)
-    loss = _density("loss", loss, conductivity)
+    wide = _dtype_of(source, conductivity, capacity, loss)
+    capacity = _density("capacity", capacity, conductivity, wide)
+    loss = _density("loss", loss, conductivity, wide)
+    conductivity = conductivity.to(wide)
     axes = conductivity.dim() - 2
     faces = per_face(boundary, axes, ("neumann", "dirichlet", "periodic", "matched"))
     steps = spacings(spacing, axes)
@@ -251,21 +260,18 @@ def helmholtz_network(
         # The operator takes the conductivity from the edge next to the face; this takes the node's.
         walls = [_only(pair, ("dirichlet", "periodic")) for pair in faces]
         real = real + wall_leak(conductivity, spacing, boundary=walls)
-    wide = torch.promote_types(conductivity.dtype, torch.float32)
     leak = torch.complex(
-        real.to(wide).expand(conductivity.shape),
-        (-omega * volume * loss).to(wide).expand(conductivity.shape),
+        real.expand(conductivity.shape), (-omega * volume * loss).expand(conductivity.shape)
     )
-    source = source * volume
+    source = source.to(leak.dtype) * volume
     if mask is not None:
         exists = _existing(torch.ones_like(conductivity), mask)[0] > 0
         leak = torch.where(exists, leak, 0)
         source = torch.where(exists if source.dim() == leak.dim() else exists[:, None], source, 0)
     left = [_only(pair, ("periodic", "matched")) for pair in faces]
-    complex_dtype = torch.promote_types(torch.promote_types(source.dtype, wide), torch.complex64)
     return kirchhoff_network(
-        source.to(complex_dtype),
-        [g.to(wide) for g in edges],
+        source,
+        edges,
         leak,
         boundary=left,
         tol=tol,
@@ -327,12 +333,12 @@ def absorbing_layer(
     """
     check_field("conductivity", conductivity)
     check_not_negative("conductivity", conductivity)
-    capacity = _density("capacity", capacity, conductivity)
+    wide = _dtype_of(conductivity, capacity)
+    capacity = _density("capacity", capacity, conductivity, wide)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), per_face(boundary, axes)
     _check_number("thickness", thickness, math.inf, "a finite number > 0")
     _check_number("attenuation", attenuation, 1, "above 0 and below 1")
-    wide = torch.promote_types(conductivity.dtype, torch.float32)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         n = conductivity.shape[axis + 1]

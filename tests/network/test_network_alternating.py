@@ -102,6 +102,22 @@ def test_obstacles_are_not_entered():
     torch.testing.assert_close(again[0, ..., 0], u)
 
 
+def test_digits_of_numbers_and_of_mixed_dtypes():
+    """Numbers, and fields beside a float32 conductivity, were rounded to float32."""
+    k, c, f = (fields(1, 9, 8, 1, seed=seed) for seed in range(3))
+    k = k.float().double()
+    same = torch.full_like(k, 1.3)
+    u = helmholtz_network(f, k, c, same, 2.0, 0.3)
+    for given in ((k, 1.3), (k.float(), 1.3), (k.float(), same)):
+        v = helmholtz_network(f, given[0], c, given[1], 2.0, 0.3)
+        assert v.dtype == torch.complex128
+        assert (u - v).abs().max() < 1e-12 * u.abs().max()
+    y, z = edge_admittance(k, 1.3, 0.7, 2.0)[0], edge_admittance(k, same, same - 0.6, 2.0)[0]
+    assert (y - z).abs().max() < 1e-14 * z.abs().max()
+    layers = absorbing_layer(k, 1.3, 1.0, 0.3), absorbing_layer(k, same, 1.0, 0.3)
+    torch.testing.assert_close(*layers, rtol=1e-14, atol=0)
+
+
 def test_several_sources_and_masks_of_samples():
     mask = torch.ones(2, 5, 4, 1, dtype=torch.bool)
     mask[0, 1, 1], mask[1, 3, 2] = False, False
