@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,17 @@ def node_names(shape: Sequence[int], prefix: str = "n") -> list[str]:
     return [prefix + "_".join(map(str, place)) for place in np.ndindex(*shape)]
 
 
+def _edge_names(edges: Array, names: Sequence[str]) -> list[str]:
+    """A name of its own for each edge, edges between the same nodes included."""
+    count: Counter[str] = Counter()
+    found = []
+    for p, q in edges:
+        name = f"{names[p]}_{names[q]}"
+        count[name] += 1
+        found.append(name if count[name] == 1 else f"{name}_{count[name]}")
+    return found
+
+
 def network_lines(network: ResistorNetwork, source: Array, prefix: str = "n") -> list[str]:
     """Elements of a network: resistors for edges and leaks, current sources, and a probe (a voltage
     source of 0 V) between the leaks and ground. Nodes without a resistor are left out."""
@@ -128,8 +140,9 @@ def network_lines(network: ResistorNetwork, source: Array, prefix: str = "n") ->
     ground = f"{prefix}ground"
     lines: list[str] = []
     joined = network.leak > 0
-    for (p, q), g in zip(network.edges, network.conductance, strict=True):
-        lines += resistor(f"{names[p]}_{names[q]}", names[p], names[q], float(g))
+    edge_names = _edge_names(network.edges, names)
+    for name, (p, q), g in zip(edge_names, network.edges, network.conductance, strict=True):
+        lines += resistor(name, names[p], names[q], float(g))
         joined[[p, q]] |= g > 0
     for p in np.flatnonzero(joined):
         lines += resistor(names[p], names[p], ground, float(network.leak[p]))
@@ -152,8 +165,8 @@ def rlc_lines(network: RLCNetwork, source: Array, prefix: str = "n") -> list[str
     joined = np.zeros(network.nodes, dtype=bool)
     joined[network.edges] = True
     values = (network.resistance, network.inductance, network.capacitance)
-    for (p, q), *edge in zip(network.edges, *values, strict=True):
-        name = f"{names[p]}_{names[q]}"
+    edge_names = _edge_names(network.edges, names)
+    for name, (p, q), *edge in zip(edge_names, network.edges, *values, strict=True):
         parts = [
             (letter, value) for letter, value in zip("RLC", edge, strict=True) if 0 < value < np.inf
         ]

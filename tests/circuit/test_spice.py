@@ -5,7 +5,7 @@ import pytest
 from ngspice import measured, needs_ngspice, operating_point, run
 from scipy import signal
 
-from chonn_ops.circuit import Cascade, RCCell, ResistorNetwork, grid
+from chonn_ops.circuit import Cascade, RCCell, ResistorNetwork, RLCNetwork, grid
 
 
 def cascade_of(stages):
@@ -97,3 +97,18 @@ def test_bad_arguments():
         cascade.to_netlist([np.nan], 1.0)
     with pytest.raises(ValueError, match=r"source: expected shape \(2,\), got \(3,\)"):
         ResistorNetwork([(0, 1)], [1.0], [0, 1]).to_netlist(np.ones(3))
+
+
+def test_parallel_edges_have_names_of_their_own():
+    """Two elements of one name are one to SPICE, and two series of parts shared their nodes."""
+    edges, leak, source = [(0, 1), (0, 1), (1, 0)], np.ones(2), np.array([1.0, 0.0])
+    resistors = ResistorNetwork(edges, np.ones(3), leak)
+    coils = RLCNetwork(edges, 1.0, 1.0, leak=leak)
+    for text, elements in (
+        (resistors.to_netlist(source), 5),
+        (coils.to_netlist(source, omega=1.0), 8),
+    ):
+        names = [line.split()[0] for line in text.splitlines() if line[0] in "RL"]
+        assert len(set(names)) == len(names) == elements
+    inner = {line.split()[2] for line in text.splitlines() if line.startswith("Rn") and "_" in line}
+    assert len(inner) == 3
