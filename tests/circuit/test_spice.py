@@ -108,7 +108,7 @@ def test_parallel_edges_have_names_of_their_own():
         (resistors.to_netlist(source), 5),
         (coils.to_netlist(source, omega=1.0), 8),
     ):
-        names = [line.split()[0] for line in text.splitlines() if line[0] in "RL"]
+        names = [line.split()[0] for line in text.splitlines()[1:] if line[0] in "RL"]
         assert len(set(names)) == len(names) == elements
     inner = {line.split()[2] for line in text.splitlines() if line.startswith("Rn") and "_" in line}
     assert len(inner) == 3
