@@ -506,6 +506,25 @@ def test_what_has_no_ground_is_refused(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_complex_parts_without_ground_and_resonances_have_no_inverse(backend):
+    """Solves raised as at a resonance; variances were numbers."""
+    source, g, leak = random_network(2, (4, 5), 2)
+    g[0][1, 1, :, 1] = 0
+    leak[1, 2:, :, 1] = 0
+    networks = factorize([x * (1 + 0.1j) for x in g], leak * (1 - 1j), backend=backend)
+    for refused in (networks.solve, lambda _: networks.diagonal_of_inverse()):
+        with pytest.raises(ValueError, match=r"part of network \(1, 1\)"):
+            refused(source)
+    for rounding in (0.0, 1e-17):
+        y = torch.tensor([1.0, 0.0], dtype=torch.complex128).reshape(1, 2, 1)
+        leaks = torch.tensor([1.0, -0.5 + rounding], dtype=torch.complex128).reshape(1, 2, 1)
+        for wanted in (False, True):
+            singular = factorize((y,), leaks.requires_grad_(wanted), backend=backend)
+            with pytest.raises(RuntimeError, match="resonance"):
+                singular.diagonal_of_inverse()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("B", [1, 40])
 def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
     source, g, leak = random_network(B, (9, 7), 1)

@@ -36,7 +36,7 @@ from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.refined import ComplexFactor
+from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
 from chonn_ops.network.leaks import leak_with_boundary
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
@@ -379,7 +379,13 @@ class Factorization:
     def undetermined(self) -> list[tuple[int, int]]:
         """(batch * channels + channel, node in row-major order) of one connected part without any
         leak for each network that has such parts. There nothing determines potentials."""
-        return list(self._factor.undetermined)
+        if not self.dtype.is_complex:
+            return list(self._factor.undetermined)
+        # Numbers of any sign may cancel. Which are 0 tells.
+        leak, *g = ((x != 0).float() for x in self._given)
+        if bool(leak.all()):
+            return []
+        return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
 
     def _check_ground(self) -> None:
         if not traced(self._given[0]) and self.undetermined:
@@ -448,12 +454,17 @@ class Factorization:
 
         For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
         gradient is needed, PyTorch eliminates the networks again and keeps every front. A connected
-        part without leak is a `ValueError` that names it.
+        part without leak is a `ValueError` that names it, a complex network at a resonance a
+        `RuntimeError`.
         """
         self._check_ground()
         with _without_autocast(self._given[0]):
             factor = self._differentiable() if self._wanted() else self._factor
-            return factor.inverse_entries()[0].to(self.dtype)
+            diagonal, entries = factor.inverse_entries()
+        if self.dtype.is_complex:
+            leak, *g = self._given
+            check_inverse(diagonal, entries, leak, g, self._periodic)
+        return diagonal.to(self.dtype)
 
     def sample(self, noise: Tensor) -> Tensor:
         """A Gaussian Markov field with the networks' matrices as precision.
