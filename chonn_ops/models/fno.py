@@ -187,7 +187,8 @@ class CHONNFNO(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes or channels, or more modes than the padded grid resolves.
+            For another number of axes or channels, a dtype that the parameters do not have, or
+            more modes than the padded grid resolves.
         """
         check_precision("x", x, self.parameters())
         check_precision("grid", grid, self.parameters())

@@ -26,6 +26,8 @@ PATIENCE = (12, 12, 12, 40)
 # Where rounding the largest potential is a larger part of the largest difference along an axis than
 # this times `tol`, differences have too few digits for gradients of conductances, products of two.
 LIFTING = 0.4
+# The `tol` of lines, in units of rounding: they are eliminated, whatever the call's is.
+ROUNDED = 80
 # How far below a tight `tol` iterations go where elimination is the alternative: at a residual of
 # `tol` itself, errors of potentials were up to 3.4 times as large.
 SAFETY = 4

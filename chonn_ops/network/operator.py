@@ -219,8 +219,7 @@ def _solve(
     late = residual > tol  # not NaN: an input of that network is not finite
     if for_edges:
         KEPT.found = _drops(v, periodic)
-        # Lines are eliminated, to rounding whatever `tol` is.
-        digits = 80 * torch.finfo(v.dtype).eps if axes < 2 else tol
+        digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
         if methods.lifted(v, KEPT.found, digits):
             digits = min(enough, digits)
             KEPT.found, short = _drops_with_digits(solver, *network, v, late, digits, most)

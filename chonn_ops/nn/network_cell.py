@@ -432,8 +432,8 @@ class NetworkCell(nn.Module):
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
-        default = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
-        return steps or default, nodes
+        steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
+        return steps, nodes
 
     def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
         """Where the nodes lie. In training mode the cell remembers it with the grid.

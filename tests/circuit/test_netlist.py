@@ -187,7 +187,7 @@ def test_bad_arguments():
         (
             lambda: to_netlist(network, field, spacing=[1.0]),
             ValueError,
-            "spacing: expected a number",
+            "spacing: expected a number > 0, or 2 of them",
         ),
     ):
         with pytest.raises(kind, match=message):

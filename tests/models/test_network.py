@@ -217,7 +217,7 @@ def test_state_dicts_round_trip_and_devices_and_dtypes_are_taken():
         ),
         (
             lambda: CHONNNetwork2d()(torch.zeros(1, 1, 4, 4), spacing=(0, 1)),
-            "spacing: expected a number",
+            "spacing: expected a number > 0, or 2 of them",
         ),
         (
             lambda: CHONNNetwork2d(patch=2)(

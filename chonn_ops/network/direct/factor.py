@@ -458,10 +458,11 @@ class Factorization:
         `RuntimeError`.
         """
         self._check_ground()
+        wanted = self._wanted()
         with _without_autocast(self._given[0]):
-            factor = self._differentiable() if self._wanted() else self._factor
+            factor = self._differentiable() if wanted else self._factor
             diagonal, entries = factor.inverse_entries()
-        if self.dtype.is_complex:
+        if wanted and self.dtype.is_complex:  # `ComplexFactor` checks its own
             leak, *g = self._given
             check_inverse(diagonal, entries, leak, g, self._periodic)
         return diagonal.to(self.dtype)

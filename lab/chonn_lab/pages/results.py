@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from chonn_lab.experiments import EXPERIMENTS, get
 from chonn_lab.pages.blocks import load
@@ -263,11 +264,17 @@ def problem(study: Study) -> Iterator[str]:
 def command(study: Study) -> str:
     """The command that runs all models of a table, or those of them that you leave in it."""
     scale, _, settings = study.scale.partition("+")
-    changes = [f"--set {text.replace('-', ',')}" for text in settings.split(",") if text]
+    names = [text.partition("=")[0] for text in settings.split(",") if text]
+    changes = [f"--set {name}={_given(study.runs[0].config[name])}" for name in names]
     seeds = max(len(group.runs) for group in study.groups)
     variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
     parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
     return f"chonn-lab run {' '.join(parts)} --variants {variants}"
+
+
+def _given(value: Any) -> str:
+    """A setting as the command line takes it."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def budget(study: Study, found: Sequence[Group]) -> str:
