@@ -264,8 +264,10 @@ def problem(study: Study) -> Iterator[str]:
 def command(study: Study) -> str:
     """The command that runs all models of a table, or those of them that you leave in it."""
     scale, _, settings = study.scale.partition("+")
-    names = [text.partition("=")[0] for text in settings.split(",") if text]
-    changes = [f"--set {name}={_given(study.runs[0].config[name])}" for name in names]
+    named = dict(text.split("=", 1) for text in settings.split(",") if text)
+    # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
+    values = {name: study.runs[0].config.get(name, text) for name, text in named.items()}
+    changes = [f"--set {name}={_given(value)}" for name, value in values.items()]
     seeds = max(len(group.runs) for group in study.groups)
     variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
     parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
