@@ -212,19 +212,15 @@ def arguments(
     return parser
 
 
-def start(
-    parser: argparse.ArgumentParser, given: list[str] | None, parts: Sequence[str] = ()
-) -> argparse.Namespace:
+def start(parser: argparse.ArgumentParser, given: list[str] | None) -> argparse.Namespace:
     """Parse, and apply the options that hold for the whole process.
 
-    With one of `parts`, beside ``--only`` and ``--smoke``, the results are not those of a whole
-    run, which they must not replace.
+    With ``--only`` or ``--smoke`` the results are not those of a whole run, which they must not
+    replace.
     """
     options = parser.parse_args(given)
     whole: Path = parser.get_default("output")
-    if options.output == whole and any(
-        getattr(options, name, None) for name in ("only", "smoke", *parts)
-    ):
+    if options.output == whole and (options.smoke or getattr(options, "only", None)):
         parser.error(f"expected another --output than {whole} for a part of the run")
     torch.set_num_threads(options.threads)
     return options

@@ -6,7 +6,7 @@ features, FNO with width 20 and 12 modes. The step is forward, MSE, backward, Ad
 Contenders
     Unet, FNO               PDEBench's classes; where PDEBench is not installed, ours of order 0,
                             which equal them parameter by parameter
-    chonn_unet, chonn_fno   with scans in the paper's place; " order n" for another order than 2
+    chonn_unet, chonn_fno   with scans in the paper's place, of order 2
     chonn_network           `CHONNNetwork2d`; its ratios are to FNO
 
 Columns
@@ -25,28 +25,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chonn_lab.benchmarks.harness import Turns, arguments, environment, show, start, write_result
+from chonn_lab.benchmarks.harness import (
+    Turns,
+    arguments,
+    environment,
+    show,
+    start,
+    version,
+    write_result,
+)
 from chonn_lab.benchmarks.training import measure
 from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions
 
-PLAIN = {"unet": "Unet", "fno": "FNO"}
-BASE = {**PLAIN, "network": PLAIN["fno"]}
+# Family and order by name; order 0 is the plain model.
+MODELS = {
+    "Unet": ("unet", 0),
+    "chonn_unet": ("unet", 2),
+    "FNO": ("fno", 0),
+    "chonn_fno": ("fno", 2),
+    "chonn_network": ("network", 1),
+}
+BASE = {"unet": "Unet", "fno": "FNO", "network": "FNO"}
+BATCH, RESOLUTION = 8, 128
 COLUMNS = ("forward_ms", "step_ms", "step_ratio", "peak_bytes", "peak_ratio", "scan_share")
 
 
-def has_pdebench() -> bool:
-    try:
-        import pdebench.models  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def build(family: str, order: int, smoke: bool) -> nn.Module:
-    """A model; order 0 is the plain one."""
     torch.manual_seed(0)
     features, modes, width = (4, 4, 6) if smoke else (32, 12, 20)
-    plain = order == 0 and has_pdebench()
+    plain = order == 0 and version("pdebench")
     if family == "network":
         return CHONNNetwork2d(1, 1, ckb=CKBOptions(order=order))
     ckb = CKBOptions("scan", order=order)
@@ -78,19 +85,12 @@ def make(
     return build(family, order, smoke), *data(family, batch, points)
 
 
-def measure_models(
-    orders: list[int], batch: int, points: int, smoke: bool, turns: Turns
-) -> list[dict[str, Any]]:
+def measure_models(batch: int, points: int, smoke: bool, turns: Turns) -> list[dict[str, Any]]:
     """A row for each contender, the plain model first in each family."""
-    kinds: dict[str, tuple[str, int]] = {}
-    for family, base in BASE.items():
-        for order in (0, *orders) if family in PLAIN else (1,):
-            suffix = "" if order == 2 or family == "network" else f" order {order}"
-            kinds[f"chonn_{family}{suffix}" if order else base] = family, order
-    makes = {n: functools.partial(make, *kind, smoke, batch, points) for n, kind in kinds.items()}
+    makes = {n: functools.partial(make, *kind, smoke, batch, points) for n, kind in MODELS.items()}
     rows = measure(makes, turns)
     for name, row in rows.items():
-        family, order = kinds[name]
+        family, order = MODELS[name]
         model = type(build(family, order, smoke))
         row |= {"family": family, "order": order}
         row["class"] = f"{model.__module__}.{model.__qualname__}"
@@ -102,19 +102,15 @@ def measure_models(
 
 
 def main(given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, "models")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--resolution", type=int, default=128)
-    parser.add_argument("--order", type=int, action="append", help="repeatable; default 2")
-    options = start(parser, given)
-    batch, points = (2, 16) if options.smoke else (options.batch, options.resolution)
+    options = start(arguments(__doc__, "models"), given)
+    batch, points = (2, 16) if options.smoke else (BATCH, RESOLUTION)
     # A step is long enough to be timed singly.
     turns = Turns(options.rounds, options.visit_ms, least=1)
     result: dict[str, Any] = {
         "environment": environment(options, ["pdebench"]),
         "batch": batch,
         "resolution": points,
-        "rows": measure_models(options.order or [2], batch, points, options.smoke, turns),
+        "rows": measure_models(batch, points, options.smoke, turns),
     }
     show(result["rows"], "name", "parameters", *COLUMNS)
     write_result(options.output, result)

@@ -22,7 +22,6 @@ Columns
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -149,9 +148,9 @@ def prepare_contender(name: str, shape: tuple[int, ...]) -> Call:
     return both_call(contenders(name == "compiled loop")[name], make_inputs(shape))
 
 
-def prepare_ours(column: str, shape: tuple[int, ...], dtype: torch.dtype) -> Call:
-    """A scan as a user calls it, to be made in another process."""
-    return prepare(column, kirchhoff_scan, make_inputs(shape, dtype))
+def prepare_ours(shape: tuple[int, ...], dtype: torch.dtype) -> Call:
+    """The same of a scan as a user calls it."""
+    return both_call(kirchhoff_scan, make_inputs(shape, dtype))
 
 
 FIELD = (4, 64, 64, 64, 16)  # B, height, width, D, N
@@ -200,17 +199,12 @@ def measure_fields(turns: Turns, field: tuple[int, ...]) -> dict[str, Any]:
     return {"field": list(field), "rows": list(rows.values())}
 
 
-def show_fields(section: dict[str, Any]) -> None:
-    rows = [row for row in section["rows"] if "refused" not in row]
-    show(rows, "name", "forward_ms", "both_ms", "forward_peak_bytes", "both_peak_bytes")
-
-
 def measure_growth(turns: Turns, series: tuple[Any, ...]) -> list[dict[str, Any]]:
     """A series of rows each, with the exponents of growth of all columns."""
     results = []
     for name, axis, shapes in series:
         points = [_point(shape, turns) for shape in shapes]
-        points[-1]["both_peak_bytes"] = fresh_peak(prepare_ours, "both", shapes[-1], torch.float32)
+        points[-1]["both_peak_bytes"] = fresh_peak(prepare_ours, shapes[-1], torch.float32)
         sizes = [shape[AXIS[axis]] for shape in shapes]
         slopes = {column: slope(sizes, [point[column] for point in points]) for column in GROWN}
         results.append({"name": name, "axis": axis, "points": points, "slopes": slopes})
@@ -286,7 +280,7 @@ def measure_precision(shape: tuple[int, ...], turns: Turns) -> list[dict[str, An
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], Call] = {}
     for name, dtype in DTYPES.items():
-        peak = fresh_peak(prepare_ours, "both", shape, dtype)
+        peak = fresh_peak(prepare_ours, shape, dtype)
         rows[name] = {"shape": list(shape), "name": name, "peak_bytes": peak}
         inputs = make_inputs(shape, dtype)
         for column in PASSES:
@@ -296,33 +290,17 @@ def measure_precision(shape: tuple[int, ...], turns: Turns) -> list[dict[str, An
     return list(rows.values())
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = tuple(int(size) for size in text.split(","))
-    if len(sizes) != 4:
-        raise argparse.ArgumentTypeError(f"expected B,L,D,N, got {text!r}")
-    return sizes
-
-
 def main(given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, "scan", SECTIONS)
-    parser.add_argument("--shape", type=_shape, action="append", help="B,L,D,N; repeatable")
-    parser.add_argument(
-        "--compile",
-        action=argparse.BooleanOptionalAction,
-        help="whether the compiled loop takes part; default: not with --smoke",
-    )
-    options = start(parser, given, ("shape",))
-    if options.compile is None:
-        options.compile = not options.smoke
-    shapes = options.shape or (SMOKE_SHAPES if options.smoke else SHAPES)
+    options = start(arguments(__doc__, "scan", SECTIONS), given)
+    shapes = SMOKE_SHAPES if options.smoke else SHAPES
     turns = Turns(options.rounds, options.visit_ms)
-    notes = [] if options.compile else ["compiled loop left out: --no-compile or --smoke"]
+    notes = ["compiled loop left out: --smoke"] if options.smoke else []
     result: dict[str, Any] = {"environment": environment(options, ["mambapy"]), "notes": notes}
     sections = options.only or SECTIONS
     if "shapes" in sections:
         result |= {"rows": [], "floors": []}
         for shape in shapes:
-            rows, limits = measure_shape(shape, turns, options.compile, notes)
+            rows, limits = measure_shape(shape, turns, not options.smoke, notes)
             show(rows, *COLUMNS)
             show([limits[column] for column in PASSES], "floor_ms", "larger")
             result["rows"] += rows
@@ -333,7 +311,8 @@ def main(given: list[str] | None = None) -> None:
     if "fields" in sections:
         field = SMOKE_FIELD if options.smoke else FIELD
         result["fields"] = measure_fields(turns, field)
-        show_fields(result["fields"])
+        rows = [row for row in result["fields"]["rows"] if "refused" not in row]
+        show(rows, "name", "forward_ms", "both_ms", "forward_peak_bytes", "both_peak_bytes")
     if "growth" in sections:
         series = SMOKE_SERIES if options.smoke else SERIES
         result["growth"] = measure_growth(turns, series)

@@ -25,6 +25,7 @@ from chonn_lab.benchmarks.training import measure
 
 MODELS = ("swin_tiny_patch4_window7_224", "chonn_tiny", "convnext_tiny", "mambaout_tiny")
 SMOKE = ("test_vit", "test_chonn")
+BATCH, RESOLUTION = 8, 224
 COLUMNS = (
     *("forward_images_per_second", "forward_speed", "step_images_per_second", "step_speed"),
     *("peak_bytes", "scan_share"),
@@ -59,13 +60,9 @@ def measure_models(
 
 
 def main(given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, "vision")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--resolution", type=int, default=224)
-    parser.add_argument("--model", action="append", help="repeatable; the first is the measure")
-    options = start(parser, given)
-    names = tuple(options.model or (SMOKE if options.smoke else MODELS))
-    batch, points = (2, 32) if options.smoke else (options.batch, options.resolution)
+    options = start(arguments(__doc__, "vision"), given)
+    names = SMOKE if options.smoke else MODELS
+    batch, points = (2, 32) if options.smoke else (BATCH, RESOLUTION)
     turns = Turns(options.rounds, options.visit_ms, least=1)
     result: dict[str, Any] = {
         "environment": environment(options, ["timm"]),

@@ -109,13 +109,12 @@ def measure(name: str, voxels: int, repeats: int) -> dict[str, Any]:
 def main(given: list[str] | None = None) -> None:
     parser = harness.arguments(__doc__, "volumes")
     parser.set_defaults(rounds=3)
-    parser.add_argument("--voxels", type=int, action="append", help="a side; repeatable")
-    options = harness.start(parser, given, parts=("voxels",))
+    options = harness.start(parser, given)
     notes: list[str] = []
     if not importlib.util.find_spec("taufactor"):
         notes.append(f"{PEER} left out: no package 'taufactor'")
     rows = []
-    for voxels in options.voxels or ([24] if options.smoke else [64, 128, 256]):
+    for voxels in (24,) if options.smoke else (64, 128, 256):
         both = {OURS: measure(OURS, voxels, options.rounds)}
         if not notes and voxels <= MOST_OF_PEER:
             both[PEER] = measure(PEER, voxels, 1)
