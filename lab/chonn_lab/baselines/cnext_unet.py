@@ -57,7 +57,7 @@ class CNextUNet(nn.Module):
     """CNextU-Net: (B, C, H, W) -> (B, C', H, W).
 
     A convolution lifts the fields. On each level `depth` blocks follow; then a norm and a 2 x 2
-    convolution of stride 2 halve the grid and double the channels. `neck` blocks work on the
+    convolution of stride 2 halve the grid and double the channels. A block works on the
     coarsest grid. On the way back a norm and a transposed convolution double the grid, a pointwise
     convolution takes the result and the features of the level, and `depth` blocks follow. A
     pointwise convolution reads out. Fields are padded with zeros.
@@ -71,8 +71,6 @@ class CNextUNet(nn.Module):
         Blocks of a level, each way.
     levels : int
         How often the grid is halved.
-    neck : int
-        Blocks on the coarsest grid.
 
     Raises
     ------
@@ -87,11 +85,10 @@ class CNextUNet(nn.Module):
         width: int = 42,
         depth: int = 2,
         levels: int = 4,
-        neck: int = 1,
     ) -> None:
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
-        check_least(1, **sizes, depth=depth, levels=levels, neck=neck)
+        check_least(1, **sizes, depth=depth, levels=levels)
         self.in_channels, self.multiple = in_channels, 2**levels
         self.lift = nn.Conv2d(in_channels, width, 3, padding=1)
         widths = [width * 2**level for level in range(levels)]
@@ -100,7 +97,7 @@ class CNextUNet(nn.Module):
             nn.Sequential(ChannelNorm(c, eps=1e-6), nn.Conv2d(c, 2 * c, 2, stride=2))
             for c in widths
         )
-        self.neck = _stage(width * 2**levels, neck)
+        self.neck = _stage(width * 2**levels, 1)
         self.refine = nn.ModuleList(
             nn.Sequential(ChannelNorm(2 * c, eps=1e-6), nn.ConvTranspose2d(2 * c, c, 2, stride=2))
             for c in widths

@@ -55,7 +55,6 @@ def measure_models(
         for key in ("forward", "step"):
             row[f"{key}_images_per_second"] = batch / row[f"{key}_ms"] * 1e3
             row[f"{key}_speed"] = base[f"{key}_ms"] / row[f"{key}_ms"]
-        row["peak_ratio"] = row["peak_bytes"] / base["peak_bytes"] if base["peak_bytes"] else None
     return list(rows.values())
 
 

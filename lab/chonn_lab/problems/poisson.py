@@ -312,12 +312,10 @@ def generate_samples(
     kind: str,
     samples: range,
     resolution: int,
-    seed: int = 0,
-    force: bool = False,
     progress: bool = True,
     domain: str = SQUARE,
 ) -> None:
-    """Generate some of the samples of one file, such as those of a test on a finer grid.
+    """Generate some of the samples of one file of seed 0, such as those of a test on a finer grid.
 
     Parameters
     ----------
@@ -326,7 +324,7 @@ def generate_samples(
     kind : {"IN", "OUT"}
     samples : range
         Numbers of the samples.
-    resolution, seed, force, progress, domain
+    resolution, progress, domain
         As for `generate`.
 
     Raises
@@ -337,14 +335,14 @@ def generate_samples(
     if kind not in _CHILDREN:
         raise ValueError(f"kind: expected one of {', '.join(_CHILDREN)}, got {kind!r}")
     check_least(1, **{"number of samples": len(samples)})
-    check_least(0, **{"first sample": samples.start}, seed=seed)
+    check_least(0, **{"first sample": samples.start})
     check_least(3, resolution=resolution)
     compute = DomainFields(domain, resolution)
     with (
-        create_hdf5(Path(path), force) as file,
+        create_hdf5(Path(path), False) as file,
         ProgressBar(total=len(samples), unit="sample", disable=not progress) as bar,
     ):
-        _write(file, compute, _recipe(kind, samples, resolution, domain, seed), bar)
+        _write(file, compute, _recipe(kind, samples, resolution, domain, 0), bar)
 
 
 def fetch(folder: "str | os.PathLike[str]" = ".", force: bool = False) -> bool:

@@ -34,7 +34,7 @@ from chonn_lab.experiments import FURTHER_STEADY, get, schedule
 from chonn_lab.experiments.base import Variant, batches
 from chonn_lab.experiments.jobs import Job, settings_texts
 from chonn_lab.experiments.records import Run
-from chonn_lab.experiments.steady_models import CHOSEN
+from chonn_lab.experiments.steady_models import CHOSEN, SEARCHED
 from chonn_lab.marks import MARK
 from chonn_ops.files import finite, write_json
 
@@ -90,7 +90,6 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
         "solve-cnn": {"width": (8, 12, 16, 20, 32, 48), "depth": (2, 3, 4, 6)},
     }
 )
-BUDGET = "seconds"
 SEEDS = (100, 101)
 LEAST_EPOCHS = 5
 # So many are timed to know how long an epoch takes.
@@ -156,7 +155,7 @@ class Search:
     @property
     def record(self) -> Path:
         """Where the trials and what was chosen are written."""
-        return self.output / f"{self.experiment}-{self.scale}-{BUDGET}.json"
+        return self.output / f"{self.experiment}-{self.scale}-{SEARCHED}.json"
 
     def run(self, workers: int) -> dict[str, Any]:
         """Run what has not run yet; the record. The same search goes on where it was stopped."""
@@ -182,7 +181,7 @@ class Search:
         record = {
             "generator": MARK,
             "search": {
-                "budget": BUDGET,
+                "budget": SEARCHED,
                 **{
                     name: value
                     for name, value in dataclasses.asdict(self).items()
@@ -201,7 +200,7 @@ class Search:
 
         They depend on the search alone, but for the epochs, which are measured once and kept.
         """
-        text = f"{self.experiment} {self.scale} {BUDGET} {family}"
+        text = f"{self.experiment} {self.scale} {SEARCHED} {family}"
         # More trials go on with the same draws.
         streams = np.random.SeedSequence(zlib.crc32(text.encode())).spawn(2)
         rng, dealer = (np.random.default_rng(stream) for stream in streams)

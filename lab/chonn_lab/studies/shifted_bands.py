@@ -24,14 +24,12 @@ from chonn_lab.paths import DOCS, RESULTS
 from chonn_lab.problems import darcy
 from chonn_lab.report import style
 from chonn_lab.results_file import drawn_data, read_record
-from chonn_lab.studies.bands import Samples, generated
+from chonn_lab.studies.bands import LEVEL, SHIFTED, Samples, generated
 from chonn_ops import CHONNNetwork2d, CHONNUNet2d
 from chonn_ops.files import write_json
 from chonn_ops.uncertainty import Bands, conformal_scale, fit_spread
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-LEVEL = 0.9
-SHIFTED = 1000.0
 # At contrast 10: to learn the spread from, to calibrate with, to test on.
 SPLITS = (128, 128, 128)
 # At contrast 1,000: to calibrate anew with, to test on.

@@ -284,7 +284,7 @@ def test_dilated_blocks_add_what_they_see():
 
 def test_convnext_u_net():
     """Parameters by hand, the skips, the grid, and blocks that begin as the identity."""
-    model = seeded(CNextUNet, 2, 3, width=4, depth=1, levels=2, neck=1)
+    model = seeded(CNextUNet, 2, 3, width=4, depth=1, levels=2)
 
     def block(c):
         return 49 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c + c

@@ -11,9 +11,8 @@ import signal
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Config, Data, Evaluation, Experiment, Variant
+from chonn_lab.experiments.base import Config, Evaluation, Experiment, Variant, consecutive
 from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
 from chonn_ops import CKB, Scan
 
@@ -82,10 +81,7 @@ class Tiny(Experiment[TinyConfig]):
     def load(self, config, folder):
         with open_hdf5(self.path(config, folder)) as file:
             both = [torch.from_numpy(dataset(file, n)[...]) for n in ("inputs", "targets")]
-        sizes = (config.n_train, config.n_validation, config.n_test)
-        splits = zip(*(tensor.split(sizes) for tensor in both), strict=True)
-        train, validation, test = (TensorDataset(*split) for split in splits)
-        return Data(train, validation, {"test": test})
+        return consecutive(config, *both)
 
     def loss(self, config, model, batch):
         model.steps += 1
