@@ -98,19 +98,18 @@ def peers(case: Networks) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def ours(case: Networks, method: Any) -> tuple[Call, Call]:
-    """Forward without autograd, and both passes."""
+def ours(case: Networks, weight: Tensor, **options: Any) -> tuple[Call, Call]:
+    """Forward without autograd, and both passes: gradients of source, leak and conductances."""
     source, g, leak = case
     leaves = [x.clone().requires_grad_() for x in (source, leak, *g)]
-    weight = torch.randn(source.shape, generator=torch.Generator().manual_seed(1))
 
     def forward() -> Tensor:
         with torch.no_grad():
-            return kirchhoff_network(source, g, leak, method=method, tol=TOLERANCE, backend="cpu")
+            return kirchhoff_network(source, g, leak, backend="cpu", **options)
 
     def both() -> Any:
         s, l, *edges = leaves  # noqa: E741
-        v = kirchhoff_network(s, edges, l, method=method, tol=TOLERANCE, backend="cpu")
+        v = kirchhoff_network(s, edges, l, backend="cpu", **options)
         return torch.autograd.grad(v, leaves, weight)
 
     return forward, both
@@ -124,8 +123,9 @@ def measure(turns: Turns, count: int, grid: tuple[int, ...], contrast: float) ->
     truth = Factor(wide[2:], wide[1], bounded).solve(wide[0])
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], Call] = {}
+    weight = torch.randn(source.shape, generator=torch.Generator().manual_seed(1))
     for method in METHODS:
-        forward, both = ours(case, method)
+        forward, both = ours(case, weight, method=method, tol=TOLERANCE)
         rows[method] = {"name": method}
         try:
             v: Any = forward()

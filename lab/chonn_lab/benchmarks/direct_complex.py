@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.accuracy import matrices
-from chonn_lab.benchmarks.direct import difference
+from chonn_lab.benchmarks.direct import Networks, difference, ours
 from chonn_lab.benchmarks.harness import (
     Turns,
     add_ratios,
@@ -38,12 +38,9 @@ from chonn_lab.benchmarks.harness import (
     start,
     write_result,
 )
-from chonn_ops import kirchhoff_network
 
 DTYPES = {"complex64": torch.complex64, "complex128": torch.complex128}
 WAVE_NUMBER = 24.0
-
-Networks = tuple[Tensor, list[Tensor], Tensor]
 
 
 def networks(count: int, n: int, loss: float) -> Networks:
@@ -62,23 +59,6 @@ def networks(count: int, n: int, loss: float) -> Networks:
 def weights(like: Tensor) -> Tensor:
     """What potentials are multiplied by for a real loss."""
     return torch.randn(like.shape, dtype=like.dtype, generator=torch.Generator().manual_seed(1))
-
-
-def ours(case: Networks, dtype: torch.dtype) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Forward without autograd, and both passes: gradients of source, leak and conductances."""
-    source, g, leak = case
-    leaves = [x.to(dtype, copy=True).requires_grad_() for x in (source, leak, *g)]
-    weight = weights(source).to(dtype)
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return kirchhoff_network(leaves[0], leaves[2:], leaves[1], backend="cpu")
-
-    def both() -> Any:
-        v = kirchhoff_network(leaves[0], leaves[2:], leaves[1], backend="cpu")
-        return torch.autograd.grad(v, leaves, weight)
-
-    return forward, both
 
 
 def scipys(case: Networks) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -110,7 +90,10 @@ def measure(turns: Turns, count: int, n: int, loss: float) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], Callable[[], Any]] = {}
     for name, dtype in DTYPES.items():
-        calls[name, "forward"], calls[name, "both"] = ours(case, dtype)
+        source, leak, *g = (x.to(dtype) for x in (case[0], case[2], *case[1]))
+        calls[name, "forward"], calls[name, "both"] = ours(
+            (source, g, leak), weights(case[0]).to(dtype)
+        )
         _, _, *edges = calls[name, "both"]()
         used = [x.narrow(axis + 1, 0, n - 1) for axis, x in enumerate(edges)]
         rows[name] = {
