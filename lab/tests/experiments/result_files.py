@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+from chonn_lab.report.results import Run, Study
+
 ORDER1D_METRICS = ("point", "spectral", "derivative")
 FIELD_METRICS = (
     *("relative_l1", "relative_l1_median", "rmse", "nrmse", "range_nrmse", "csv", "max_error"),
@@ -49,6 +51,11 @@ def record(experiment, variant, tags, error, seed=0, names=FIELD_METRICS, **chan
         "peak_memory_mib": 300.0,
         **changes,
     }
+
+
+def study(runs, scale="small"):
+    parsed = tuple(Run.parse(run) for run in runs)
+    return Study(parsed[0].experiment, scale, parsed)
 
 
 def write(folder, runs, resolution=32):

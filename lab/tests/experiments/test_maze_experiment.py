@@ -7,8 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from forecasting import check_learning, check_sources
-from torch import nn
+from forecasting import Persistence, check_learning, check_sources
 
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("filelock")
@@ -47,16 +46,10 @@ def folder(tmp_path_factory):
     return path
 
 
-class Persistence(nn.Module):
-    """The next frame is the last one."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-
+class InMedium(Persistence):
     def forward(self, frames, medium):
         assert medium.shape[:2] == (len(frames), 1)
-        return self.weight * frames[:, -1]
+        return super().forward(frames)
 
 
 def test_every_setting_has_a_source():
@@ -84,7 +77,7 @@ def test_vrmse_is_one_for_the_mean():
 
 def test_scores_of_persistence(folder):
     data = EXPERIMENT.load(SMOKE, folder)
-    scores = EXPERIMENT.evaluate(SMOKE, Persistence(), data)
+    scores = EXPERIMENT.evaluate(SMOKE, InMedium(), data)
     frames, _ = batch = data.tests["test"].tensors
     target = frames[:, GIVEN:]
     rolled = vrmse(frames[:, GIVEN - 1, None].expand_as(target), target).mean(0)
@@ -95,7 +88,7 @@ def test_scores_of_persistence(folder):
         "rollout_vrmse_last": pytest.approx(rolled[-1].item()),
     }
     assert scores.curves["rollout_vrmse"] == pytest.approx(rolled.tolist())
-    found = EXPERIMENT.errors(SMOKE, Persistence(), batch).mean().item()
+    found = EXPERIMENT.errors(SMOKE, InMedium(), batch).mean().item()
     assert found == pytest.approx(single[::5].mean().item())
 
 
@@ -104,7 +97,7 @@ def test_loss_takes_stretches_from_the_whole_trajectory():
     config = dataclasses.replace(SMOKE, unroll=2)
     seen = []
 
-    class Recorder(Persistence):
+    class Recorder(InMedium):
         def forward(self, frames, medium):
             seen.append(frames[:, :, 0, 0])
             return super().forward(frames, medium)

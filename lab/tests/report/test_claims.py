@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import result_files
+from result_files import study
 
 from chonn_lab.pages.claims import page as page_of
 from chonn_lab.report import claims
@@ -31,14 +32,8 @@ from chonn_lab.report.comparison import (
     sign,
 )
 from chonn_lab.report.page import content
-from chonn_lab.report.results import Run, Study
 
 LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
-
-
-def study(runs, scale="small"):
-    parsed = tuple(Run.parse(run) for run in runs)
-    return Study(parsed[0].experiment, scale, parsed)
 
 
 def verdicts(studied):

@@ -6,19 +6,14 @@ import pytest
 
 pytest.importorskip("matplotlib")
 import result_files
+from result_files import study
 
 from chonn_lab.pages import results as results_page
 from chonn_lab.pages.blocks import rewritten, without_origin
 from chonn_lab.pages.results import PROOFS, ROWS
-from chonn_lab.report.results import Run, Study
 from chonn_lab.results_file import has_origin, read_record
 
 CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
-
-
-def study(runs, scale="small"):
-    parsed = tuple(Run.parse(run) for run in runs)
-    return Study(parsed[0].experiment, scale, parsed)
 
 
 def equal_time(controls=2.0, network=0.01):
