@@ -1,17 +1,13 @@
-"""Equalised learning rates: modules that learn faster than their host's optimiser."""
+"""Modules that train at the learning rate of their host: equalised learning rates, and gradients
+without spikes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
-
-# What learns faster in a `CHONNNetwork*` that is trained at a host's rate, from 5e-4 to 2e-2: its
-# pointwise networks. Without it errors were 0.04 and 0.13 at 5e-4 (two seeds; 0.02 and 0.04 with
-# it), and with a gain of 2 for all parameters 0.07 and 0.08 at 2e-2 (0.03 and 0.05 with it).
-NETWORK_GAIN, NETWORK_PART = 2.0, "pointwise."
+from torch import Tensor, nn
 
 
 class Equalised(nn.Module):
@@ -82,3 +78,66 @@ def _divide(wrapper: Equalised, state: dict[str, Any], prefix: str, *_: Any) -> 
         name = key.removeprefix(prefix)
         value = state.pop(key)
         state[f"{prefix}module.{name}"] = value / wrapper.gain if name in faster else value
+
+
+class HostedNetwork(Equalised):
+    """A `CHONNNetwork*` that is trained at a host's rate, from 5e-4 to 2e-2.
+
+    Its pointwise networks learn twice as fast, and its gradients are clipped (`clip_gradients`).
+
+    Parameters
+    ----------
+    module : Module
+        The model.
+    """
+
+    # Of the pointwise networks. Without it errors were 0.04 and 0.13 at 5e-4 (two seeds; 0.02 and
+    # 0.04 with it), and with a gain of 2 for all parameters 0.07 and 0.08 at 2e-2 (0.03 and 0.05
+    # with it).
+    GAIN: ClassVar[float] = 2.0
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module, self.GAIN, "pointwise.")
+        clip_gradients(module)
+
+
+def clip_gradients(module: nn.Module) -> None:
+    """Clip the gradient of each parameter to twice its usual norm, the running mean of the last ten
+    or so, whenever a backward pass has added to ``parameter.grad``.
+
+    The first steps at a large rate overshoot, and gradients are a hundred times as large as later.
+    Adam divides its steps by a mean that remembers them for a thousand steps, often for the rest of
+    the training (adaptive clipping: Seetharaman et al., "AutoClip", MLSP 2020). What
+    `torch.autograd.grad` and `torch.func` return is not clipped.
+
+    Parameters
+    ----------
+    module : Module
+        A deep copy of it does not clip.
+    """
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(_Clip())
+
+
+class _Clip:
+    """Clips one parameter's gradient; nothing waits for a GPU."""
+
+    MOST, MEMORY = 2.0, 0.9
+
+    def __init__(self) -> None:
+        self.usual: Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        norm = torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
+        if self.usual is None:
+            self.usual = norm
+            return
+        most = self.MOST * self.usual
+        # A usual norm of 0 is that of a parameter which nothing depended on so far.
+        large = (norm > most) & (most > 0)
+        parameter.grad.mul_(torch.where(large, most / norm, 1).to(parameter.grad.dtype))
+        norm = torch.where(large, most, norm)
+        mean = self.MEMORY * self.usual + (1 - self.MEMORY) * norm
+        self.usual = torch.where(self.usual > 0, mean, norm)

@@ -59,7 +59,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
         import chonn_ops
-        from chonn_ops.models.equalised import NETWORK_GAIN, NETWORK_PART, Equalised
+        from chonn_ops.models.equalised import HostedNetwork
 
         super().__init__()
         models = {
@@ -90,7 +90,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             lengths=lengths,
             ckb=options,
         )
-        self.model = Equalised(network, NETWORK_GAIN, NETWORK_PART)
+        self.model = HostedNetwork(network)
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
-from chonn_ops.models.equalised import NETWORK_GAIN, NETWORK_PART, Equalised
+from chonn_ops.models.equalised import Equalised, HostedNetwork
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_plugins.pdebench.contract import HostModel
 
@@ -110,11 +110,8 @@ def small_fno(axes: int) -> dict[str, Any]:
     return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
 
 
-class Steady(Equalised):
+class Steady(HostedNetwork):
     """A network model that is called as PDEBench calls its FNOs."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module, NETWORK_GAIN, NETWORK_PART)
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
