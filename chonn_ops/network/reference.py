@@ -88,7 +88,9 @@ def _check_ground(a: Any, leak: _Array, name: str) -> None:
         )
 
 
-def _factors(g: Sequence[_Array], leak: _Array, name: str) -> Callable[[_Array], _Array]:
+def _factors(
+    g: Sequence[_Array], leak: _Array, name: str, tol: float
+) -> Callable[[_Array], _Array]:
     """Solves A x = b for one network, to the accuracy of a stored diagonal."""
     from scipy.sparse import coo_array, diags_array
     from scipy.sparse.linalg import splu
@@ -111,12 +113,12 @@ def _factors(g: Sequence[_Array], leak: _Array, name: str) -> Callable[[_Array],
             **({} if np.iscomplexobj(leak) else in_place),
         )
     except RuntimeError as singular:
-        raise resonance(1.0, 0.0, name) from singular
+        raise resonance(1.0, tol, name) from singular
     return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
 
 
 def _solve_one(
-    s: _Array, g: Sequence[_Array], leak: _Array, name: str
+    s: _Array, g: Sequence[_Array], leak: _Array, name: str, tol: float
 ) -> tuple[_Array | float, float]:
     """Potentials (\\*grid) and relative residual of one network."""
     if not all(np.isfinite(x).all() for x in (s, leak, *g)):
@@ -126,7 +128,7 @@ def _solve_one(
     s = np.where(joined, s, 0)
     if not s.any():
         return 0.0, 0.0
-    correct = _factors(g, leak, name)
+    correct = _factors(g, leak, name, tol)
     wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, leak, *g)]
     v = step = np.zeros_like(wide[0])
     excess = wide[0]
@@ -154,8 +156,8 @@ def solve(
     conductance: Sequence[Tensor],
     leak: Tensor,
     periodic: Sequence[bool],
-    tol: float = 0.0,  # noqa: ARG001 - direct
-    max_iterations: int = 0,  # noqa: ARG001
+    tol: float = 0.0,
+    max_iterations: int = 0,  # noqa: ARG001 - direct
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials (B, \\*grid, C) (float64 or complex128), iterations (B, C) (0), relative residuals
     (B, C).
@@ -185,7 +187,7 @@ def solve(
     v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
         edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
-        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], f"network ({b}, {c})")
+        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], f"network ({b}, {c})", tol)
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
     return out, iterations, torch.from_numpy(residual).to(source.device)

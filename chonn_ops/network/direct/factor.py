@@ -12,6 +12,7 @@ minus the shares above its diagonal and D the pivots:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -41,8 +42,10 @@ from chonn_ops.network.leaks import leak_with_boundary
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
-# Boxes of as many nodes are not cut further.
-LEAF = 8
+# Boxes of as many nodes are not cut further: networks in the lanes of vectors, and networks whose
+# fronts' rows fill vectors, which small fronts leave empty. One network of 64 x 64 took 0.58 ms
+# instead of 0.68, both passes 0.92 instead of 1.16; 64 in lanes would take 6 % longer.
+LEAF, LEAF_OF_ROWS = 8, 16
 
 
 def check_sources(
@@ -57,10 +60,20 @@ def check_sources(
     check_kind(name, source, leak.device, "the network", dtypes)
 
 
-def plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
-    """The plan of a grid; lines are cut down to single nodes."""
-    line = sum(n > 1 for n in grid) < 2
-    return make_plan(tuple(grid), tuple(map(bool, periodic)), 1 if line else LEAF)
+def plan_of(grid: Sequence[int], periodic: Sequence[bool], *, rows: bool = False) -> Plan:
+    """The plan of a grid, `rows` where fronts' rows fill vectors; lines are cut down to single
+    nodes."""
+    leaf = LEAF_OF_ROWS if rows else LEAF
+    if sum(n > 1 for n in grid) < 2:
+        leaf = 1
+    return make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
+
+
+def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:
+    """The plan that suits these networks and the backend."""
+    B, *grid, C = leak.shape
+    rows = backend == "cpu" and cpu.by_rows(math.prod(grid), B * C, dtype)
+    return plan_of(grid, periodic, rows=rows)
 
 
 def available_backends() -> tuple[str, ...]:
@@ -109,10 +122,10 @@ def solve(
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
-    _, kind = _backend_of(leak, backend)
+    backend, kind = _backend_of(leak, backend)
     fields = [x.to(dtype) for x in (leak, *conductance)]
     s = (source if several else source[:, None]).to(dtype)
-    plan = plan_of(leak.shape[1:-1], periodic)
+    plan = _plan_for(leak, periodic, dtype, backend)
     solution, undetermined = kind.solved(plan, fields[1:], fields[0], s, drops=drops)
     return solution if several else solution.single(), undetermined
 
@@ -154,7 +167,8 @@ class Factor:
         self._wide: Factor | None = None
         self.backend, kind = _backend_of(leak, backend)
         fields = [x.to(self.dtype) for x in conductance]
-        plan, leak = plan_of(leak.shape[1:-1], periodic), leak.to(self.dtype)
+        plan = _plan_for(leak, periodic, self.dtype, self.backend)
+        leak = leak.to(self.dtype)
         if source is None:
             self.factors = kind(plan, fields, leak)
             return
@@ -583,8 +597,10 @@ def predicted_bytes(
     dtype : torch.dtype
         float32, float64, complex64 or complex128.
     """
-    kernel = alternating if dtype.is_complex else cpu
-    return kernel.bytes_of(plan_of(grid, periodic), count, dtype)
+    if dtype.is_complex:
+        return alternating.bytes_of(plan_of(grid, periodic), count, dtype)
+    rows = cpu.by_rows(math.prod(grid), count, dtype)
+    return cpu.bytes_of(plan_of(grid, periodic, rows=rows), count, dtype)
 
 
 def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:

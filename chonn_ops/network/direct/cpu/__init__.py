@@ -56,6 +56,13 @@ def isa_of(double: bool, networks: int, threads: int, nodes: int) -> tuple[int, 
     return direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double), False
 
 
+def by_rows(nodes: int, networks: int, dtype: torch.dtype) -> bool:
+    """Whether fronts' rows instead of networks fill the vectors."""
+    if kernel() is None:
+        return True
+    return isa_of(dtype == torch.float64, networks, max(1, torch.get_num_threads()), nodes)[1]
+
+
 class Solution(NamedTuple):
     """What one solve returns.
 
@@ -262,6 +269,8 @@ class Factors:
     @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks with a part without leak, and a node of that part."""
+        if not len(self._status) or self._status.amax() < 0:  # the usual case
+            return []
         networks = (self._status >= 0).nonzero()[:, 0]
         return [(int(network), int(self._status[network])) for network in networks]
 

@@ -215,7 +215,8 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
 #if ROWS
 INLINE vec NAME(piece)(const REAL *at) { return *(const loose *)at; }
 
-/* One source for one network: vectors run along the fronts' rows. */
+/* One source for one network: vectors run along the fronts' rows, and beyond their ends, where `t` has
+ * room; what they read there of shares is finite. */
 static void NAME(forward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t) {
     int64_t k = 0;
     for (; k + 4 <= n; k += 4) {
@@ -226,14 +227,11 @@ static void NAME(forward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t)
             x[i] = NAME(splat)(t[k + i]);
             for (int q = i + 1; q < 4; q++) t[k + q] += h[i][k + q] * t[k + i];
         }
-        int64_t q = k + 4;
-        for (; q + LANES <= f; q += LANES) {
+        for (int64_t q = k + 4; q < f; q += LANES) {
             vec sum = NAME(piece)(t + q);
             UNROLL for (int i = 0; i < 4; i++) sum += NAME(piece)(h[i] + q) * x[i];
             *(loose *)(t + q) = sum;
         }
-        for (; q < f; q++)
-            t[q] += (h[0][q] * x[0][0] + h[1][q] * x[1][0]) + (h[2][q] * x[2][0] + h[3][q] * x[3][0]);
     }
     for (; k < n; k++) {
         const REAL *restrict h = shares + share_index(f, k, k + 1), x = t[k];
@@ -244,27 +242,23 @@ static void NAME(forward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t)
 
 static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t) {
     int64_t k = n;
+    *(loose *)(t + f) = (vec){};
     for (; k % 4; k--) {
         const REAL *h = shares + share_index(f, k - 1, 0);
         vec sum = {};
-        int64_t q = k;
-        for (; q + LANES <= f; q += LANES) sum += NAME(piece)(h + q) * NAME(piece)(t + q);
-        REAL all = NAME(sum)(sum);
-        for (; q < f; q++) all += h[q] * t[q];
-        t[k - 1] += all;
+        for (int64_t q = k; q < f; q += LANES) sum += NAME(piece)(h + q) * NAME(piece)(t + q);
+        t[k - 1] += NAME(sum)(sum);
     }
     for (k -= 4; k >= 0; k -= 4) {
         const REAL *h[4];
         vec sum[4] = {};
         for (int i = 0; i < 4; i++) h[i] = shares + share_index(f, k + i, 0);
-        int64_t q = k + 4;
-        for (; q + LANES <= f; q += LANES) {
+        for (int64_t q = k + 4; q < f; q += LANES) {
             const vec x = NAME(piece)(t + q);
             UNROLL for (int i = 0; i < 4; i++) sum[i] += NAME(piece)(h[i] + q) * x;
         }
         for (int i = 3; i >= 0; i--) {
             REAL all = NAME(sum)(sum[i]);
-            for (int64_t j = q; j < f; j++) all += h[i][j] * t[j];
             for (int j = i + 1; j < 4; j++) all += h[i][k + j] * t[k + j];
             t[k + i] += all;
         }
