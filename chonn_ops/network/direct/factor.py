@@ -20,7 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import DTYPES, compute_dtype, potential_dtype, real_dtype, to_dtype_of
+from chonn_ops._dtypes import (
+    DTYPES,
+    compute_dtype,
+    potential_dtype,
+    real_dtype,
+    to_dtype_of,
+    without_autocast,
+)
 from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import check_kind, check_tensor, error
 from chonn_ops.network.checks import (
@@ -255,11 +262,6 @@ def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
 
 
-def _without_autocast(field: Tensor) -> torch.autocast:
-    """Where products of the backend "torch" keep their dtype."""
-    return torch.autocast(field.device.type, enabled=False)
-
-
 class _Solve(torch.autograd.Function):
     """Sources (B, S, \\*grid, C), in the factor's dtype, to potentials and residuals."""
 
@@ -267,7 +269,7 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, factor: Any, periodic: Any, source: Any, leak: Any, *g: Any) -> Any:
         network = [x.to(factor.dtype) for x in (leak, *g)]
         drops = any(ctx.needs_input_grad[4:])
-        with _without_autocast(source):
+        with without_autocast(source):
             v, found, residual = factor.solve_all(source, drops=drops, network=network)
         ctx.factor, ctx.periodic = factor, periodic
         ctx.save_for_backward(source, v, leak, *g, *found)
@@ -308,7 +310,7 @@ class _Solve(torch.autograd.Function):
                     for x in (v, w)
                 )
         else:
-            with _without_autocast(grad):
+            with without_autocast(grad):
                 w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
         w, over_w = w.conj(), [x.conj() for x in over_w]
         own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
@@ -337,7 +339,7 @@ class _LogDet(torch.autograd.Function):
         leak, *g = ctx.saved_tensors
         factor, axes = ctx.factor, len(g)
         # Across an edge entries of the inverse are nearly equal where leaks are small.
-        with _without_autocast(leak):
+        with without_autocast(leak):
             factor = factor.wide(g, leak, ctx.periodic)
             diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
@@ -377,7 +379,7 @@ class Factorization:
         # Copies: refinement, residuals and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
-        with torch.no_grad(), _without_autocast(leak):
+        with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
@@ -473,7 +475,7 @@ class Factorization:
         """
         self._check_ground()
         wanted = self._wanted()
-        with _without_autocast(self._given[0]):
+        with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
             diagonal, entries = factor.inverse_entries()
         if wanted and self.dtype.is_complex:  # `ComplexFactor` checks its own
@@ -507,7 +509,7 @@ class Factorization:
         check_sources("noise", noise, self._given[0])
         self._check_ground()
         wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
-        with _without_autocast(noise):
+        with without_autocast(noise):
             factor = self._differentiable() if wanted else self._factor
             assert isinstance(factor, Factor)  # of real networks
             return factor.sample(noise).to(noise.dtype)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -123,14 +124,13 @@ class Factors:
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
-        shares = items * self._arguments.item_shares * self._lanes
-        nodes = items * self._plan.nodes * self._lanes
-        self._shares, *fields = spare.take(leak, shares + 3 * nodes).split([shares, *[nodes] * 3])
-        shape = (items, self._plan.nodes, self._lanes)
-        self._inverse, self._grounded, self._own_leak = (x.view(shape) for x in fields)
+        # Shares, then three numbers a node: inverse pivot, share of ground, own leak.
+        self._num_shares = items * self._arguments.item_shares * self._lanes
+        self._num_nodes = items * self._plan.nodes * self._lanes
+        self._factors = spare.take(leak, self._num_shares + 3 * self._num_nodes)
 
     def __del__(self) -> None:
-        spare.give(getattr(self, "_shares", None))
+        spare.give(getattr(self, "_factors", None))
 
     @classmethod
     def solved(
@@ -166,7 +166,8 @@ class Factors:
         threads = self._share_out(networks, self._lanes)
         self._arguments = arguments_of(plan, B, C, self._rows, threads)
         self._scale = leak.new_ones(networks)
-        self._status = torch.full((networks,), DETERMINED, dtype=torch.int64)
+        # Of NumPy, which asks a few numbers faster than PyTorch.
+        self._status = np.full(networks, DETERMINED, np.int64)
         return self._arguments
 
     def _share_out(self, networks: int, lanes: int) -> int:
@@ -178,10 +179,12 @@ class Factors:
     def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():
             return
-        arguments.shares, arguments.inverse = self._shares.data_ptr(), self._inverse.data_ptr()
-        arguments.grounded = self._grounded.data_ptr()
-        arguments.own_leak = self._own_leak.data_ptr()
-        arguments.scale, arguments.status = self._scale.data_ptr(), self._status.data_ptr()
+        at, size = self._factors.data_ptr(), self._factors.element_size()
+        arguments.shares = at
+        arguments.inverse = at = at + self._num_shares * size
+        arguments.grounded = at = at + self._num_nodes * size
+        arguments.own_leak = at + self._num_nodes * size
+        arguments.scale, arguments.status = self._scale.data_ptr(), self._status.ctypes.data
         arguments.call = call
         size = self._kernel.workspace(self._isa, self._double, arguments)
         workspace = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
@@ -245,33 +248,34 @@ class Factors:
 
     def logdet(self) -> Tensor:
         """(B, C), float64; nodes that are not part of a network left out."""
-        inverse = self._inverse.movedim(-1, 1).flatten(0, 1)[: len(self._scale)].double()
+        pivots = self._factors[self._num_shares :][: self._num_nodes]
+        lanes = pivots.view(-1, self._plan.nodes, self._lanes).movedim(-1, 1)
+        inverse = lanes.flatten(0, 1)[: len(self._scale)].double()
         some = inverse > 0
-        pivots = torch.where(some, inverse, 1).log().sum(1).neg()
-        value = pivots - some.sum(1) * self._scale.double().log()
-        value[self._status >= 0] = -math.inf
-        value[self._status == NOT_FINITE] = math.nan
+        logs = torch.where(some, inverse, 1).log().sum(1).neg()
+        value = logs - some.sum(1) * self._scale.double().log()
+        status = torch.from_numpy(self._status)
+        value[status >= 0] = -math.inf
+        value[status == NOT_FINITE] = math.nan
         return value.reshape(self._shape[0], self._shape[-1])
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
         nodes that an edge joins, 0 where there is no edge."""
-        diagonal = self._inverse.new_empty(self._shape)
-        entries = [self._inverse.new_zeros(self._shape) for _ in self._shape[1:-1]]
+        diagonal = self._factors.new_empty(self._shape)
+        entries = [self._factors.new_zeros(self._shape) for _ in self._shape[1:-1]]
         self._call(INVERT, None, False, inverse=(diagonal, *entries))
         return diagonal, entries
 
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        return self._shares.nbytes + 3 * self._inverse.nbytes
+        return self._factors.nbytes
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks with a part without leak, and a node of that part."""
-        if not len(self._status) or self._status.amax() < 0:  # the usual case
-            return []
-        networks = (self._status >= 0).nonzero()[:, 0]
+        networks = np.flatnonzero(self._status >= 0)
         return [(int(network), int(self._status[network])) for network in networks]
 
 
