@@ -108,7 +108,8 @@ def clip_gradients(module: nn.Module) -> None:
     The first steps at a large rate overshoot, and gradients are a hundred times as large as later.
     Adam divides its steps by a mean that remembers them for a thousand steps, often for the rest of
     the training (adaptive clipping: Seetharaman et al., "AutoClip", MLSP 2020). What
-    `torch.autograd.grad` and `torch.func` return is not clipped.
+    `torch.autograd.grad` and `torch.func` return is not clipped, nor are gradients that are
+    differentiated in turn (``create_graph=True``).
 
     Parameters
     ----------
@@ -130,6 +131,8 @@ class _Clip:
     @torch.no_grad()
     def __call__(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
+        if parameter.grad.requires_grad:
+            return
         norm = torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
         if self.usual is None:
             self.usual = norm

@@ -134,6 +134,23 @@ def test_clipping_survives_gradients_of_zero_and_those_that_are_no_numbers():
         assert all((x == 2e6).all() for x in gradients(other, 1e6))  # copies do not clip
 
 
+def test_gradients_that_are_differentiated_are_not_clipped():
+    model = nn.Linear(3, 1)
+    clip_gradients(model)
+    gradients(model, 1)
+    model.zero_grad()
+    x = torch.ones(2, 3, requires_grad=True)
+    (model(100 * x).square()).sum().backward(create_graph=True)
+    own = torch.autograd.grad((model(100 * x).square()).sum(), model.weight, create_graph=True)[0]
+    torch.testing.assert_close(model.weight.grad, own)
+    found, expected = (
+        torch.autograd.grad(g.square().sum(), x, retain_graph=True)[0]
+        for g in (model.weight.grad, own)
+    )
+    torch.testing.assert_close(found, expected)
+    model.zero_grad()
+
+
 def test_adam_forgets_a_spike_where_gradients_are_clipped():
     """One batch of a thousand times the size, and ninety as they are."""
     torch.manual_seed(0)
