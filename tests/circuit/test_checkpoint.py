@@ -30,6 +30,7 @@ def same_weights(a, b):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_unet", "chonn_fno"])
 @pytest.mark.parametrize("cell", ["network", "scan"])
 def test_of_pdebench(tmp_path, name, cell):
@@ -54,6 +55,7 @@ def test_of_pdebench_without_our_runner(tmp_path):
         load_checkpoint(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", ["scan", "network"])
 def test_of_neuraloperator(tmp_path, cell):
     models = pytest.importorskip("neuralop.models")
@@ -85,6 +87,7 @@ def test_network_of_neuraloperator(tmp_path):
     assert same_weights(trained.model.model, model.model)
 
 
+@pytest.mark.thorough
 def test_of_timm(tmp_path):
     models = pytest.importorskip("timm")
     image = pytest.importorskip("PIL.Image")

@@ -83,6 +83,7 @@ def test_forward_and_second_derivatives(models, options):
     torch.testing.assert_close((second * along).sum(), expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("models", "options"),
     [(MODELS, {"boundary": "robin"}), (MODELS, SUBSTEPS), (WAVES, {})],

@@ -233,6 +233,7 @@ def test_the_grid_of_the_training_is_in_the_state_dict(tmp_path):
     loaded(u)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("nodes", [None, "left"])
 def test_a_compiled_cell_remembers_its_grid(nodes):
     torch.compiler.reset()
