@@ -457,6 +457,7 @@ def test_factors_are_of_the_networks_as_they_were(backend, dtype):
         torch.testing.assert_close(same.diagonal_of_inverse(), variance)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_threads_share_factors(backend, dtype):
@@ -1026,6 +1027,7 @@ class TestBackward:
         assert len(operator._waiting) == before
 
 
+@pytest.mark.thorough
 def test_a_program_that_holds_factors_ends_without_a_message():
     program = (
         "import torch; from chonn_ops import factorize; "

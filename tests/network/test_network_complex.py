@@ -178,6 +178,7 @@ def small(kind: str, complex_source: bool) -> list[Tensor]:
     return [x.clone().requires_grad_() for x in (first, g[0], g[1].real.clone(), leak)]
 
 
+@pytest.mark.thorough
 @EACH_THOROUGHLY
 @pytest.mark.parametrize("boundary", ["neumann", "periodic", "matched", "robin"])
 @pytest.mark.parametrize("complex_source", [True, False])

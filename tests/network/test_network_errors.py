@@ -408,6 +408,7 @@ def test_gradients_of_lines_have_digits(backend, boundary):
     assert (grads[0] - grads[1]).abs().max() <= 2e-5 * grads[1].abs().max()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
 @pytest.mark.parametrize("leak", [1e-1, 1e-3])
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_conductances_and_leaks_of_zero(grid):
     assert (actual - expected).norm() <= 1e-9 * expected.norm()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("grid", [(40, 93), (15, 14, 70), (12, 17, 64)], ids=str)
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
 def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
@@ -187,6 +188,7 @@ def test_iterations_in_narrow_pores(networks):
     assert (v - expected).norm() <= 1e-4 * expected.norm()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("networks", [1, 20])
 def test_iterations_with_islands_of_a_conductor(networks):
     """Rods of two to four nodes anywhere: each is to have a coarse node."""
