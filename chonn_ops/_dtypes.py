@@ -19,14 +19,9 @@ CODES = {
 }
 
 
-_FLOAT32 = {torch.float32}
-
-
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     """float64 if any input is float64 or complex128, else float32; complex if any input is."""
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
-    if dtypes == _FLOAT32:  # the usual case
-        return torch.float32
     wide = bool(dtypes & {torch.float64, torch.complex128})
     if dtypes & set(COMPLEX_DTYPES):
         return torch.complex128 if wide else torch.complex64
@@ -53,7 +48,7 @@ def to_dtype_of(gradient: Tensor, tensor: Tensor) -> Tensor:
 
 
 def without_autocast(field: Tensor) -> AbstractContextManager[object]:
-    """Where products of PyTorch keep their dtype; entering costs time only under autocast."""
+    """A context in which autocast is off. Entering it takes time only where autocast is on."""
     kind = field.device.type
-    some = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if some else nullcontext()
+    on = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan.arguments import Inputs, Modes
 from chonn_ops.scan.checks import MIRROR, check_decay, check_delta
 from chonn_ops.scan.walks import axis_orders
@@ -93,7 +93,7 @@ def scan(inputs: Inputs, modes: Modes) -> tuple[Tensor, Tensor]:
     dtype, kind = compute_dtype(*inputs), u.dtype
     # In an active circuit the product of a group's retentions can overflow where no state does.
     radix = _RADIX if passive else math.prod(grid)
-    with torch.autocast(u.device.type, enabled=False):
+    with without_autocast(u):
         fields = [x.to(dtype) for x in (u, delta, b, c)]
         decay = decay.to(dtype)
         start = None if initial_state is None else initial_state.to(dtype)

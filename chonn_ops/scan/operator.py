@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._backends import Backends
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan.arguments import Inputs, Modes, split
@@ -123,7 +123,7 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     dtype = compute_dtype(*inputs)
     inputs = inputs._replace(decay=within_range(decay, dtype))
     checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
-    with torch.autocast(u.device.type, enabled=False):
+    with without_autocast(u):
         y, state = BACKENDS.choose(modes.backend, u.device).forward(
             inputs, walks, modes.boundary, checkpoints if checkpoints.numel() else None
         )
@@ -158,7 +158,7 @@ def _scan_backward(
     if modes.directions != "raster":  # the forward returned an empty state
         grad_state = None
     implementation = BACKENDS.choose(modes.backend, u.device)
-    with torch.autocast(u.device.type, enabled=False):
+    with without_autocast(u):
         if not checkpoints.numel() and implementation is not cpu:
             size = checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape)
             checkpoints = checkpoints.new_empty(size)

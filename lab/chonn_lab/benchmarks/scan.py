@@ -149,7 +149,7 @@ def prepare_contender(name: str, shape: tuple[int, ...]) -> Call:
 
 
 def prepare_ours(shape: tuple[int, ...], dtype: torch.dtype) -> Call:
-    """The same of a scan as a user calls it."""
+    """Both passes of a scan as a user calls it, to be made in another process."""
     return both_call(kirchhoff_scan, make_inputs(shape, dtype))
 
 

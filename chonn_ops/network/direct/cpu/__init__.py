@@ -166,7 +166,7 @@ class Factors:
         threads = self._share_out(networks, self._lanes)
         self._arguments = arguments_of(plan, B, C, self._rows, threads)
         self._scale = leak.new_ones(networks)
-        # Of NumPy, which asks a few numbers faster than PyTorch.
+        # NumPy looks through a few numbers faster than PyTorch.
         self._status = np.full(networks, DETERMINED, np.int64)
         return self._arguments
 

@@ -249,6 +249,7 @@ static element MODE(begin)(const struct direct_args *a, const struct NAME(item) 
     const vec scale = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
     for (int lane = 0; lane < item->width; lane++)
         ((REAL *)a->scale)[network + lane] = scale[lane];
+    /* Whole vectors are read behind the last row. */
     memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
 #if ROWS
     return scale[0];
