@@ -67,6 +67,8 @@ def test_equalised_is_the_module_and_saves_as_the_module():
         outer.load_state_dict({k: v for k, v in state.items() if k != "block.0.bias"})
     with pytest.raises(ValueError, match="gain: expected a power of 2, got 10"):
         Equalised(plain, gain=10)
+    with pytest.raises(ValueError, match="gain: expected a power of 2, got 3"):
+        Equalised(plain, gain={"0.": 2, "1.": 3})
 
 
 def test_equalised_learns_gain_times_as_fast():
@@ -85,7 +87,7 @@ def test_equalised_learns_gain_times_as_fast():
 def test_equalised_can_quicken_a_part():
     plain = nn.ModuleDict({"slow": nn.Linear(3, 2), "fast": nn.Linear(2, 1)})
     plain.forward = lambda x: plain["fast"](plain["slow"](x))
-    wrapped = Equalised(copy.deepcopy(plain), gain=8, part="fast.")
+    wrapped = Equalised(copy.deepcopy(plain), gain={"fast.": 8.0})
     wrapped.module.forward = lambda x: wrapped.module["fast"](wrapped.module["slow"](x))
     before = {name: value.clone() for name, value in plain.state_dict().items()}
     x = torch.randn(20, 3)
