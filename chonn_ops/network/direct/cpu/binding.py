@@ -67,7 +67,8 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     """
     first, last = np.array(plan.subtrees(threads), np.int64).T.copy()
     at = np.zeros(len(first) + 1, np.int64)
-    np.cumsum([plan.stack_of(*part) for part in zip(first, last, strict=True)], out=at[1:])
+    parts = zip(first, last, strict=True)
+    np.cumsum([plan.stack_of(*part) + _PAD for part in parts], out=at[1:])
     left = plan.update.copy()
     for part in zip(first, last, strict=True):
         left[slice(*part)] = 0
