@@ -60,7 +60,8 @@ def available_isas() -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
-    """Subtrees for threads to share, where their updates wait, and how many entries wait.
+    """Subtrees for threads to share, where their updates wait, and how many entries wait. Whole
+    vectors may reach beyond the last update of each.
 
     One a thread: the larger the subtrees, the less is left for later, one front at a time. Four a
     thread took 7 to 13 % longer with two threads (64 x 64 to 512 x 512, 24 x 24 x 24).
