@@ -4,7 +4,8 @@ typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 #define vec NAME(vec)
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 
-INLINE vec NAME(splat)(REAL value) { return (vec){} + value; }
+/* Less 0, since value + 0 is an operation: it makes 0 of -0. */
+INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
 
 /* value where mask is set, else zero: also where value is NaN. */
 INLINE vec NAME(where)(NAME(mask) mask, vec value) { return (vec)(mask & (NAME(mask))value); }

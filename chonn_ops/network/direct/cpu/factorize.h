@@ -66,32 +66,39 @@ APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0
 }
 
 /* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
-INLINE void MODE(pivot)(vec *front, int64_t f, element *shares, element *inverse,
+INLINE void MODE(pivot)(vec *front, int64_t f, int64_t n, element *shares, element *inverse,
                         element *grounded, int64_t k0, int64_t i) {
     const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
     const vec *a = front + k0 * stride;
-    int64_t c = first;
-    for (; c + 4 <= stride; c += 4)
-        MODE(block)(1, 4, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
-    for (; c < stride; c++)
-        MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
     element *restrict share = shares + share_index(f, i, i + 1);
-#if ROWS
-    REAL *entries = (REAL *)row;
-    for (int64_t j = first * PER; j <= i; j++) entries[j] = 0;
-#endif
     vec total[4] = {};
-    for (c = first; c + 4 <= stride; c += 4)
+    int64_t c = first;
+#if ROWS
+    /* Of the first vector only what is right of the diagonal. */
+    MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+    row[c] = NAME(between)(row[c], i + 1 - c * PER, LANES);
+    total[0] = row[c++];
+#endif
+    for (; c + 4 <= stride; c += 4) {
+        MODE(block)(1, 4, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
         UNROLL for (int j = 0; j < 4; j++) total[j] += row[c + j];
-    for (; c < stride; c++) total[0] += row[c];
+    }
+    for (; c < stride; c++) {
+        MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+        total[0] += row[c];
+    }
     const vec t = (total[0] + total[1]) + (total[2] + total[3]);
 #if ROWS
+    const REAL *later = (const REAL *)row + i + 1, *const ground = (const REAL *)row + f;
     const REAL all = NAME(sum)(t), part = all >= TINIEST ? 1 / all : 0;
-    const REAL *restrict later = entries + i + 1;
-    for (int64_t j = 0; j < f - i - 1; j++) share[j] = later[j] * part;
-    grounded[i] = part > 0 ? (all == entries[f] ? 1 : entries[f] * part) : 0;
+    /* Whole vectors reach into the next pivot's shares, which follow, but not into another region's. */
+    const REAL *const end = shares + share_index(f, n, n + 1);
+    for (; later < ground && share + LANES <= end; later += LANES, share += LANES)
+        *(loose *)share = *(const loose *)later * part;
+    for (; later < ground; later++) *share++ = *later * part;
+    grounded[i] = part > 0 ? (all == *ground ? 1 : *ground * part) : 0;
 #else
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
@@ -132,9 +139,12 @@ APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, i
         if (i + 1 >= end[run]) run++;
         for (int64_t k = run; k < runs; k++) {
             const int64_t j0 = begin[k] > i ? begin[k] : i + 1;
-            element *restrict target = row + place[j0];
-            const element *restrict given = from + j0;
-            for (int64_t j = 0; j < end[k] - j0; j++) target[j] += given[j];
+            REAL *target = row + place[j0];
+            const REAL *given = from + j0;
+            int64_t count = end[k] - j0;
+            for (; count >= LANES; count -= LANES, target += LANES, given += LANES)
+                *(loose *)target += *(const loose *)given;
+            if (count > 0) *(loose *)target += NAME(between)(*(const loose *)given, 0, count);
         }
         row[f] += from[width];
     }
@@ -157,8 +167,10 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     element *own_leak = (element *)a->own_leak + item->slot * a->nodes + first;
     const element *leak = (const element *)item->field[0];
     element *entries = (element *)front;
-    for (int64_t i = 0; i < f; i++)
-        memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
+    if (ROWS && f <= SMALL_FRONT) memset(front, 0, (size_t)(f * vectors) * sizeof(vec));
+    else
+        for (int64_t i = 0; i < f; i++)
+            memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
     for (int64_t i = 0; i < n; i++)
         entries[i * stride + f] = own_leak[i] = leak[a->node[first + i]] * scale;
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
@@ -178,15 +190,22 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
         const int64_t k1 = least(k0 + PANEL, n);
         if (k0) MODE(update)(front, f, shares, 0, k0, k0, k1, threads);
-        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, shares, inverse, grounded, k0, i);
+        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, n, shares, inverse, grounded, k0, i);
     }
     if (width) MODE(update)(front, f, shares, 0, n, n, f, threads);
     element *update = w->top;
     w->held[r] = update;
-    for (int64_t i = 0; i < width; i++) {
-        memcpy(update, entries + (n + i) * stride + n + i + 1,
-               (size_t)(width - i) * sizeof(element));
-        update += width - i;
+    for (int64_t i = 0; i < width; i++, update += width - i + 1) {
+        const element *row = entries + (n + i) * stride + n + i + 1;
+#if ROWS
+        /* Whole vectors reach into where the next row is put. */
+        if (width < SMALL_FRONT) {
+            for (int64_t j = 0; j < width - i; j += LANES)
+                *(loose *)(update + j) = *(const loose *)(row + j);
+            continue;
+        }
+#endif
+        memcpy(update, row, (size_t)(width - i) * sizeof(element));
     }
     w->top = update;
 }

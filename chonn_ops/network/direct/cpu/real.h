@@ -2,6 +2,7 @@
 typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES)));
 typedef REAL NAME(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
+typedef REAL NAME(short) __attribute__((vector_size(16)));
 #define vec NAME(vec)
 #define loose NAME(loose)
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
@@ -13,7 +14,8 @@ typedef double NAME(wide) __attribute__((vector_size(LANES * 8)));
 
 INLINE REAL NAME(size)(REAL v) { return (v < 0 ? -v : v) + LEAST; }
 
-INLINE vec NAME(splat)(REAL value) { return (vec){} + value; }
+/* Less 0, since value + 0 is an operation: it makes 0 of -0. */
+INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
 
 /* 1 / pivot; 0 where there is none, or one so small that nothing divides by it. */
 INLINE vec NAME(reciprocal)(vec pivot) {
@@ -31,12 +33,24 @@ INLINE vec NAME(larger)(vec a, vec b) {
     return (vec)((first & (NAME(mask))a) | (~first & (NAME(mask))b));
 }
 
+/* 0 but for lanes `first` to `last`. */
+INLINE vec NAME(between)(vec value, int64_t first, int64_t last) {
+    NAME(mask) lanes;
+    UNROLL for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
+    return (vec)((lanes >= (INTEGER)first) & (lanes < (INTEGER)last) & (NAME(mask))value);
+}
+
+/* In pieces of 16 bytes, which gcc adds in registers; an array of single lanes goes through memory. */
 INLINE REAL NAME(sum)(vec value) {
-    REAL part[LANES];
+    NAME(short) part[VECTOR_BYTES / 16];
     memcpy(part, &value, sizeof part);
-    UNROLL for (int width = LANES / 2; width; width /= 2)
-        UNROLL for (int lane = 0; lane < width; lane++) part[lane] += part[lane + width];
-    return part[0];
+    UNROLL for (int width = VECTOR_BYTES / 32; width; width /= 2)
+        UNROLL for (int i = 0; i < width; i++) part[i] += part[i + width];
+    REAL total[16 / sizeof(REAL)];
+    UNROLL for (int lane = 0; lane < (int)(16 / sizeof(REAL)); lane++) total[lane] = part[0][lane];
+    UNROLL for (int width = 8 / sizeof(REAL); width; width /= 2)
+        UNROLL for (int lane = 0; lane < width; lane++) total[lane] += total[lane + width];
+    return total[0];
 }
 
 /* The networks of an item. */

@@ -29,65 +29,62 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0);
 }
 
+/* `pivots` from k on hand on to each other, then to all later nodes. */
+INLINE void MODE(hand_on)(const int m, const int pivots, const element *shares, int64_t k, int64_t f,
+                          vec *t) {
+    const element *h[4];
+    vec x[4][4];
+    UNROLL for (int i = 0; i < pivots; i++) {
+        h[i] = shares + share_index(f, k + i, 0);
+        UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
+        UNROLL for (int q = 0; q < i; q++) {
+            const vec s = WIDEN(h[q][k + i]);
+            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
+        }
+        UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
+    }
+    for (int64_t q = k + pivots; q < f; q++)
+        UNROLL for (int i = 0; i < pivots; i++) {
+            const vec s = WIDEN(h[i][q]);
+            UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * x[i][j];
+        }
+}
+
 INLINE void MODE(forward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        for (int64_t i = k; i < k + 3; i++)
-            for (int64_t q = i + 1; q < k + 4; q++) {
-                const vec s = WIDEN(shares[share_index(f, i, q)]);
-                UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * t[i * m + j];
-            }
-        const element *h[4];
-        vec x[4][4];
-        UNROLL for (int i = 0; i < 4; i++) {
-            h[i] = shares + share_index(f, k + i, 0);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
-        }
-        for (int64_t q = k + 4; q < f; q++)
-            UNROLL for (int i = 0; i < 4; i++) {
-                const vec s = WIDEN(h[i][q]);
-                UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * x[i][j];
-            }
+    for (; k + 4 <= n; k += 4) MODE(hand_on)(m, 4, shares, k, f, t);
+    if (n & 2) MODE(hand_on)(m, 2, shares, k, f, t);
+    if (n & 1) MODE(hand_on)(m, 1, shares, n - 1, f, t);
+}
+
+/* The reverse: potentials of `pivots` from k on, given those of later nodes. */
+INLINE void MODE(follow)(const int m, const int pivots, const element *shares, int64_t k, int64_t f,
+                         vec *t) {
+    const element *h[4];
+    vec x[4][4];
+    UNROLL for (int i = 0; i < pivots; i++) {
+        h[i] = shares + share_index(f, k + i, 0);
+        UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
     }
-    for (; k < n; k++) {
-        const element *h = shares + share_index(f, k, 0);
-        for (int64_t q = k + 1; q < f; q++) {
-            const vec s = WIDEN(h[q]);
-            UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * t[k * m + j];
+    for (int64_t q = k + pivots; q < f; q++)
+        UNROLL for (int i = 0; i < pivots; i++) {
+            const vec s = WIDEN(h[i][q]);
+            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * t[q * m + j];
         }
+    UNROLL for (int i = pivots - 1; i >= 0; i--) {
+        UNROLL for (int q = i + 1; q < pivots; q++) {
+            const vec s = WIDEN(h[i][k + q]);
+            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
+        }
+        UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
     }
 }
 
 /* `t` of pivots: their potentials, had later nodes potential 0. */
 INLINE void MODE(backward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
-    int64_t k = n;
-    for (; k % 4; k--) {
-        const element *h = shares + share_index(f, k - 1, 0);
-        for (int64_t q = k; q < f; q++) {
-            const vec s = WIDEN(h[q]);
-            UNROLL for (int j = 0; j < m; j++) t[(k - 1) * m + j] += s * t[q * m + j];
-        }
-    }
-    for (k -= 4; k >= 0; k -= 4) {
-        const element *h[4];
-        vec x[4][4];
-        UNROLL for (int i = 0; i < 4; i++) {
-            h[i] = shares + share_index(f, k + i, 0);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
-        }
-        for (int64_t q = k + 4; q < f; q++)
-            UNROLL for (int i = 0; i < 4; i++) {
-                const vec s = WIDEN(h[i][q]);
-                UNROLL for (int j = 0; j < m; j++) x[i][j] += s * t[q * m + j];
-            }
-        for (int i = 3; i >= 0; i--) {
-            for (int q = i + 1; q < 4; q++) {
-                const vec s = WIDEN(h[i][k + q]);
-                UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
-            }
-            UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
-        }
-    }
+    if (n & 1) MODE(follow)(m, 1, shares, n - 1, f, t);
+    if (n & 2) MODE(follow)(m, 2, shares, n / 4 * 4, f, t);
+    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(follow)(m, 4, shares, k, f, t);
 }
 
 /* Values of a front's nodes: pivots first, then the boundary. */
@@ -99,11 +96,20 @@ INLINE void MODE(gather)(const int m, const struct direct_args *a, int64_t r, co
         UNROLL for (int j = 0; j < m; j++) t[(n + q) * m + j] = x[boundary[q] * (int64_t)m + j];
 }
 
+/* Fetches the first factors of the region that is next. */
+INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, int64_t r) {
+    if (r < 0 || r >= a->regions) return;
+    const char *const from = (const char *)(shares + a->share_at[r]);
+    const int64_t bytes = (a->share_at[r + 1] - a->share_at[r]) * (int64_t)sizeof(element);
+    for (int64_t at = 0; at < least(bytes, AHEAD); at += 64) __builtin_prefetch(from + at);
+}
+
 INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
                            const element *inverse, vec *x, vec *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
+        MODE(prefetch)(a, shares, r + 1);
         MODE(gather)(m, a, r, x, t);
         MODE(forward)(m, shares + a->share_at[r], n, n + width, t);
         for (int64_t i = 0; i < n; i++) {
@@ -119,6 +125,7 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
                              vec *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
+        MODE(prefetch)(a, shares, r - 1);
         MODE(gather)(m, a, r, x, t);
         MODE(backward)(m, shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(vec));
@@ -184,6 +191,7 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
     for (int64_t p = 0; p < a->nodes; p++) last = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
+        MODE(prefetch)(a, shares, r - 1);
         vec reference = last;
         if (width) {
             top -= 2 * width + 1;
