@@ -101,8 +101,8 @@ class HostedNetwork(Equalised):
     def __init__(self, module: nn.Module) -> None:
         # With a gain of 2 for pointwise networks alone, errors at a rate of 5e-4 were 0.022, 0.041
         # and 0.034 (seeds 11, 13, 14), with these 0.014, 0.023 and 0.026; at 2e-2 0.025 and 0.026
-        # (means of eight and seven seeds). Gains of 8, or of 4 for the first and the last layer too,
-        # fail at 2e-2, and without any, errors at 5e-4 were 0.04 and 0.13.
+        # (means of eight and seven seeds). A gain of 8, or one of 4 for the first and last layer,
+        # too, fails at 2e-2; without any, errors at 5e-4 were 0.04 and 0.13.
         super().__init__(module, {"pointwise.": 2.0, "in_proj.": 4.0, "out_proj.": 4.0})
         clip_gradients(module)
 
