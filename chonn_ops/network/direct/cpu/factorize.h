@@ -263,6 +263,10 @@ static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *it
     }
 }
 
+/* Visits a region with values x by position, t being scratch. */
+typedef void (*MODE(visit))(const struct direct_args *a, int64_t r, const element *shares,
+                            const element *inverse, vec *x, vec *t);
+
 static element MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
     const int64_t network = item->index * (ROWS ? 1 : LANES);
     const vec scale = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
@@ -284,22 +288,26 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
                                 a->status + item->index * (ROWS ? 1 : LANES));
 }
 
+/* `up`: what to do with each region once it is eliminated, or NULL. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
-                                 char *workspace) {
-    const element scale = MODE(begin)(a, item);
+                                 element scale, char *workspace, MODE(visit) up, vec *x, vec *t) {
+    const element *shares = (const element *)a->shares + item->slot * a->item_shares;
+    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     vec *front = (vec *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
-    for (int64_t r = 0; r < a->regions; r++) MODE(eliminate)(a, item, r, front, &w, scale, 1);
+    for (int64_t r = 0; r < a->regions; r++) {
+        MODE(eliminate)(a, item, r, front, &w, scale, 1);
+        if (up) up(a, r, shares, inverse, x, t);
+    }
     MODE(finish)(a, item);
 }
 
 /* One network by all threads: subtrees side by side, then the fronts that are left, one after the
  * other, each by all threads. */
 static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME(item) *item,
-                                  char *workspace) {
-    const element scale = MODE(begin)(a, item);
+                                  element scale, char *workspace) {
     char *const fronts = workspace;
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};

@@ -27,13 +27,20 @@ static int64_t MODE(front_bytes)(const struct direct_args *a) {
 #include "solve.h"
 #include "invert.h"
 
+/* Whether elimination and substitution go up together: factors of many networks leave the cache. */
+static int MODE(solves_on_the_way)(const struct direct_args *a) {
+    return !ROWS && a->source && a->sources == 1;
+}
+
 /* Of a thread; of all threads where they share a network. */
 static int64_t MODE(own_bytes)(const struct direct_args *a) {
     const int64_t solve = a->source ? MODE(solve_bytes)(a) : 0;
     const int64_t fronts = (a->parts ? a->threads : 1) * MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
     switch (a->call) {
     case DIRECT_FACTORIZE:
-    case DIRECT_ONCE: return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
+    case DIRECT_ONCE:
+        if (MODE(solves_on_the_way)(a)) return MODE(fields_bytes)(a) + fronts + solve;
+        return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
     case DIRECT_INVERT: return MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
     default: return MODE(fields_bytes)(a) + solve;
     }
@@ -56,8 +63,9 @@ static void MODE(run)(const struct direct_args *a) {
         for (int64_t i = 0; i < items; i++) {
             struct NAME(item) item = NAME(item_at)(a, i);
             MODE(pack_fields)(a, &item, workspace);
-            MODE(factorize_parts)(a, &item, workspace + fields);
-            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields);
+            const element scale = MODE(begin)(a, &item);
+            MODE(factorize_parts)(a, &item, scale, workspace + fields);
+            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL, scale);
         }
         return;
     }
@@ -73,8 +81,15 @@ static void MODE(run)(const struct direct_args *a) {
             continue;
         }
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
-        if (factorizes) MODE(factorize_item)(a, &item, own + fields);
-        if (a->source) MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields);
+        const element scale = factorizes ? MODE(begin)(a, &item) : (element){0};
+        if (factorizes && MODE(solves_on_the_way)(a)) {
+            char *const behind = own + each - MODE(solve_bytes)(a);
+            MODE(solve_item)(a, &item, 0, 1, behind, own + fields, scale);
+            continue;
+        }
+        if (factorizes) MODE(factorize_item)(a, &item, scale, own + fields, NULL, NULL, NULL);
+        if (!a->source) continue;
+        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields, NULL, scale);
     }
 }
 

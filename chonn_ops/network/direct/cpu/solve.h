@@ -104,22 +104,36 @@ INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, i
     for (int64_t at = 0; at < least(bytes, AHEAD); at += 64) __builtin_prefetch(from + at);
 }
 
+INLINE void MODE(pass_up)(const int m, const struct direct_args *a, int64_t r, const element *shares,
+                          const element *inverse, vec *x, vec *t) {
+    const int64_t n = a->pivots[r], width = a->width[r];
+    const int32_t *boundary = a->boundary + a->boundary_at[r];
+    MODE(gather)(m, a, r, x, t);
+    MODE(forward)(m, shares + a->share_at[r], n, n + width, t);
+    for (int64_t i = 0; i < n; i++) {
+        const vec s = WIDEN(inverse[a->first[r] + i]);
+        UNROLL for (int j = 0; j < m; j++) x[(a->first[r] + i) * m + j] = t[i * m + j] * s;
+    }
+    for (int64_t q = 0; q < width; q++)
+        UNROLL for (int j = 0; j < m; j++) x[boundary[q] * (int64_t)m + j] = t[(n + q) * m + j];
+}
+
 INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
                            const element *inverse, vec *x, vec *t) {
     for (int64_t r = 0; r < a->regions; r++) {
-        const int64_t n = a->pivots[r], width = a->width[r];
-        const int32_t *boundary = a->boundary + a->boundary_at[r];
         MODE(prefetch)(a, shares, r + 1);
-        MODE(gather)(m, a, r, x, t);
-        MODE(forward)(m, shares + a->share_at[r], n, n + width, t);
-        for (int64_t i = 0; i < n; i++) {
-            const vec s = WIDEN(inverse[a->first[r] + i]);
-            UNROLL for (int j = 0; j < m; j++) x[(a->first[r] + i) * m + j] = t[i * m + j] * s;
-        }
-        for (int64_t q = 0; q < width; q++)
-            UNROLL for (int j = 0; j < m; j++) x[boundary[q] * (int64_t)m + j] = t[(n + q) * m + j];
+        MODE(pass_up)(m, a, r, shares, inverse, x, t);
     }
 }
+
+#define PASS_UP(name, m)                                                                          \
+    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,          \
+                          const element *inverse, vec *x, vec *t) {                               \
+        MODE(pass_up)(m, a, r, shares, inverse, x, t);                                            \
+    }
+PASS_UP(pass_one_up, 1)
+PASS_UP(pass_two_up, 2)
+#undef PASS_UP
 
 INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const element *shares, vec *x,
                              vec *t) {
@@ -133,12 +147,13 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
 }
 
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
- * the mean 0, weighted with the leaks. */
+ * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
 INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
                             vec *x) {
     NAME(wide) current = {}, ground = {};
     for (int64_t p = 0; p < a->nodes; p++) {
-        const vec counted = NAME(either)(WIDEN(inverse[p]), x[2 * p], (vec){});
+        vec counted = x[2 * p];
+        if (inverse) counted = NAME(either)(WIDEN(inverse[p]), counted, (vec){});
         current += __builtin_convertvector(counted, NAME(wide));
         ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
     }
@@ -401,10 +416,11 @@ static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(it
 }
 #endif
 
-/* Of m vectors of sources; with `drops` of one. */
+/* Of m vectors of sources; with `drops` of one. `front`: where the networks, scaled by `scale`, are
+ * eliminated on the way up, so that factors are read while they are in the cache; or NULL. */
 INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
                              const struct NAME(item) *item, int64_t source, vec factor, vec wrong,
-                             char *workspace) {
+                             char *workspace, char *front, element scale) {
     const int swept = drops ? 2 : m;
     const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
@@ -445,15 +461,22 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         char *const behind = (char *)drop + a->axes * bytes;
         vec *const limit = (vec *)(behind + bytes);
         scratch = (double *)(limit + nodes);
+        if (front) {
+            element *to = (element *)leak;
+            for (int64_t p = 0; p < nodes; p++)
+                to[p] = ((const element *)item->field[0])[a->node[p]] * scale;
+            MODE(take_level)(a, leak, NULL, x);
+            MODE(factorize_item)(a, item, scale, front, MODE(pass_two_up), x, t);
+        }
         label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
-        if (label)
+        if (label) {
+            for (int64_t p = 0; front && p < nodes; p++) x[2 * p] = ((const vec *)s)[a->node[p]];
             for (int lane = 0; lane < LANES; lane++)
                 NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
                                   ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
                                   2 * LANES, (REAL *)limit + lane, LANES, scratch);
-        else
-            MODE(take_level)(a, leak, inverse, x);
-        MODE(sweep_up)(2, a, shares, inverse, x, t);
+        } else if (!front) MODE(take_level)(a, leak, inverse, x);
+        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
         for (int64_t p = 0; label && p < nodes; p++)
             x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], limit[p]);
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
@@ -463,7 +486,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
     } else {
-        if (a->call != DIRECT_SAMPLE) MODE(sweep_up)(m, a, shares, inverse, x, t);
+        if (front) MODE(factorize_item)(a, item, scale, front, MODE(pass_one_up), x, t);
+        else if (a->call != DIRECT_SAMPLE) MODE(sweep_up)(m, a, shares, inverse, x, t);
         MODE(sweep_down)(m, a, shares, x, t);
     }
     for (int j = 0; j < m; j++) {
@@ -490,8 +514,9 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 
 #define SOLVE(name, m, drops)                                                                     \
     APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item,             \
-                          int64_t source, vec factor, vec wrong, char *workspace) {               \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace);                    \
+                          int64_t source, vec factor, vec wrong, char *workspace, char *front,    \
+                          element scale) {                                                        \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front, scale);      \
     }
 SOLVE(solve_single, 1, 0)
 SOLVE(solve_several, MODE(SOURCES), 0)
@@ -506,9 +531,10 @@ static int64_t MODE(chunk)(const struct direct_args *a) {
     return shared ? MODE(SOURCES) * per : per;
 }
 
-/* Sources from `source` to `last`. */
+/* Sources from `source` to `last`; `front` and `scale` as above. */
 static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item,
-                             int64_t source, int64_t last, char *workspace) {
+                             int64_t source, int64_t last, char *workspace, char *front,
+                             element scale) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
         const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);
@@ -524,13 +550,13 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
 #endif
     while (source < last) {
         if (a->drop[0]) {
-            MODE(solve_drops)(a, item, source, factor, wrong, workspace);
+            MODE(solve_drops)(a, item, source, factor, wrong, workspace, front, scale);
             source += per;
         } else if (together > per && last - source > per) {
-            MODE(solve_several)(a, item, source, factor, wrong, workspace);
+            MODE(solve_several)(a, item, source, factor, wrong, workspace, front, scale);
             source += MODE(SOURCES) * per;
         } else {
-            MODE(solve_single)(a, item, source, factor, wrong, workspace);
+            MODE(solve_single)(a, item, source, factor, wrong, workspace, front, scale);
             source += per;
         }
     }
