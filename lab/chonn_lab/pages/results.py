@@ -14,7 +14,7 @@ from typing import Any
 
 from chonn_lab.experiments import EXPERIMENTS, get
 from chonn_lab.pages.blocks import load
-from chonn_lab.pages.kept import file_of
+from chonn_lab.pages.kept import file_of, kept
 from chonn_lab.paths import DOCS
 from chonn_lab.report import style
 from chonn_lab.report.claims import papers, scaled_down
@@ -322,8 +322,21 @@ def published(study: Study) -> str:
         f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
         "The data above follow the paper's recipe, which differs in details from the script behind "
         "the published files (see the card in `chonn_lab.problems.fno_darcy`)."
-        f"{ranking(study, values)}\n"
+        f"{ranking(study, values)}{longer(study)}\n"
     )
+
+
+def longer(study: Study) -> str:
+    """Baselines that were trained for more hours than those of the table."""
+    texts = [
+        f"{full_label(group)} {number(mean(group, other))} after "
+        f"{group.runs[0].config['epochs']} epochs and {number(group.seconds.mean)} s"
+        for other in kept()
+        if other.experiment == study.experiment and HOURS in other.scale
+        if other.runs[0].config["hours"] > study.runs[0].config["hours"]
+        for group in other.groups
+    ]
+    return f" Trained for longer: {', '.join(texts)}." if texts else ""
 
 
 def ranking(study: Study, values: Sequence[tuple[str, float]]) -> str:
