@@ -333,7 +333,7 @@ def longer(study: Study) -> str:
         f"{group.runs[0].config['epochs']} epochs and {number(group.seconds.mean)} s"
         for other in kept()
         if other.experiment == study.experiment and HOURS in other.scale
-        if other.runs[0].config["hours"] > study.runs[0].config["hours"]
+        if other.runs[0].config["hours"] > study.runs[0].config.get("hours", math.inf)
         for group in other.groups
     ]
     return f" Trained for longer: {', '.join(texts)}." if texts else ""
