@@ -456,15 +456,14 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     double *scratch = NULL;
     if (drops) {
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
-        const element *leak = (const element *)a->own_leak + item->slot * nodes;
+        element *leak = (element *)a->own_leak + item->slot * nodes;
         const element *grounded = (const element *)a->grounded + item->slot * nodes;
         char *const behind = (char *)drop + a->axes * bytes;
         vec *const limit = (vec *)(behind + bytes);
         scratch = (double *)(limit + nodes);
         if (front) {
-            element *to = (element *)leak;
-            for (int64_t p = 0; p < nodes; p++)
-                to[p] = ((const element *)item->field[0])[a->node[p]] * scale;
+            const element *given = (const element *)item->field[0];
+            for (int64_t p = 0; p < nodes; p++) leak[p] = given[a->node[p]] * scale;
             MODE(take_level)(a, leak, NULL, x);
             MODE(factorize_item)(a, item, scale, front, MODE(pass_two_up), x, t);
         }
