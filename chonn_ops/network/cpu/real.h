@@ -4,7 +4,7 @@ typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 #define vec NAME(vec)
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 
-/* Less 0, since value + 0 is an operation: it makes 0 of -0. */
+/* value - 0 costs nothing; value + 0 is an addition, which turns -0 into 0. */
 INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
 
 /* value where mask is set, else zero: also where value is NaN. */

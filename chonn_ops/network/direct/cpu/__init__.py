@@ -293,6 +293,6 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     factors = groups * lanes * (plan.num_shares + 3 * plan.nodes) * size
     front = plan.largest_front
     scratch = (front + 16) * (front + 32) * lanes + plan.stack * lanes
-    if not rows:  # one source is solved for on the way
+    if not rows:  # elimination and forward substitution are fused
         scratch += (6 + len(plan.grid)) * plan.nodes * lanes
     return factors + min(threads, groups if not rows else threads) * scratch * size

@@ -60,18 +60,18 @@ def available_isas() -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
-    """Subtrees for threads to share, where their updates wait, and how many entries wait. Whole
-    vectors may reach beyond the last update of each.
+    """Subtrees for threads to share, where their updates wait, and how many entries wait.
 
     One a thread: the larger the subtrees, the less is left for later, one front at a time. Four a
     thread took 7 to 13 % longer with two threads (64 x 64 to 512 x 512, 24 x 24 x 24).
     """
     first, last = np.array(plan.subtrees(threads), np.int64).T.copy()
-    at = np.zeros(len(first) + 1, np.int64)
-    parts = zip(first, last, strict=True)
+    parts = list(zip(first, last, strict=True))
+    at = np.zeros(len(parts) + 1, np.int64)
+    # The kernel moves whole vectors, which reach beyond the last update of a subtree.
     np.cumsum([plan.stack_of(*part) + _PAD for part in parts], out=at[1:])
     left = plan.update.copy()
-    for part in zip(first, last, strict=True):
+    for part in parts:
         left[slice(*part)] = 0
     return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
 

@@ -76,7 +76,7 @@ INLINE void MODE(pivot)(vec *front, int64_t f, int64_t n, element *shares, eleme
     vec total[4] = {};
     int64_t c = first;
 #if ROWS
-    /* Of the first vector only what is right of the diagonal. */
+    /* The first vector counts only right of the diagonal. */
     MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
     row[c] = NAME(between)(row[c], i + 1 - c * PER, LANES);
     total[0] = row[c++];
@@ -164,15 +164,13 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
     element *grounded = (element *)a->grounded + item->slot * a->nodes + first;
-    element *own_leak = (element *)a->own_leak + item->slot * a->nodes + first;
-    const element *leak = (const element *)item->field[0];
+    const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
     if (ROWS && f <= SMALL_FRONT) memset(front, 0, (size_t)(f * vectors) * sizeof(vec));
     else
         for (int64_t i = 0; i < f; i++)
             memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
-    for (int64_t i = 0; i < n; i++)
-        entries[i * stride + f] = own_leak[i] = leak[a->node[first + i]] * scale;
+    for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
         const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
@@ -263,22 +261,29 @@ static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *it
     }
 }
 
-/* Visits a region with values x by position, t being scratch. */
-typedef void (*MODE(visit))(const struct direct_args *a, int64_t r, const element *shares,
-                            const element *inverse, vec *x, vec *t);
-
-static element MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
-    const int64_t network = item->index * (ROWS ? 1 : LANES);
-    const vec scale = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
-    for (int lane = 0; lane < item->width; lane++)
-        ((REAL *)a->scale)[network + lane] = scale[lane];
-    /* Whole vectors are read behind the last row. */
-    memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
+/* The powers of two that the conductances of the item's networks are multiplied by. */
+INLINE element MODE(scale)(const struct direct_args *a, const struct NAME(item) *item) {
 #if ROWS
-    return scale[0];
+    return ((const REAL *)a->scale)[item->index];
 #else
+    vec scale = {};
+    for (int lane = 0; lane < item->width; lane++)
+        scale[lane] = ((const REAL *)a->scale)[item->index * LANES + lane];
     return scale;
 #endif
+}
+
+/* Scales, status and scaled leaks, before the elimination. */
+static void MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
+    const int64_t network = item->index * (ROWS ? 1 : LANES);
+    const vec scales = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
+    for (int lane = 0; lane < item->width; lane++)
+        ((REAL *)a->scale)[network + lane] = scales[lane];
+    const element *leak = (const element *)item->field[0], scale = MODE(scale)(a, item);
+    element *own_leak = (element *)a->own_leak + item->slot * a->nodes;
+    for (int64_t p = 0; p < a->nodes; p++) own_leak[p] = leak[a->node[p]] * scale;
+    /* Whole vectors are read behind the last row. */
+    memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
 }
 
 static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *item) {
@@ -288,9 +293,14 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
                                 a->status + item->index * (ROWS ? 1 : LANES));
 }
 
-/* `up`: what to do with each region once it is eliminated, or NULL. */
+typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
+                                   const element *inverse, vec *x, vec *t);
+
+/* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
+ * values x by position and scratch t. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
-                                 element scale, char *workspace, MODE(visit) up, vec *x, vec *t) {
+                                 char *workspace, MODE(substitution) forward, vec *x, vec *t) {
+    const element scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     vec *front = (vec *)workspace;
@@ -299,7 +309,7 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
     for (int64_t r = 0; r < a->regions; r++) {
         MODE(eliminate)(a, item, r, front, &w, scale, 1);
-        if (up) up(a, r, shares, inverse, x, t);
+        if (forward) forward(a, r, shares, inverse, x, t);
     }
     MODE(finish)(a, item);
 }
@@ -307,7 +317,8 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
 /* One network by all threads: subtrees side by side, then the fronts that are left, one after the
  * other, each by all threads. */
 static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME(item) *item,
-                                  element scale, char *workspace) {
+                                  char *workspace) {
+    const element scale = MODE(scale)(a, item);
     char *const fronts = workspace;
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};

@@ -27,8 +27,9 @@ static int64_t MODE(front_bytes)(const struct direct_args *a) {
 #include "solve.h"
 #include "invert.h"
 
-/* Whether elimination and substitution go up together: factors of many networks leave the cache. */
-static int MODE(solves_on_the_way)(const struct direct_args *a) {
+/* Whether elimination and forward substitution are fused. The factors of many networks do not stay in
+ * the cache. */
+static int MODE(is_fused)(const struct direct_args *a) {
     return !ROWS && a->source && a->sources == 1;
 }
 
@@ -39,7 +40,7 @@ static int64_t MODE(own_bytes)(const struct direct_args *a) {
     switch (a->call) {
     case DIRECT_FACTORIZE:
     case DIRECT_ONCE:
-        if (MODE(solves_on_the_way)(a)) return MODE(fields_bytes)(a) + fronts + solve;
+        if (MODE(is_fused)(a)) return MODE(fields_bytes)(a) + fronts + solve;
         return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
     case DIRECT_INVERT: return MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
     default: return MODE(fields_bytes)(a) + solve;
@@ -63,9 +64,9 @@ static void MODE(run)(const struct direct_args *a) {
         for (int64_t i = 0; i < items; i++) {
             struct NAME(item) item = NAME(item_at)(a, i);
             MODE(pack_fields)(a, &item, workspace);
-            const element scale = MODE(begin)(a, &item);
-            MODE(factorize_parts)(a, &item, scale, workspace + fields);
-            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL, scale);
+            MODE(begin)(a, &item);
+            MODE(factorize_parts)(a, &item, workspace + fields);
+            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL);
         }
         return;
     }
@@ -81,15 +82,14 @@ static void MODE(run)(const struct direct_args *a) {
             continue;
         }
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
-        const element scale = factorizes ? MODE(begin)(a, &item) : (element){0};
-        if (factorizes && MODE(solves_on_the_way)(a)) {
-            char *const behind = own + each - MODE(solve_bytes)(a);
-            MODE(solve_item)(a, &item, 0, 1, behind, own + fields, scale);
+        if (factorizes) MODE(begin)(a, &item);
+        if (factorizes && MODE(is_fused)(a)) {
+            MODE(solve_item)(a, &item, 0, 1, own + each - MODE(solve_bytes)(a), own + fields);
             continue;
         }
-        if (factorizes) MODE(factorize_item)(a, &item, scale, own + fields, NULL, NULL, NULL);
+        if (factorizes) MODE(factorize_item)(a, &item, own + fields, NULL, NULL, NULL);
         if (!a->source) continue;
-        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields, NULL, scale);
+        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields, NULL);
     }
 }
 

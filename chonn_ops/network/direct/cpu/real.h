@@ -14,7 +14,7 @@ typedef double NAME(wide) __attribute__((vector_size(LANES * 8)));
 
 INLINE REAL NAME(size)(REAL v) { return (v < 0 ? -v : v) + LEAST; }
 
-/* Less 0, since value + 0 is an operation: it makes 0 of -0. */
+/* value - 0 costs nothing; value + 0 is an addition, which turns -0 into 0. */
 INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
 
 /* 1 / pivot; 0 where there is none, or one so small that nothing divides by it. */
@@ -33,7 +33,7 @@ INLINE vec NAME(larger)(vec a, vec b) {
     return (vec)((first & (NAME(mask))a) | (~first & (NAME(mask))b));
 }
 
-/* 0 but for lanes `first` to `last`. */
+/* Keeps the lanes from `first` up to `last`; the others become 0. */
 INLINE vec NAME(between)(vec value, int64_t first, int64_t last) {
     NAME(mask) lanes;
     UNROLL for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;

@@ -29,9 +29,9 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0);
 }
 
-/* `pivots` from k on hand on to each other, then to all later nodes. */
-INLINE void MODE(hand_on)(const int m, const int pivots, const element *shares, int64_t k, int64_t f,
-                          vec *t) {
+/* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes. */
+INLINE void MODE(forward_pivots)(const int m, const int pivots, const element *shares, int64_t k,
+                                 int64_t f, vec *t) {
     const element *h[4];
     vec x[4][4];
     UNROLL for (int i = 0; i < pivots; i++) {
@@ -52,14 +52,14 @@ INLINE void MODE(hand_on)(const int m, const int pivots, const element *shares, 
 
 INLINE void MODE(forward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) MODE(hand_on)(m, 4, shares, k, f, t);
-    if (n & 2) MODE(hand_on)(m, 2, shares, k, f, t);
-    if (n & 1) MODE(hand_on)(m, 1, shares, n - 1, f, t);
+    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, 4, shares, k, f, t);
+    if (n & 2) MODE(forward_pivots)(m, 2, shares, k, f, t);
+    if (n & 1) MODE(forward_pivots)(m, 1, shares, n - 1, f, t);
 }
 
-/* The reverse: potentials of `pivots` from k on, given those of later nodes. */
-INLINE void MODE(follow)(const int m, const int pivots, const element *shares, int64_t k, int64_t f,
-                         vec *t) {
+/* Backward substitution: potentials of `pivots` from k on, given those of later nodes. */
+INLINE void MODE(backward_pivots)(const int m, const int pivots, const element *shares, int64_t k,
+                                  int64_t f, vec *t) {
     const element *h[4];
     vec x[4][4];
     UNROLL for (int i = 0; i < pivots; i++) {
@@ -82,9 +82,9 @@ INLINE void MODE(follow)(const int m, const int pivots, const element *shares, i
 
 /* `t` of pivots: their potentials, had later nodes potential 0. */
 INLINE void MODE(backward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
-    if (n & 1) MODE(follow)(m, 1, shares, n - 1, f, t);
-    if (n & 2) MODE(follow)(m, 2, shares, n / 4 * 4, f, t);
-    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(follow)(m, 4, shares, k, f, t);
+    if (n & 1) MODE(backward_pivots)(m, 1, shares, n - 1, f, t);
+    if (n & 2) MODE(backward_pivots)(m, 2, shares, n / 4 * 4, f, t);
+    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, 4, shares, k, f, t);
 }
 
 /* Values of a front's nodes: pivots first, then the boundary. */
@@ -104,8 +104,8 @@ INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, i
     for (int64_t at = 0; at < least(bytes, AHEAD); at += 64) __builtin_prefetch(from + at);
 }
 
-INLINE void MODE(pass_up)(const int m, const struct direct_args *a, int64_t r, const element *shares,
-                          const element *inverse, vec *x, vec *t) {
+INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
+                                 const element *shares, const element *inverse, vec *x, vec *t) {
     const int64_t n = a->pivots[r], width = a->width[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
     MODE(gather)(m, a, r, x, t);
@@ -122,18 +122,18 @@ INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const eleme
                            const element *inverse, vec *x, vec *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         MODE(prefetch)(a, shares, r + 1);
-        MODE(pass_up)(m, a, r, shares, inverse, x, t);
+        MODE(forward_region)(m, a, r, shares, inverse, x, t);
     }
 }
 
-#define PASS_UP(name, m)                                                                          \
+#define FORWARD(name, m)                                                                          \
     APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,          \
                           const element *inverse, vec *x, vec *t) {                               \
-        MODE(pass_up)(m, a, r, shares, inverse, x, t);                                            \
+        MODE(forward_region)(m, a, r, shares, inverse, x, t);                                     \
     }
-PASS_UP(pass_one_up, 1)
-PASS_UP(pass_two_up, 2)
-#undef PASS_UP
+FORWARD(forward_single, 1)
+FORWARD(forward_double, 2)
+#undef FORWARD
 
 INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const element *shares, vec *x,
                              vec *t) {
@@ -416,11 +416,11 @@ static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(it
 }
 #endif
 
-/* Of m vectors of sources; with `drops` of one. `front`: where the networks, scaled by `scale`, are
- * eliminated on the way up, so that factors are read while they are in the cache; or NULL. */
+/* Of m vectors of sources; with `drops` of one. `front`: NULL, or where the networks are eliminated,
+ * region by region with the forward substitution, which then finds their factors in the cache. */
 INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
                              const struct NAME(item) *item, int64_t source, vec factor, vec wrong,
-                             char *workspace, char *front, element scale) {
+                             char *workspace, char *front) {
     const int swept = drops ? 2 : m;
     const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
@@ -456,16 +456,14 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     double *scratch = NULL;
     if (drops) {
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
-        element *leak = (element *)a->own_leak + item->slot * nodes;
+        const element *leak = (const element *)a->own_leak + item->slot * nodes;
         const element *grounded = (const element *)a->grounded + item->slot * nodes;
         char *const behind = (char *)drop + a->axes * bytes;
         vec *const limit = (vec *)(behind + bytes);
         scratch = (double *)(limit + nodes);
         if (front) {
-            const element *given = (const element *)item->field[0];
-            for (int64_t p = 0; p < nodes; p++) leak[p] = given[a->node[p]] * scale;
             MODE(take_level)(a, leak, NULL, x);
-            MODE(factorize_item)(a, item, scale, front, MODE(pass_two_up), x, t);
+            MODE(factorize_item)(a, item, front, MODE(forward_double), x, t);
         }
         label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
         if (label) {
@@ -485,7 +483,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
     } else {
-        if (front) MODE(factorize_item)(a, item, scale, front, MODE(pass_one_up), x, t);
+        if (front) MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
         else if (a->call != DIRECT_SAMPLE) MODE(sweep_up)(m, a, shares, inverse, x, t);
         MODE(sweep_down)(m, a, shares, x, t);
     }
@@ -513,9 +511,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 
 #define SOLVE(name, m, drops)                                                                     \
     APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item,             \
-                          int64_t source, vec factor, vec wrong, char *workspace, char *front,    \
-                          element scale) {                                                        \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front, scale);      \
+                          int64_t source, vec factor, vec wrong, char *workspace, char *front) {  \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front);             \
     }
 SOLVE(solve_single, 1, 0)
 SOLVE(solve_several, MODE(SOURCES), 0)
@@ -530,10 +527,9 @@ static int64_t MODE(chunk)(const struct direct_args *a) {
     return shared ? MODE(SOURCES) * per : per;
 }
 
-/* Sources from `source` to `last`; `front` and `scale` as above. */
+/* Sources from `source` to `last`; `front` as above. */
 static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item,
-                             int64_t source, int64_t last, char *workspace, char *front,
-                             element scale) {
+                             int64_t source, int64_t last, char *workspace, char *front) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
         const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);
@@ -549,13 +545,13 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
 #endif
     while (source < last) {
         if (a->drop[0]) {
-            MODE(solve_drops)(a, item, source, factor, wrong, workspace, front, scale);
+            MODE(solve_drops)(a, item, source, factor, wrong, workspace, front);
             source += per;
         } else if (together > per && last - source > per) {
-            MODE(solve_several)(a, item, source, factor, wrong, workspace, front, scale);
+            MODE(solve_several)(a, item, source, factor, wrong, workspace, front);
             source += MODE(SOURCES) * per;
         } else {
-            MODE(solve_single)(a, item, source, factor, wrong, workspace, front, scale);
+            MODE(solve_single)(a, item, source, factor, wrong, workspace, front);
             source += per;
         }
     }
