@@ -23,7 +23,6 @@ from chonn_lab.report.document import markdown
 from chonn_lab.report.results import Group, Run, Study
 from chonn_lab.report.tables import full_label, metric_label, mixture, study_title
 
-ROWS = 8
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
 # The score that is quoted for a problem; else the first one of the study.
@@ -95,7 +94,7 @@ def mean(group: Group, study: Study) -> float:
 
 
 def rows(study: Study) -> list[Group]:
-    """Ours, the paper's CHONN and the baselines with the lowest errors, the lowest first."""
+    """Ours, the paper's CHONN and all baselines, the lowest error first."""
     tags = [group.tags for group in study.groups]
     hardest = {
         name: max(getattr(tag, name) for tag in tags)
@@ -105,12 +104,7 @@ def rows(study: Study) -> list[Group]:
     found = [group for group in study.find(**hardest) if group.tags.role not in ASIDE]
     if not hardest:
         found += [group for group in [papers(study)] if group and group not in found]
-    found = sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
-    kept = [group for group in found if group.family in OURS]
-    others = [group for group in found if group not in kept]
-    # At least half of the rows are for the others.
-    kept = kept[: max(ROWS - len(others), ROWS // 2)]
-    return sorted([*kept, *others[: ROWS - len(kept)]], key=lambda g: mean(g, study))
+    return sorted((g for g in found if error(g, study).values), key=lambda g: mean(g, study))
 
 
 def leader(found: Sequence[Group]) -> Group | None:
@@ -424,7 +418,7 @@ def draw(studies: Sequence[Study]) -> None:
                     axis,
                     [each * epoch for epoch in epochs if epoch],
                     group.curve("validation_error"),
-                    style.look(group)._replace(colour=style.CYCLE[at]),
+                    style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)]),
                     full_label(group),
                 )
             style.logarithmic(axis.xaxis)
