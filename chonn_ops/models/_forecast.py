@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
 from chonn_ops.models._blocks import check_field
+from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.conductance import Spacing, spacings
@@ -26,6 +27,10 @@ UNIT = 16.0
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
 # to move further than a weight.
 RATE_GAIN = 8.0
+# What the networks of a layer, and a pointwise network, add to a feature at most. Both are products
+# of frames and of what is computed from frames: without a bound, a rollout whose frames have grown
+# overflows within a few more.
+MOST = 4.0
 
 
 class Forecast(Pretrained):
@@ -150,8 +155,8 @@ class Forecast(Pretrained):
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, nodes)
-            h = h + branch
-            h = h + pointwise(h)
+            h = h + bounded(branch, MOST)
+            h = h + bounded(pointwise(h), MOST)
         readout = self.readout(h, nodes or UNSAID)
         frame = self.advance(frames, media, readout, potentials, steps)
         return frame.movedim(-1, 1).to(x.dtype)

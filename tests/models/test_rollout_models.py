@@ -100,6 +100,18 @@ def test_compiled_and_exported_for_any_batch(models, options):
 
 
 @pytest.mark.parametrize("axes", MODELS)
+def test_rollouts_of_large_weights_stay_finite(axes):
+    """A step of an optimiser may double weights; what layers add is bounded."""
+    model, x = build(axes, history=2), 2 * frames(axes, channels=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+        for _ in range(40):
+            x = torch.cat((x[:, 1:], model(x)), 1)
+    assert x.abs().max() < 1e3
+
+
+@pytest.mark.parametrize("axes", MODELS)
 def test_shifts_on_rings(axes):
     model, x = build(axes, coordinates=False), frames(axes)
     shift, dims = (3, -2)[:axes], tuple(range(2, 2 + axes))

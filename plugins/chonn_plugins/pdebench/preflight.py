@@ -122,7 +122,8 @@ def _check_arguments(job: Job) -> None:
     if job.family == "fno" and kind == "single" and args["initial_step"] != 1:
         raise JobError(
             f"args.training_type=single maps the first frame to frame t_train: expected "
-            f"args.initial_step=1, got {args['initial_step']}"
+            f"args.initial_step=1, got {args['initial_step']}. For rollouts set "
+            f"++args.training_type=autoregressive"
         )
 
 
