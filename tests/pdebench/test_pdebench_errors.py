@@ -140,7 +140,9 @@ def test_frames(job):
 def test_channels_and_grid(job):
     refused(job("3d", num_channels=1), "args.num_channels=1: expected 5")
     refused(job("3d", "unet", in_channels=4, out_channels=3), "in_channels=4, args.out_channels=3")
-    refused(job("1d", "unet", reduced_resolution=3), "multiples of 16", "got (11,)")
+    for name in ("Unet", "chonn_unet"):
+        odd = job("1d", "unet", model_name=name, reduced_resolution=3)
+        refused(odd, "multiples of 16", "got (11,)")
 
 
 def test_training_type(job):

@@ -163,7 +163,7 @@ def _check_channels(job: Job, layout: Layout) -> None:
             f"{', '.join(wrong)}: expected {layout.channels}, the number of variables in "
             f"{job.args['filename']}"
         )
-    if job.name == "Unet" and any(n % UNET_DIVISOR for n in layout.space):
+    if job.name in ("Unet", "chonn_unet") and any(n % UNET_DIVISOR for n in layout.space):
         raise JobError(
             f"args.reduced_resolution={job.args['reduced_resolution']}: expected a grid of "
             f"multiples of {UNET_DIVISOR} for the U-Net, got {layout.space}"
