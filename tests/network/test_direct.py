@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from network_cases import make_network
 from torch import Tensor
 
 from chonn_ops import kirchhoff_network
@@ -1036,3 +1037,20 @@ def test_a_program_that_holds_factors_ends_without_a_message():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 0
     assert "Exception" not in ended.stderr
+
+
+def test_within_compiled_functions():
+    """The elimination breaks the graph; what stands around it is compiled."""
+    source, conductance, leak = make_network((4, 5), B=1, C=1)
+
+    def everything(source, *conductance):
+        factor = factorize([2 * g for g in conductance], leak)
+        return factor.solve(source) + factor.diagonal_of_inverse() + factor.logdet().sum()
+
+    leaves = [x.clone().requires_grad_() for x in (source, *conductance)]
+    expected = everything(*leaves)
+    found = torch.compile(everything, backend="aot_eager")(*leaves)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    grads = (torch.autograd.grad(value.sum(), leaves) for value in (found, expected))
+    for grad, other in zip(*grads, strict=True):
+        torch.testing.assert_close(grad, other, rtol=0, atol=0)

@@ -13,9 +13,9 @@ minus the shares above its diagonal and D the pivots:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -53,6 +53,22 @@ _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 # second where the rows of fronts do, because rows of small fronts leave vectors half empty. With 16
 # instead of 8, one network of 64 x 64 took 0.58 ms for 0.68, and 64 in lanes took 6 % longer.
 LEAF, LEAF_OF_ROWS = 8, 16
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that breaks the graph of `torch.compile`: factors are no tensors."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # The decorator itself would import PyTorch's compiler with this module.
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)  # pyright: ignore[reportCallIssue]
+        return function(*args, **kwargs)
+
+    return call
 
 
 def check_sources(
@@ -409,6 +425,7 @@ class Factorization:
             where = divmod(network, self.shape[-1])
             raise ungrounded(where, node_index(node, self.shape[1:-1]))
 
+    @_uncompiled
     def solve(self, source: Tensor) -> Tensor:
         """Potentials.
 
@@ -428,6 +445,7 @@ class Factorization:
         """
         return self.solve_with_residual(source)[0]
 
+    @_uncompiled
     def solve_with_residual(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """`solve`, and ``|s - A v| / |s|`` of each network, 0 where that is what rounding leaves.
 
@@ -446,6 +464,7 @@ class Factorization:
         dtype = potential_dtype(source, self.dtype)
         return v.to(dtype), residual.to(real_dtype(self.dtype))
 
+    @_uncompiled
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.
 
@@ -465,6 +484,7 @@ class Factorization:
     def _wanted(self) -> bool:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
 
+    @_uncompiled
     def diagonal_of_inverse(self) -> Tensor:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
@@ -483,6 +503,7 @@ class Factorization:
             check_inverse(diagonal, entries, leak, g, self._periodic)
         return diagonal.to(self.dtype)
 
+    @_uncompiled
     def sample(self, noise: Tensor) -> Tensor:
         """A Gaussian Markov field with the networks' matrices as precision.
 
@@ -515,6 +536,7 @@ class Factorization:
             return factor.sample(noise).to(noise.dtype)
 
 
+@_uncompiled
 def factorize(
     conductance: Sequence[Tensor],
     leak: Tensor,
