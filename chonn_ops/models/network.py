@@ -39,7 +39,8 @@ def embedded(x: Tensor) -> Tensor:
     Conductivities matter by their logarithm, sources by their value: both are there, and neither
     lets an outlier dominate.
     """
-    return torch.cat((bounded(x, LARGE), torch.asinh(x / SMALL) / 3), dim=-1)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # float16 overflows at 65 / 1e-3
+    return torch.cat((bounded(wide, LARGE), torch.asinh(wide / SMALL) / 3), dim=-1).to(x.dtype)
 
 
 def bounded(x: Tensor, most: float) -> Tensor:
@@ -48,6 +49,8 @@ def bounded(x: Tensor, most: float) -> Tensor:
     The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
     a step of an optimiser that was too large.
     """
+    if x.dtype == torch.float16:  # whose fourth powers end at 16
+        return bounded(x.float(), most).to(x.dtype)
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return x * _power(x, most).sqrt()
     return cast("Tensor", _Bounded.apply(x, most))

@@ -166,12 +166,12 @@ class CHONNRollout2d(_CHONNRollout):
 
     A pointwise embedding of the last frames is followed by `depth` layers and a pointwise readout.
     Each layer solves networks, gates their potentials, computes displacements from the potentials
-    and transports features along them; a pointwise network follows. What either adds to a feature is
-    at most 4, so a rollout stays finite while weights are not yet right. The next frame is the last
-    frame, transported along displacements computed from the last potentials (`carried`), plus the
-    readout; an implicit step of diffusion then acts on the sum (`damping`). In a rollout, errors
-    at the scale of the grid are therefore transported and decay, while a model that only adds
-    increments keeps them.
+    and transports features along them; a pointwise network follows. What either adds to a feature
+    is at most 4, so a rollout stays finite while weights are not yet right. The next frame is the
+    last frame, transported along displacements computed from the last potentials (`carried`), plus
+    the readout; an implicit step of diffusion then acts on the sum (`damping`). In a rollout,
+    errors at the scale of the grid are therefore transported and decay, while a model that only
+    adds increments keeps them.
 
     In two dimensions a displacement is the curl of a stream function plus a general vector field.
 

@@ -143,6 +143,22 @@ def test_exported_for_any_batch_and_grid():
         torch.testing.assert_close(program.module()(x), model(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_outliers_in_half_precision(dtype):
+    model = MODELS[2](1, 1).to(dtype)
+    x = 1e3 * torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert model(x.to(dtype)).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [50.0, -6e4])
+def test_outliers_are_at_the_bound_in_every_precision(dtype, value):
+    found = bounded(torch.tensor([value], dtype=dtype), 2.0)
+    assert found.dtype == dtype
+    assert found.sign() == (1 if value > 0 else -1)
+    assert abs(abs(found.item()) - 2) < 0.02
+
+
 def test_bounds_have_derivatives_of_every_order_and_mode():
     x = 3 * torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(bounded(x, 2.0), x * (1 + (x / 2) ** 4) ** -0.25)
