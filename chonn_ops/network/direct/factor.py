@@ -425,7 +425,6 @@ class Factorization:
             where = divmod(network, self.shape[-1])
             raise ungrounded(where, node_index(node, self.shape[1:-1]))
 
-    @_uncompiled
     def solve(self, source: Tensor) -> Tensor:
         """Potentials.
 
