@@ -44,6 +44,7 @@ from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
+from chonn_ops.network.direct.tiles import tiled
 from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
 from chonn_ops.network.leaks import leak_with_boundary
 
@@ -89,7 +90,8 @@ def plan_of(grid: Sequence[int], periodic: Sequence[bool], *, rows: bool = False
     leaf = LEAF_OF_ROWS if rows else LEAF
     if sum(n > 1 for n in grid) < 2:
         leaf = 1
-    return make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
+    plan = make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
+    return tiled(plan) if rows else plan
 
 
 def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:

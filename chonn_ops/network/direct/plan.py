@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,10 @@ class Plan:
         begin.
     share_at : Array, shape (regions + 1,)
         Where each region's factors begin: rows of its front, right of the diagonal.
+    low, extent : Array, shape (regions, axes)
+        The low corner of each region's box, and its nodes along each axis.
+    depth : Array, shape (regions,)
+        Cuts that led to the box.
     """
 
     grid: tuple[int, ...]
@@ -72,6 +76,9 @@ class Plan:
     column: Array
     edge_at: Array
     share_at: Array
+    low: Array
+    extent: Array
+    depth: Array
 
     @property
     def nodes(self) -> int:
@@ -129,7 +136,7 @@ class Plan:
         while len(roots) < count:
             largest = max(roots, key=lambda region: load[region])
             kids = [int(kid) for kid in self.kids[largest] if kid >= 0]
-            if not kids:
+            if not kids or not self.pivots[kids].all():
                 break
             roots.remove(largest)
             roots += kids
@@ -179,43 +186,63 @@ def _box(*ranges: Array | range) -> Array:
     )
 
 
-def _dissect(
-    grid: Array, periodic: Array, leaf: int
-) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Boxes in the order of elimination: low corner, extent, cut axis (-1: leaf), first pivot,
-    parent, whether it is the parent's second half."""
+class _Boxes(NamedTuple):
+    """Boxes in the order of elimination.
+
+    Attributes
+    ----------
+    low, extent, cut, first, pivots, parent, depth : Array
+        Low corner, extent, cut axis (-1: leaf), position of the first pivot, number of pivots,
+        parent (-1: none), cuts that led here.
+    """
+
+    low: Array
+    extent: Array
+    cut: Array
+    first: Array
+    pivots: Array
+    parent: Array
+    depth: Array
+
+
+def _dissect(grid: Array, periodic: Array, leaf: int, low: Array, extent: Array) -> _Boxes:
+    """The boxes of a box. All boxes of a depth are cut along one axis; along each axis they have
+    the same extent, or one node less."""
     axes = len(grid)
-    low, extent = np.zeros((1, axes), np.int64), grid[None].copy()
+    low, extent = low[None], extent[None]
     start, parent = np.zeros(1, np.int64), np.full(1, -1)
     levels: list[tuple[Array, ...]] = []
     known = 0
     while len(low):
         wraps = periodic & (extent == grid) & (extent > 1)
-        cut = np.argmax(extent / (1 + wraps), axis=1)
-        size = extent.prod(1)
-        cut[size <= leaf] = -1
-        levels.append((low, extent, cut, start, parent))
-        index = np.flatnonzero(cut >= 0)
-        axis = cut[index]
-        at = np.arange(len(index))
-        ring = wraps[index, axis].astype(np.int64)
-        middle = extent[index, axis] // 2
+        largest = extent.max(0)
+        is_leaf = largest.prod() <= leaf
+        axis = int(np.argmax(largest / (1 + wraps.max(0))))
+        cut = np.full(len(low), -1 if is_leaf else axis)
+        levels.append((low, extent, cut, start, parent, np.full(len(low), len(levels))))
+        if is_leaf:
+            break
+        ring = wraps[:, axis].astype(np.int64)
+        middle = extent[:, axis] // 2
+        index = np.arange(len(low)) + known
         halves = []
-        begin = start[index]
+        begin = start
         for second in (0, 1):
-            half_low, half_extent = low[index].copy(), extent[index].copy()
+            half_low, half_extent = low.copy(), extent.copy()
             if second:
-                half_low[at, axis] += middle + 1
-                half_extent[at, axis] -= middle + 1
+                half_low[:, axis] += middle + 1
+                half_extent[:, axis] -= middle + 1
             else:
-                half_low[at, axis] += ring
-                half_extent[at, axis] = middle - ring
-            some = half_extent[at, axis] > 0
-            halves.append((half_low[some], half_extent[some], begin[some], (index + known)[some]))
+                half_low[:, axis] += ring
+                half_extent[:, axis] = middle - ring
+            some = half_extent[:, axis] > 0
+            halves.append((half_low[some], half_extent[some], begin[some], index[some]))
             begin = begin + half_extent.prod(1)
         known += len(low)
         low, extent, start, parent = (np.concatenate(x) for x in zip(*halves, strict=True))
-    low, extent, cut, start, parent = (np.concatenate(x) for x in zip(*levels, strict=True))
+    low, extent, cut, start, parent, depth = (
+        np.concatenate(x) for x in zip(*levels, strict=True)
+    )
     wraps = periodic & (extent == grid) & (extent > 1)
     planes = 1 + wraps[np.arange(len(cut)), cut]
     size = extent.prod(1)
@@ -224,25 +251,35 @@ def _dissect(
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    parent = np.where(parent >= 0, rank[parent], -1)[order]
-    return low[order], extent[order], cut[order], first[order], pivots[order], parent
+    parent = np.where(parent >= 0, rank[parent], -1)
+    return _Boxes(*(x[order] for x in (low, extent, cut, first, pivots, parent, depth)))
 
 
 @lru_cache(maxsize=32)
 def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = 8) -> Plan:
     """The plan of a grid; `leaf`: boxes of at most as many nodes are not cut."""
     n = np.array(grid, np.int64)
+    return plan_of_box(grid, periodic, leaf, 0 * n, n)
+
+
+def plan_of_box(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, corner: Array, size: Array
+) -> Plan:
+    """The plan of a box of the grid. Nodes next to it have positions behind its own; edges are all
+    those of its nodes."""
+    n = np.array(grid, np.int64)
     ring = np.array(periodic, bool) & (n > 1)
-    axes, nodes = len(grid), prod(grid)
+    axes, nodes, inside = len(grid), prod(grid), int(size.prod())
     strides = np.array([prod(grid[axis + 1 :]) for axis in range(axes)], np.int64)
-    low, extent, cut, first, pivots, parent = _dissect(n, ring, leaf)
+    boxes = _dissect(n, ring, leaf, corner, size)
+    low, extent, cut, first, pivots, parent, depth = boxes
     wraps = ring & (extent == n) & (extent > 1)
 
     def index(corner: Array, relative: Array) -> Array:
         """Nodes (regions, points) at coordinates relative to the boxes' corners."""
         return ((corner[:, None] + relative[None]) % n) @ strides
 
-    node = np.empty(nodes, np.int64)
+    node = np.empty(inside, np.int64)
     for group in _groups(extent, cut, wraps):
         e, axis = extent[group[0]], cut[group[0]]
         ranges = [np.arange(k) for k in e]
@@ -260,8 +297,11 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = 8) 
         else:
             relative = _box(*ranges)
         node[first[group][:, None] + np.arange(len(relative))] = index(low[group], relative)
-    position = np.empty(nodes, np.int64)
-    position[node] = np.arange(nodes)
+    coordinates = np.stack(np.unravel_index(np.arange(nodes), grid), -1)
+    off = ((coordinates < corner) | (coordinates >= corner + size)).sum(1)
+    node = np.concatenate([node, np.flatnonzero(off == 1)])
+    position = np.full(nodes, -1)
+    position[node] = np.arange(len(node))
 
     beside = np.stack([ring | (low > 0), ring | (low + extent < n)], -1) & ~wraps[..., None]
     faces = np.stack([extent.prod(1) // extent[:, axis] for axis in range(axes)], -1)
@@ -314,6 +354,7 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = 8) 
     both = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
     low_end, high_end = both.min(0), both.max(0)
     order = np.lexsort((high_end, low_end))
+    order = order[(low_end[order] >= 0) & (low_end[order] < inside)]
     edge, low_end, high_end = edge[order], low_end[order], high_end[order]
     owner = owner_of[low_end]
     front = pivots + width
@@ -334,4 +375,7 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = 8) 
         column=place_in(owner, high_end),
         edge_at=np.searchsorted(owner, np.arange(len(first) + 1)),
         share_at=_runs(pivots * front - pivots * (pivots + 1) // 2)[0],
+        low=low,
+        extent=extent,
+        depth=depth,
     )

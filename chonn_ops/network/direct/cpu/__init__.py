@@ -162,9 +162,10 @@ class Factors:
         self._double = leak.dtype == torch.float64
         self._threads = max(1, torch.get_num_threads())
         self._isa, self._rows = isa_of(self._double, networks, self._threads, plan.nodes)
-        self._lanes = 1 if self._rows else direct.lanes(self._isa, self._double)
+        lanes = direct.lanes(self._isa, self._double)
+        self._lanes = 1 if self._rows else lanes
         threads = self._share_out(networks, self._lanes)
-        self._arguments = arguments_of(plan, B, C, self._rows, threads)
+        self._arguments = arguments_of(plan, B, C, self._rows, threads, lanes)
         self._scale = leak.new_ones(networks)
         # NumPy looks through a few numbers faster than PyTorch.
         self._status = np.full(networks, DETERMINED, np.int64)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from chonn_ops import _library
-from chonn_ops.network.direct.plan import LONG, SHORT, Plan
+from chonn_ops.network.direct.plan import LONG, SHORT, Array, Plan
+from chonn_ops.network.direct.tiles import TiledPlan, in_lanes
 
 AXES = 3
 FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE = range(5)  # ``enum direct_call``
@@ -33,7 +34,13 @@ class Arguments(ctypes.Structure):
         ("closed", ctypes.c_int64 * AXES),
         *((name, ctypes.c_void_p) for name in (*LONG, *SHORT)),
         ("parts", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("part_first", "part_last", "part_stack")),
+        *((f"part_{name}", ctypes.c_void_p) for name in ("first", "last", "stack", "group")),
+        ("tile", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("groups", "group_at", "group_size")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("group_first", "tile_region", "tile_position", "tile_edge", "rim")
+        ),
         *((name, ctypes.c_int32) for name in ("rows", "threads", "call")),
         ("leak", ctypes.c_void_p),
         ("conductance", ctypes.c_void_p * AXES),
@@ -76,22 +83,63 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
 
 
-@lru_cache(maxsize=32)
-def arguments_of(plan: Plan, batches: int, channels: int, rows: bool, threads: int) -> Arguments:
-    """What all calls for networks of one plan have in common; to be copied, not changed."""
+def _arguments(plan: Plan, batches: int, channels: int) -> Arguments:
+    """What the kernel reads of a plan."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
     arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
-    arguments.stack, arguments.rows, arguments.threads = plan.stack, rows, threads
-    arguments.waiting, arguments.axes = plan.waiting, len(plan.grid)
+    arguments.stack, arguments.waiting, arguments.axes = plan.stack, plan.waiting, len(plan.grid)
     for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
     for name, address in plan.addresses.items():
         setattr(arguments, name, address)
     arguments.kept = [plan]  # the addresses stay good as long as the arguments
+    return arguments
+
+
+def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) -> None:
+    """Groups of tiles: as many as a vector has lanes, all of one part (first region, one after the
+    last)."""
+    tiles = plan.tiles
+    first, part_group = [0], []
+    for end in np.searchsorted(tiles.region, parts[:, 1]):
+        part_group.append(len(first) - 1)
+        first += [*range(first[-1] + lanes, int(end), lanes), int(end)]
+    arrays = {
+        "part_group": np.array(part_group, np.int64),
+        "group_first": np.array(first, np.int64),
+        "tile_region": tiles.region.astype(np.int64),
+        "tile_position": in_lanes(tiles.position, first, lanes),
+        "tile_edge": in_lanes(tiles.edge, first, lanes),
+        "rim": tiles.rim.astype(np.int32),
+    }
+    for name, array in arrays.items():
+        setattr(arguments, name, array.ctypes.data)
+    tile = _arguments(tiles.plan, 1, 1)
+    arguments.tile = ctypes.addressof(tile)
+    arguments.kept += [*arrays.values(), tile]
+    arguments.groups = len(first) - 1
+    # Vectors of shares, and two numbers a node: inverse pivot and share of ground.
+    arguments.group_size = tile.item_shares + 2 * tile.nodes
+    arguments.group_at = -(-arguments.item_shares // lanes) * lanes
+    arguments.item_shares = arguments.group_at + arguments.groups * arguments.group_size * lanes
+
+
+@lru_cache(maxsize=32)
+def arguments_of(
+    plan: Plan, batches: int, channels: int, rows: bool, threads: int, lanes: int
+) -> Arguments:
+    """What all calls for networks of one plan have in common; to be copied, not changed. `lanes`:
+    of a vector."""
+    arguments = _arguments(plan, batches, channels)
+    arguments.rows, arguments.threads = rows, threads
+    parts = np.array([[0, plan.regions]])
     if rows and threads > batches * channels:
         first, last, at, arguments.stack = _parts(plan, threads)
         arguments.kept += [first, last, at]
         arguments.parts = len(first)
         arguments.part_first, arguments.part_last = first.ctypes.data, last.ctypes.data
         arguments.part_stack = at.ctypes.data
+        parts = np.stack([first, last], 1)
+    if isinstance(plan, TiledPlan):
+        _set_tiles(arguments, plan, parts, lanes)
     return arguments

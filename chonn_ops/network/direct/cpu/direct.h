@@ -32,7 +32,14 @@ struct direct_args {
     const int32_t *node, *boundary, *place, *edge, *row, *column;
     /* Subtrees that may be eliminated side by side, each with its stack; none where items are. */
     int64_t parts;
-    const int64_t *part_first, *part_last, *part_stack;
+    const int64_t *part_first, *part_last, *part_stack, *part_group;
+    /* Tiles of the plan, NULL where there are none: the plan of one, and groups, which end where the next
+     * begins. Factors of groups follow those of regions, `group_size` vectors each. Positions and edges by
+     * group, -1 where there is none. See tiles.py. */
+    const struct direct_args *tile;
+    int64_t groups, group_at, group_size;
+    const int64_t *group_first, *tile_region;
+    const int32_t *tile_position, *tile_edge, *rim;
     int32_t rows, threads, call;
     const void *leak, *conductance[3];
     void *shares;    /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */

@@ -176,7 +176,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
         const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
         entries[a->row[e] * stride + a->column[e]] += g[a->edge[e]] * scale;
     }
-    element *const above = w->top; /* updates of other stacks stay where they are */
+    element *const above = w->top; /* updates of other stacks and of tiles stay where they are */
     for (int side = 0; side < 2; side++) {
         const int64_t half = a->kids[2 * r + side];
         if (half < 0) continue;
@@ -212,19 +212,17 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
  * Where no edge leads, the node is not part of the network. */
 APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAME(item) *item,
                                    const element *inverse, int64_t *status) {
-    for (int64_t r = 0; r < a->regions; r++)
-        for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-            const int64_t beyond = a->column[e] - a->pivots[r];
-            const int64_t low = a->first[r] + a->row[e];
-            const int64_t high =
-                beyond < 0 ? a->first[r] + a->column[e] : a->boundary[a->boundary_at[r] + beyond];
-            int64_t node;
-            const REAL *field = NAME(edge)(a, a->edge[e], &node);
-            for (int lane = 0; lane < item->width; lane++) {
-                if (status[lane] != DIRECT_DETERMINED || !(field[item->at[lane] + node] > 0))
-                    continue;
-                if (((const REAL *)(inverse + low))[lane] == 0) status[lane] = a->node[low];
-                else if (((const REAL *)(inverse + high))[lane] == 0) status[lane] = a->node[high];
+    for (int64_t p = 0; p < a->nodes; p++)
+        for (int lane = 0; lane < item->width; lane++) {
+            if (status[lane] != DIRECT_DETERMINED || ((const REAL *)(inverse + p))[lane] != 0) continue;
+            const int64_t node = a->node[p];
+            int64_t inner = 1;
+            for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
+                const REAL *g = (const REAL *)a->conductance[axis] + item->at[lane];
+                const int64_t n = a->grid[axis], i = node / inner % n;
+                const int64_t before = node + (i ? -inner : (n - 1) * inner);
+                const int out = (i < n - 1 || a->closed[axis]) && g[node * a->channels] > 0;
+                if (out || ((i || a->closed[axis]) && g[before * a->channels] > 0)) status[lane] = node;
             }
         }
 }
@@ -293,6 +291,20 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
                                 a->status + item->index * (ROWS ? 1 : LANES));
 }
 
+/* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
+INLINE int MODE(is_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
+                         struct MODE(waiting) *w, element scale, int64_t *group, char *workspace) {
+#if ROWS
+    if (a->pivots[r]) return 0;
+    if (*group < a->groups && a->tile_region[a->group_first[*group]] == r)
+        NAME(eliminate_group)(a, item, (*group)++, scale, w->held, workspace);
+    return 1;
+#else
+    (void)a, (void)item, (void)r, (void)w, (void)scale, (void)group, (void)workspace;
+    return 0;
+#endif
+}
+
 typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
                                    const element *inverse, vec *x, vec *t);
 
@@ -300,6 +312,7 @@ typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const
  * values x by position and scratch t. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
                                  char *workspace, MODE(substitution) forward, vec *x, vec *t) {
+    int64_t group = 0;
     const element scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
@@ -307,7 +320,9 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
+    char *const tiles = workspace + MODE(waiting_bytes)(a);
     for (int64_t r = 0; r < a->regions; r++) {
+        if (MODE(is_tile)(a, item, r, &w, scale, &group, tiles)) continue;
         MODE(eliminate)(a, item, r, front, &w, scale, 1);
         if (forward) forward(a, r, shares, inverse, x, t);
     }
@@ -323,13 +338,17 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     element *stack = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
+    char *const tiles = workspace + MODE(waiting_bytes)(a);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
     for (int64_t p = 0; p < a->parts; p++) {
         struct MODE(waiting) own = w;
         own.base = own.top = stack + a->part_stack[p];
         vec *front = (vec *)(fronts + thread_number() * MODE(front_bytes)(a));
+        char *const workspace = tiles + thread_number() * MODE(tiles_bytes)(a);
+        int64_t group = a->groups ? a->part_group[p] : 0;
         for (int64_t r = a->part_first[p]; r < a->part_last[p]; r++)
-            MODE(eliminate)(a, item, r, front, &own, scale, 1);
+            if (!MODE(is_tile)(a, item, r, &own, scale, &group, workspace))
+                MODE(eliminate)(a, item, r, front, &own, scale, 1);
     }
     w.base = w.top = stack + a->part_stack[a->parts];
     for (int64_t r = 0, p = 0; r < a->regions; r++) {

@@ -43,28 +43,32 @@ APART void MODE(invert_front)(vec *front, int64_t n, int64_t f, const element *s
     }
 }
 
-static void MODE(invert_item)(const struct direct_args *a, const struct NAME(item) *item,
-                              char *workspace) {
-    const int64_t index = item->index;
-    vec *front = (vec *)workspace, scale = {};
-    element *top = (element *)(workspace + MODE(front_bytes)(a)), *z = (element *)front;
-    for (int lane = 0; lane < item->width; lane++) {
-        const int64_t network = index * (ROWS ? 1 : LANES) + lane;
-        scale[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN
-                                                               : ((const REAL *)a->scale)[network];
-    }
+/* Regions from the last one on. `top`: where the entries that wait end; those of a region come after those
+ * of its boundary. */
+static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(item) *item,
+                                 const element *all_shares, const element *inverse, vec scale, vec *front,
+                                 element *top, char *tiles) {
+    element *z = (element *)front;
+    int64_t group = a->groups;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
         const int64_t stride = MODE(vectors)(f) * PER, first = a->first[r];
-        const element *shares = (const element *)a->shares + index * a->item_shares + a->share_at[r];
-        memset(front, 0, (size_t)(f * MODE(vectors)(f)) * sizeof(vec));
         top -= width * (width + 1) / 2;
         const element *given = top;
+#if ROWS
+        if (!n) {
+            group -= r == a->tile_region[a->group_first[group] - 1];
+            NAME(invert_tile)(a, item, group, r, given, scale, tiles);
+            continue;
+        }
+#else
+        (void)tiles, (void)group;
+#endif
+        memset(front, 0, (size_t)(f * MODE(vectors)(f)) * sizeof(vec));
         for (int64_t i = 0; i < width; i++)
             for (int64_t j = i; j < width; j++, given++)
                 z[(n + i) * stride + n + j] = z[(n + j) * stride + n + i] = *given;
-        MODE(invert_front)(front, n, f, shares,
-                           (const element *)a->inverse + index * a->nodes + first);
+        MODE(invert_front)(front, n, f, all_shares + a->share_at[r], inverse + first);
 #if ROWS
 #define ENTRY(i, j) (NAME(splat)(z[(i) * stride + (j)]) * scale)
 #else
@@ -89,4 +93,28 @@ static void MODE(invert_item)(const struct direct_args *a, const struct NAME(ite
                     *top++ = z[place[i] * stride + place[j]];
         }
     }
+}
+
+static int64_t MODE(invert_bytes)(const struct direct_args *a) {
+    const int64_t own = MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
+#if ROWS
+    return own + NAME(tiles_invert_bytes)(a);
+#else
+    return own;
+#endif
+}
+
+static void MODE(invert_item)(const struct direct_args *a, const struct NAME(item) *item,
+                              char *workspace) {
+    const int64_t index = item->index;
+    vec scale = {};
+    for (int lane = 0; lane < item->width; lane++) {
+        const int64_t network = index * (ROWS ? 1 : LANES) + lane;
+        scale[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN
+                                                               : ((const REAL *)a->scale)[network];
+    }
+    char *const waiting = workspace + MODE(front_bytes)(a);
+    MODE(invert_regions)(a, item, (const element *)a->shares + index * a->item_shares,
+                         (const element *)a->inverse + index * a->nodes, scale, (vec *)workspace,
+                         (element *)waiting, waiting + MODE(waiting_bytes)(a));
 }

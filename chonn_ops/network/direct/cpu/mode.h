@@ -23,6 +23,15 @@ static int64_t MODE(front_bytes)(const struct direct_args *a) {
                    (int64_t)sizeof(vec));
 }
 
+/* What tiles take beside the elimination, a thread, and beside the substitution. */
+static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
+#if ROWS
+    return NAME(tiles_bytes)(a);
+#else
+    return 0 * a->nodes;
+#endif
+}
+
 #include "factorize.h"
 #include "solve.h"
 #include "invert.h"
@@ -36,13 +45,14 @@ static int MODE(is_fused)(const struct direct_args *a) {
 /* Of a thread; of all threads where they share a network. */
 static int64_t MODE(own_bytes)(const struct direct_args *a) {
     const int64_t solve = a->source ? MODE(solve_bytes)(a) : 0;
-    const int64_t fronts = (a->parts ? a->threads : 1) * MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
+    const int64_t fronts =
+        (a->parts ? a->threads : 1) * (MODE(front_bytes)(a) + MODE(tiles_bytes)(a)) + MODE(waiting_bytes)(a);
     switch (a->call) {
     case DIRECT_FACTORIZE:
     case DIRECT_ONCE:
         if (MODE(is_fused)(a)) return MODE(fields_bytes)(a) + fronts + solve;
         return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
-    case DIRECT_INVERT: return MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
+    case DIRECT_INVERT: return MODE(invert_bytes)(a);
     default: return MODE(fields_bytes)(a) + solve;
     }
 }

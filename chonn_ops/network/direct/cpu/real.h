@@ -120,12 +120,6 @@ INLINE void NAME(store)(const struct NAME(item) *item, REAL *field, const int64_
     for (int lane = 0; lane < item->width; lane++) field[at[lane] + node] = value[lane];
 }
 
-INLINE const REAL *NAME(edge)(const struct direct_args *a, int64_t edge, int64_t *node) {
-    const int64_t axis = (edge >= a->nodes) + (edge >= 2 * a->nodes);
-    *node = (edge - axis * a->nodes) * a->channels;
-    return (const REAL *)a->conductance[axis];
-}
-
 /* The largest of `count` numbers in each lane, and NaN where one is not finite. */
 INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong) {
     vec most = *largest, bad = *wrong;
@@ -310,6 +304,7 @@ APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER 
 #include "mode.h"
 #undef ROWS
 #undef MODE
+#include "tiles.h"
 #define ROWS 1
 #define MODE(x) NAME(x##_rows)
 #include "mode.h"

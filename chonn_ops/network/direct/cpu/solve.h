@@ -20,13 +20,23 @@ static int64_t MODE(sums_bytes)(const struct direct_args *a) {
     return aligned(3 * a->nodes * (int64_t)sizeof(double));
 }
 
+/* What substitution in tiles takes; the first part is what `sweep_down_drops` leaves for them. */
+static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
+#if ROWS
+    const int64_t left = a->drop[0] ? NAME(tiles_wait)(a) : 0;
+    return aligned(left * (int64_t)sizeof(vec)) + NAME(tiles_solve_bytes)(a);
+#else
+    return 0 * a->nodes;
+#endif
+}
+
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
     const int64_t swept = a->drop[0] ? 2 : together;
     const int64_t drops = (a->axes + 2) * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
                           aligned(3 * a->waiting * (int64_t)sizeof(vec));
     return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
-           (a->drop[0] ? drops : 0);
+           (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
 /* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes. */
@@ -108,6 +118,7 @@ INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64
                                  const element *shares, const element *inverse, vec *x, vec *t) {
     const int64_t n = a->pivots[r], width = a->width[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
+    if (!n) return;
     MODE(gather)(m, a, r, x, t);
     MODE(forward)(m, shares + a->share_at[r], n, n + width, t);
     for (int64_t i = 0; i < n; i++) {
@@ -140,6 +151,7 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
         MODE(prefetch)(a, shares, r - 1);
+        if (!n) continue;
         MODE(gather)(m, a, r, x, t);
         MODE(backward)(m, shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(vec));
@@ -187,6 +199,9 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
     for (int lane = 0; several && lane < (ROWS ? 1 : LANES); lane++)
         NAME(find_parts)(a, (const REAL *)shares + lane, (const REAL *)inverse + lane,
                          (const REAL *)grounded + lane, ROWS ? 1 : LANES, label + lane);
+#if ROWS
+    if (several) NAME(parts_of_tiles)(a, item, label);
+#endif
     return several ? label : NULL;
 }
 
@@ -197,10 +212,10 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
  * half follow from its parent's. So differences between neighbours are found with errors relative to
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
- * one; see `drops_between_parts`. `drop`: for each axis and node. */
+ * one; see `drops_between_parts`. `drop`: for each axis and node. `tiles`: see `tiles_down_drops`. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
                                   const element *inverse, const element *grounded, vec *x, vec *t,
-                                  vec *top, vec *drop) {
+                                  vec *top, vec *drop, vec *tiles) {
     memset(drop, 0, (size_t)(a->axes * a->nodes) * sizeof(vec)); /* for what is no edge */
     vec last = {};
     for (int64_t p = 0; p < a->nodes; p++) last = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], last);
@@ -212,6 +227,12 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             top -= 2 * width + 1;
             reference = top[0];
             memcpy(t + 2 * n, top + 1, (size_t)(2 * width) * sizeof(vec));
+        }
+        if (!n) {
+            tiles -= 1 + a->tile->width[a->tile->regions - 1];
+            tiles[0] = reference;
+            for (int64_t q = 0; q < width; q++) tiles[1 + q] = t[2 * q + 1];
+            continue;
         }
         for (int64_t i = 0; i < n; i++) {
             t[2 * i] = x[2 * (first + i)];
@@ -301,7 +322,7 @@ static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, 
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
-        for (int j = 0; j < count; j++) {
+        for (int j = 0; n && j < count; j++) {
             REAL *own = x + j * a->nodes;
             NAME(gather_one)(a, r, own, t);
             NAME(forward_one)(shares + a->share_at[r], n, n + width, t);
@@ -314,6 +335,7 @@ static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, 
 static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares, REAL *x, REAL *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
+        if (!n) continue;
         NAME(gather_one)(a, r, x, t);
         NAME(backward_one)(shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r], t, (size_t)n * sizeof(REAL));
@@ -334,7 +356,7 @@ static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
                                        const REAL *inverse, const REAL *grounded, const REAL *x,
-                                       REAL *t, REAL *top, REAL *drop) {
+                                       REAL *t, REAL *top, REAL *drop, REAL *tiles) {
     int64_t last = a->nodes - 1;
     while (last > 0 && !(inverse[last] > 0)) last--;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
@@ -344,6 +366,11 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
             top -= width + 1;
             reference = top[0];
             memcpy(t + n, top + 1, (size_t)width * sizeof(REAL));
+        }
+        if (!n) {
+            tiles -= 1 + NAME(rim)(a);
+            memcpy(tiles, top, (size_t)(1 + width) * sizeof(REAL));
+            continue;
         }
         for (int64_t i = 0; i < n; i++) t[i] = x[first + i] - grounded[first + i] * reference;
         NAME(backward_one)(shares + a->share_at[r], n, n + width, t);
@@ -371,7 +398,9 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
     REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD, *waiting = drop + a->axes * nodes;
-    char *const behind = workspace + MODE(solve_bytes)(a) - MODE(sums_bytes)(a);
+    REAL *const column[2] = {x, x + nodes}, *const left = (REAL *)(workspace + MODE(solve_bytes)(a) - MODE(tiles_solve_bytes)(a));
+    char *const behind = (char *)left - MODE(sums_bytes)(a);
+    char *const tiles = workspace + MODE(solve_bytes)(a) - NAME(tiles_solve_bytes)(a);
     double *const scratch = (double *)behind;
     INTEGER *label = (INTEGER *)(behind - MODE(values_bytes)(a));
     REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a));
@@ -383,17 +412,23 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     }
     if (label) NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
     else if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
-    if (a->call != DIRECT_SAMPLE) NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
+    if (a->call != DIRECT_SAMPLE) {
+        NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, 1, tiles);
+        NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
+    }
     if (a->drop[0]) {
         memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
-        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop);
+        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop, left + NAME(tiles_wait)(a));
+    }
+    NAME(sweep_down_one)(a, shares, x, t);
+    if (a->drop[0]) {
+        NAME(tiles_down_drops)(a, item, x, x + nodes, 1, left, 1, drop, 1, tiles);
         for (int axis = 0; axis < a->axes; axis++, drop += nodes)
             for (int64_t p = 0; p < nodes; p++)
                 ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
-    }
-    NAME(sweep_down_one)(a, shares, x, t);
+    } else NAME(tiles_down)(a, item, column, 1, 1, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
     if (label) NAME(drops_between_parts)(a, label, 1, offset, scratch);
 }
@@ -454,6 +489,19 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     }
     INTEGER *label = NULL;
     double *scratch = NULL;
+#if ROWS
+    char *const tiles = workspace + MODE(solve_bytes)(a) - NAME(tiles_solve_bytes)(a);
+    REAL *column[2 * MODE(SOURCES) * LANES];
+    int columns = 0;
+    for (int j = 0; j < m; j++)
+        for (int lane = 0; lane < width[j]; lane++) {
+            column[columns++] = (REAL *)(x + j) + lane;
+            if (drops) column[columns++] = (REAL *)(x + 1) + lane;
+        }
+    vec *const left = (vec *)(workspace + MODE(solve_bytes)(a) - MODE(tiles_solve_bytes)(a)) + NAME(tiles_wait)(a);
+#else
+    vec *const left = NULL;
+#endif
     if (drops) {
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
@@ -473,19 +521,36 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                                   ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
                                   2 * LANES, (REAL *)limit + lane, LANES, scratch);
         } else if (!front) MODE(take_level)(a, leak, inverse, x);
+#if ROWS
+        NAME(tiles_up)(a, item, column, columns, 2 * LANES, tiles);
+#endif
         if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
         for (int64_t p = 0; label && p < nodes; p++)
             x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], limit[p]);
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
-                               (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop);
+                               (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop, left);
+#if ROWS
+        for (int lane = 0; lane < width[0]; lane++)
+            NAME(tiles_down_drops)(a, item, (REAL *)x + lane, (const REAL *)(x + 1) + lane, 2 * LANES,
+                                   (const REAL *)(left - NAME(tiles_wait)(a)) + lane, LANES, (REAL *)drop + lane,
+                                   LANES, tiles);
+#endif
         for (int i = 0; i < a->axes; i++, axis += nodes) {
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
     } else {
         if (front) MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
-        else if (a->call != DIRECT_SAMPLE) MODE(sweep_up)(m, a, shares, inverse, x, t);
+        else if (a->call != DIRECT_SAMPLE) {
+#if ROWS
+            NAME(tiles_up)(a, item, column, columns, m * LANES, tiles);
+#endif
+            MODE(sweep_up)(m, a, shares, inverse, x, t);
+        }
         MODE(sweep_down)(m, a, shares, x, t);
+#if ROWS
+        NAME(tiles_down)(a, item, column, columns, m * LANES, tiles);
+#endif
     }
     for (int j = 0; j < m; j++) {
         vec *own = (vec *)(v + j * bytes);

@@ -1,0 +1,283 @@
+/* Tiles of one network, see tiles.py: a group of them fills the lanes of vectors, as a group of
+ * networks does elsewhere. What follows sets up a call for a group, runs what there is for networks,
+ * and moves values between lanes and the network. Included once per precision. */
+
+/* A group of tiles: the arguments for lanes, and where its nodes and edges are in the network. */
+struct NAME(group) {
+    struct direct_args a;
+    struct NAME(item) item;
+    int64_t first;  /* of its tiles */
+    int64_t inside; /* nodes that are not of the rim; those of the rim follow */
+    const int32_t *position, *edge;
+    vec *shares, *inverse, *grounded;
+};
+
+static struct NAME(group) NAME(group_at)(const struct direct_args *a, const struct NAME(item) *item,
+                                         int64_t index) {
+    struct NAME(group) group = {.a = *a->tile, .first = a->group_first[index]};
+    struct direct_args *tile = &group.a;
+    group.item.width = (int)(a->group_first[index + 1] - group.first);
+    group.inside = tile->nodes - tile->width[tile->regions - 1];
+    group.position = a->tile_position + index * tile->nodes * LANES;
+    group.edge = a->tile_edge + index * tile->edge_at[tile->regions] * LANES;
+    group.shares = (vec *)((REAL *)a->shares + item->slot * a->item_shares + a->group_at) + index * a->group_size;
+    group.inverse = group.shares + tile->item_shares;
+    group.grounded = group.inverse + tile->nodes;
+    tile->shares = group.shares, tile->inverse = group.inverse, tile->grounded = group.grounded;
+    return group;
+}
+
+/* Values that lie `apart`, 0 where there is none. */
+INLINE vec NAME(collect)(const REAL *x, int64_t apart, const int32_t *at) {
+    vec value = {};
+    UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane] * apart];
+    return value;
+}
+
+INLINE void NAME(spread)(REAL *x, int64_t apart, const int32_t *at, vec value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane] * apart] = value[lane];
+}
+
+/* Two tiles may have the same node in their rims. */
+INLINE void NAME(spread_more)(REAL *x, int64_t apart, const int32_t *at, vec value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane] * apart] += value[lane];
+}
+
+/* Nodes of a rim. */
+static int64_t NAME(rim)(const struct direct_args *a) {
+    return a->tile ? a->tile->width[a->tile->regions - 1] : 0;
+}
+
+static int64_t NAME(tile_update)(const struct direct_args *a) {
+    return aligned((update_row(NAME(rim)(a), NAME(rim)(a)) + PAD) * (int64_t)sizeof(REAL));
+}
+
+/* What the elimination of groups takes: a thread's. */
+static int64_t NAME(tiles_bytes)(const struct direct_args *a) {
+    const struct direct_args *tile = a->tile;
+    if (!tile) return 0;
+    return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
+           (1 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * LANES * NAME(tile_update)(a);
+}
+
+/* The update of one lane for the boundary of its region. */
+static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *update, int lane, REAL *to) {
+    const int64_t width = a->width[r], rim = NAME(rim)(a);
+    const int32_t *at = a->rim + a->boundary_at[r];
+    const REAL *from = (const REAL *)update + lane;
+    int64_t row[rim];
+    for (int64_t i = 0; i < rim; i++) row[i] = update_row(rim, i) - i - 1;
+    for (int64_t i = 0; i < width; i++) {
+        const int64_t p = at[i];
+        for (int64_t j = i + 1; j < width; j++) {
+            const int64_t q = at[j];
+            *to++ = from[(p < q ? row[p] + q : row[q] + p) * LANES];
+        }
+        *to++ = from[(row[p] + rim) * LANES];
+    }
+}
+
+/* Eliminates the group; `held`: of its tiles' regions. Updates of the group before it may still wait. */
+APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(item) *item, int64_t index,
+                                 REAL scale, REAL **held, char *workspace) {
+    struct NAME(group) group = NAME(group_at)(a, item, index);
+    struct direct_args *tile = &group.a;
+    const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
+    const REAL *leak = (const REAL *)a->own_leak + item->slot * a->nodes;
+    vec *const front = (vec *)workspace;
+    workspace += NAME(front_bytes_lanes)(tile);
+    struct NAME(waiting_lanes) w = {.held = (vec **)workspace};
+    w.base = w.top = (vec *)(workspace + aligned(tile->regions * (int64_t)sizeof(void *)));
+    vec *const own_leak = (vec *)(workspace + NAME(waiting_bytes_lanes)(tile));
+    vec *const field = (vec *)((char *)own_leak + bytes);
+    char *const updates = (char *)field + tile->axes * bytes + index % 2 * LANES * NAME(tile_update)(a);
+    for (int64_t p = 0; p < group.inside; p++)
+        own_leak[p] = NAME(collect)(leak, 1, group.position + p * LANES);
+    for (int64_t e = 0; e < edges; e++) {
+        const int32_t *at = group.edge + e * LANES;
+        vec value = {};
+        UNROLL for (int lane = 0; lane < LANES; lane++) {
+            const int axis = (at[lane] >= a->nodes) + (at[lane] >= 2 * a->nodes);
+            if (at[lane] >= 0) value[lane] = item->field[1 + axis][at[lane] - axis * a->nodes];
+        }
+        field[e] = value;
+    }
+    for (int64_t i = 0; i < tile->axes; i++) group.item.field[1 + i] = (REAL *)(field + i * tile->nodes);
+    tile->own_leak = own_leak;
+    memset(group.shares + tile->num_shares, 0, PAD * sizeof(vec));
+    memset(group.inverse + group.inside, 0, (size_t)(tile->nodes - group.inside) * sizeof(vec));
+    for (int64_t r = 0; r < tile->regions; r++)
+        NAME(eliminate_lanes)(tile, &group.item, r, front, &w, NAME(splat)(scale), 1);
+    REAL *inverse = (REAL *)a->inverse + item->slot * a->nodes;
+    REAL *grounded = (REAL *)a->grounded + item->slot * a->nodes;
+    for (int64_t p = 0; p < group.inside; p++) {
+        NAME(spread)(inverse, 1, group.position + p * LANES, group.inverse[p]);
+        NAME(spread)(grounded, 1, group.position + p * LANES, group.grounded[p]);
+    }
+    for (int lane = 0; lane < group.item.width; lane++) {
+        const int64_t r = a->tile_region[group.first + lane];
+        held[r] = (REAL *)(updates + lane * NAME(tile_update)(a));
+        NAME(hand_over)(a, r, w.held[tile->regions - 1], lane, held[r]);
+    }
+}
+
+/* What solving takes of one group. */
+static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
+    const struct direct_args *tile = a->tile;
+    if (!tile) return 0;
+    return (2 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * NAME(front_values_bytes_lanes)(tile) +
+           aligned((3 * tile->waiting + 1) * (int64_t)sizeof(vec));
+}
+
+/* Forward substitution of the tiles, of sources `column` whose values lie `apart`. */
+static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
+                           int columns, int64_t apart, char *workspace) {
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        vec *x = (vec *)workspace, *t = (vec *)(workspace + NAME(values_bytes_lanes)(tile));
+        for (int c = 0; c < columns; c++) {
+            REAL *const all = column[c];
+            for (int64_t p = 0; p < group.inside; p++)
+                x[p] = NAME(collect)(all, apart, group.position + p * LANES);
+            memset(x + group.inside, 0, (size_t)(tile->nodes - group.inside) * sizeof(vec));
+            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, x, t);
+            for (int64_t p = 0; p < group.inside; p++)
+                NAME(spread)(all, apart, group.position + p * LANES, x[p]);
+            for (int64_t p = group.inside; p < tile->nodes; p++)
+                NAME(spread_more)(all, apart, group.position + p * LANES, x[p]);
+        }
+    }
+}
+
+static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
+                             int columns, int64_t apart, char *workspace) {
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        vec *x = (vec *)workspace, *t = (vec *)(workspace + NAME(values_bytes_lanes)(tile));
+        for (int c = 0; c < columns; c++) {
+            REAL *const all = column[c];
+            for (int64_t p = 0; p < tile->nodes; p++)
+                x[p] = NAME(collect)(all, apart, group.position + p * LANES);
+            NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
+            for (int64_t p = 0; p < group.inside; p++)
+                NAME(spread)(all, apart, group.position + p * LANES, x[p]);
+        }
+    }
+}
+
+/* Numbers that `sweep_down_drops` leaves for the tiles, per source: of each the reference, and u of its
+ * rim relative to it. */
+static int64_t NAME(tiles_wait)(const struct direct_args *a) {
+    return a->groups ? a->group_first[a->groups] * (1 + NAME(rim)(a)) : 0;
+}
+
+/* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and node,
+ * `apart` too. */
+static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAME(item) *item, REAL *v,
+                                   const REAL *u, int64_t apart, const REAL *given, int64_t given_apart,
+                                   REAL *drop, int64_t drop_apart, char *workspace) {
+    const int64_t rim = NAME(rim)(a);
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
+        vec *const x = (vec *)workspace, *const found = (vec *)(workspace + 2 * bytes);
+        vec *const t = (vec *)((char *)found + tile->axes * bytes);
+        vec *top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
+        for (int64_t p = 0; p < group.inside; p++) {
+            x[2 * p] = NAME(collect)(v, apart, group.position + p * LANES);
+            x[2 * p + 1] = NAME(collect)(u, apart, group.position + p * LANES);
+        }
+        memset(x + 2 * group.inside, 0, (size_t)(2 * (tile->nodes - group.inside)) * sizeof(vec));
+        memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
+        for (int lane = 0; lane < group.item.width; lane++) {
+            const REAL *from = given + (group.first + lane) * (1 + rim) * given_apart;
+            const int64_t r = a->tile_region[group.first + lane];
+            const int32_t *at = a->rim + a->boundary_at[r];
+            top[0][lane] = from[0];
+            for (int64_t q = 0; q < a->width[r]; q++) top[2 + 2 * at[q]][lane] = from[(1 + q) * given_apart];
+        }
+        for (int64_t q = 0; q < rim; q++)
+            top[1 + 2 * q] = NAME(collect)(v, apart, group.position + (group.inside + q) * LANES);
+        NAME(sweep_down_drops_lanes)(tile, group.shares, group.inverse, group.grounded, x, t,
+                                     top + 1 + 2 * rim, found, NULL);
+        for (int64_t p = 0; p < group.inside; p++)
+            NAME(spread)(v, apart, group.position + p * LANES, x[2 * p]);
+        for (int64_t e = 0; e < edges; e++) NAME(spread)(drop, drop_apart, group.edge + e * LANES, found[e]);
+    }
+}
+
+/* `find_parts` of the tiles, when that of the other regions is done. */
+static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(item) *item, INTEGER *label) {
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const int64_t nodes = group.a.nodes;
+        INTEGER own[nodes * LANES];
+        for (int lane = 0; lane < group.item.width; lane++) {
+            const int32_t *position = group.position + lane;
+            /* Labels of the rim are above those of the tile. */
+            for (int64_t p = group.inside; p < nodes; p++) {
+                const INTEGER at = position[p * LANES];
+                own[p * LANES + lane] = at < 0 || label[at] < 0 ? -1 : label[at] + (INTEGER)nodes;
+            }
+            NAME(find_parts)(&group.a, (const REAL *)group.shares + lane, (const REAL *)group.inverse + lane,
+                             (const REAL *)group.grounded + lane, LANES, own + lane);
+            for (int64_t p = 0; p < group.inside; p++) {
+                const INTEGER found = own[p * LANES + lane];
+                if (position[p * LANES] < 0) continue;
+                label[position[p * LANES]] =
+                    found < 0 ? -1 : found < nodes ? position[found * LANES] : found - (INTEGER)nodes;
+            }
+        }
+    }
+}
+
+static int64_t NAME(tiles_invert_bytes)(const struct direct_args *a) {
+    const struct direct_args *tile = a->tile;
+    if (!tile) return 0;
+    return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
+           (1 + tile->axes) * NAME(values_bytes_lanes)(tile);
+}
+
+/* Takes what is given of a tile's boundary; the last of a group to come is the first of it, and then the
+ * group's entries are found. The lane that counts of `scale` is the first. */
+static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t index,
+                              int64_t r, const REAL *given, vec scale, char *workspace) {
+    struct NAME(group) group = NAME(group_at)(a, item, index);
+    struct direct_args *tile = &group.a;
+    const int64_t rim = NAME(rim)(a), bytes = NAME(values_bytes_lanes)(tile), count = group.item.width;
+    vec *const front = (vec *)workspace;
+    vec *const top = (vec *)(workspace + NAME(front_bytes_lanes)(tile));
+    vec *const diagonal = (vec *)((char *)top + NAME(waiting_bytes_lanes)(tile));
+    vec *const entry = (vec *)((char *)diagonal + bytes);
+    const int32_t *at = a->rim + a->boundary_at[r];
+    int64_t lane = 0;
+    while (a->tile_region[group.first + lane] != r) lane++;
+    if (lane == count - 1) memset(top, 0, (size_t)(rim * (rim + 1) / 2) * sizeof(vec));
+    for (int64_t i = 0; i < a->width[r]; i++)
+        for (int64_t j = i; j < a->width[r]; j++) {
+            const int64_t p = least(at[i], at[j]), q = at[i] + at[j] - p;
+            top[update_row(rim, p) + q - p][lane] = *given++;
+        }
+    if (lane) return;
+    for (int i = 0; i < LANES; i++) group.item.at[i] = i;
+    tile->channels = LANES, tile->diagonal = diagonal;
+    for (int64_t i = 0; i < tile->axes; i++) tile->entry[i] = a->entry[0] ? entry + i * tile->nodes : NULL;
+    NAME(invert_regions_lanes)(tile, &group.item, group.shares, group.inverse, NAME(splat)(scale[0]), front,
+                               top + rim * (rim + 1) / 2, NULL);
+    for (int i = 0; i < count; i++) {
+        for (int64_t p = 0; p < group.inside; p++) {
+            const int32_t position = group.position[p * LANES + i];
+            if (position >= 0)
+                ((REAL *)a->diagonal)[item->at[0] + a->node[position] * a->channels] = diagonal[p][i];
+        }
+        for (int64_t e = 0; a->entry[0] && e < tile->edge_at[tile->regions]; e++) {
+            const int32_t edge = group.edge[e * LANES + i];
+            const int axis = (edge >= a->nodes) + (edge >= 2 * a->nodes);
+            if (edge >= 0)
+                ((REAL *)a->entry[axis])[item->at[0] + (edge - axis * a->nodes) * a->channels] = entry[e][i];
+        }
+    }
+}

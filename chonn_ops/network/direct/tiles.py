@@ -1,0 +1,212 @@
+"""Tiles: boxes at the bottom of a dissection that look alike, so that they can be eliminated side by
+side, one in each lane of a vector, where there are too few networks to fill the vectors.
+
+Fronts of a handful of nodes leave vectors along their rows half empty, and most fronts are such. A
+tile is one of the boxes of some depth. All of them are taken to be of the largest one's extent and to
+have neighbours on all sides: nodes and edges that one of them lacks have no conductance. Its nodes
+are eliminated in an order of its own, which all tiles share, down to its *rim*, the nodes next to it,
+which the regions above eliminate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+from math import prod
+
+import numpy as np
+
+from chonn_ops.network.direct.plan import Array, Plan, plan_of_box
+
+_FEWEST = 16  # tiles that a grid is worth cutting into
+_LARGEST = 100  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
+_LEAF = 8  # of the dissection of a tile
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The tiles of a grid, in the order of its plan.
+
+    Attributes
+    ----------
+    plan : Plan
+        Of one tile. Its nodes have the first positions, its rim the last ones; edge e is its e-th.
+    region : Array, shape (tiles,)
+        The region of the grid's plan that a tile is.
+    position : Array, shape (tiles, positions)
+        Where a tile's nodes and those of its rim are in the grid's plan; -1 where there is none.
+    edge : Array, shape (tiles, edges)
+        The entry of the conductances (axis * nodes + node); -1 where there is no edge.
+    rim : Array
+        Where each entry of the grid's `boundary` is in the rim; 0 where the region is no tile.
+    """
+
+    plan: Plan
+    region: Array
+    position: Array
+    edge: Array
+    rim: Array
+
+    @property
+    def tiles(self) -> int:
+        return len(self.region)
+
+
+@dataclass(frozen=True, eq=False)
+class TiledPlan(Plan):
+    """A plan whose first regions are tiles. Those regions have a boundary, but no pivots, edges,
+    factors and halves: `tiles` has these."""
+
+    tiles: Tiles
+
+    @cached_property
+    def work(self) -> Array:
+        work = super().work.copy()
+        work[self.tiles.region] = self.tiles.plan.total_work
+        return work
+
+
+@lru_cache(maxsize=32)
+def tiled(plan: Plan) -> Plan:
+    """The plan with tiles as large as pays, if any do."""
+    wraps = np.array(plan.periodic) & (plan.extent == np.array(plan.grid)) & (plan.extent > 1)
+    for depth in range(1, int(plan.depth.max()) + 1):
+        here = plan.depth == depth
+        largest = plan.extent[here].max(0)
+        inner = np.array([n > e for n, e in zip(plan.grid, largest, strict=True)])
+        faces = 2 * inner * largest.prod() // largest
+        if (
+            here.sum() >= _FEWEST
+            and not wraps[here].any()
+            and faces.sum() + plan.pivots[here].max() <= _LARGEST
+        ):
+            return _tiled_at(plan, depth) if largest.prod() > _LEAF else plan
+    return plan
+
+
+def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
+    """The plan of a tile with a rim along the axes that are `inner`, and its edges: for each edge
+    the axis, the node, and whether it leads over the first line of the tile."""
+    rim = inner.astype(np.int64)
+    grid = tuple(int(n) for n in extent + 2 * rim)
+    plan = plan_of_box(grid, (False,) * len(grid), _LEAF, rim, extent)
+    nodes = prod(grid)
+    axis, node = plan.edge // nodes, plan.edge % nodes
+    position = np.full(nodes, -1)
+    position[plan.node] = np.arange(plan.nodes)
+    # Where a tile is a node shorter, its second line is next to the rim. The first line is no cut, so
+    # that both are in one front.
+    coordinates = np.stack(np.unravel_index(plan.node, grid), -1)
+    inside = plan.first[-1] + plan.pivots[-1]
+    edges = [np.stack([axis, node, 0 * axis])]
+    ends = []
+    for i in np.flatnonzero(inner):
+        line = np.flatnonzero(coordinates[:inside, i] == 2)
+        before = plan.node[line] - 2 * prod(grid[i + 1 :])
+        edges.append(np.stack([0 * line + i, before, 0 * line + 1]))
+        ends.append(np.stack([line, position[before]]))
+    low, high = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
+    owner = np.repeat(np.arange(plan.regions), plan.pivots)[low]
+    column = np.empty_like(high)
+    for r in np.unique(owner):
+        mine = owner == r
+        boundary = plan.boundary[plan.boundary_at[r] : plan.boundary_at[r + 1]]
+        column[mine] = plan.pivots[r] + np.searchsorted(boundary, high[mine])
+        assert (boundary[column[mine] - plan.pivots[r]] == high[mine]).all()
+    owners = np.concatenate([np.repeat(np.arange(plan.regions), np.diff(plan.edge_at)), owner])
+    order = np.argsort(owners, kind="stable")
+    plan = replace(
+        plan,
+        edge=np.arange(len(order)),
+        row=np.concatenate([plan.row, low - plan.first[owner]])[order],
+        column=np.concatenate([plan.column, column])[order],
+        edge_at=np.searchsorted(owners[order], np.arange(plan.regions + 1)),
+    )
+    return plan, np.concatenate(edges, axis=1)[:, order]
+
+
+def _runs_of(at: Array, which: Array) -> Array:
+    """Indices of the runs `which`, one after the other."""
+    return np.concatenate([np.arange(0), *(np.arange(at[i], at[i + 1]) for i in which)])
+
+
+def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
+    kept = np.flatnonzero(plan.depth <= depth)
+    above = plan.depth[kept] < depth
+    region = np.flatnonzero(~above)
+    low, extent = plan.low[kept[region]], plan.extent[kept[region]]
+    grid = np.array(plan.grid)
+    largest = extent.max(0)
+    inner = grid > largest
+    tile, edges = _plan_of_tile(largest, inner)
+
+    # Where the nodes are: -1 is in the rim before the tile, its extent in the one behind.
+    shape = tuple(int(n) for n in largest + 2 * inner)
+    at = np.stack(np.unravel_index(np.arange(prod(shape)), shape), -1) - inner
+    shorter = (extent < largest)[:, None]
+    missing = (at == 0) & shorter
+    real = low[:, None] + at - ((at > 0) & shorter)
+    wraps = np.array(plan.periodic)
+    missing |= ~wraps & ((real < 0) | (real >= grid))
+    strides = np.array([prod(plan.grid[axis + 1 :]) for axis in range(len(grid))])
+    node = np.where(missing.any(-1), -1, (real % grid) @ strides)
+    position = np.empty(plan.nodes, np.int64)
+    position[plan.node] = np.arange(plan.nodes)
+    position = np.where(node >= 0, position[node], -1)[:, tile.node]
+
+    axis, first, over = edges
+    stride = np.array([prod(shape[i + 1 :]) for i in range(len(shape))])[axis]
+    begin, end = node[:, first], node[:, first + stride * (1 + over)]
+    exists = (begin >= 0) & (end >= 0) & ((over == 0) | shorter[:, 0, axis])
+    edge = np.where(exists, axis * plan.nodes + begin, -1)
+
+    boundary_runs = _runs_of(plan.boundary_at, kept)
+    boundary = plan.boundary[boundary_runs]
+    width = plan.width[kept]
+    boundary_at = np.concatenate([[0], np.cumsum(width)])
+    rim = np.zeros(len(boundary), np.int64)
+    inside = tile.nodes - int(tile.width[-1])
+    for t, r in enumerate(region):
+        mine = boundary[boundary_at[r] : boundary_at[r + 1]]
+        order = np.argsort(position[t, inside:])
+        found = np.searchsorted(position[t, inside:], mine, sorter=order)
+        rim[boundary_at[r] : boundary_at[r + 1]] = order[found]
+        assert (position[t, inside:][order[found]] == mine).all()
+
+    index = np.full(plan.regions + 1, -1)
+    index[kept] = np.arange(len(kept))
+    edges_of = np.where(above, np.diff(plan.edge_at)[kept], 0)
+    edge_runs = _runs_of(plan.edge_at, kept[above])
+    pivots = np.where(above, plan.pivots[kept], 0)
+    shares = np.where(above, np.diff(plan.share_at)[kept], 0)
+    rest = {f.name: getattr(plan, f.name) for f in fields(Plan)}
+    rest |= {
+        "first": np.where(above, plan.first[kept], 0),
+        "pivots": pivots,
+        "width": width,
+        "boundary": boundary,
+        "boundary_at": boundary_at,
+        "place": plan.place[boundary_runs],
+        "parent": index[plan.parent[kept]],
+        "kids": np.where(above[:, None], index[plan.kids[kept]], -1),
+        "edge": plan.edge[edge_runs],
+        "row": plan.row[edge_runs],
+        "column": plan.column[edge_runs],
+        "edge_at": np.concatenate([[0], np.cumsum(edges_of)]),
+        "share_at": np.concatenate([[0], np.cumsum(shares)]),
+        "low": plan.low[kept],
+        "extent": plan.extent[kept],
+        "depth": plan.depth[kept],
+    }
+    tile = replace(tile, node=np.arange(tile.nodes))
+    return TiledPlan(**rest, tiles=Tiles(tile, region, position, edge, rim))
+
+
+def in_lanes(values: Array, first: Sequence[int], lanes: int) -> Array:
+    """Values (tiles, n) of groups of tiles that begin at `first` and end where the next one does:
+    (groups, n, lanes), -1 in lanes without a tile."""
+    out = np.full((len(first) - 1, values.shape[1], lanes), -1, np.int32)
+    for group, (begin, end) in enumerate(zip(first[:-1], first[1:], strict=True)):
+        out[group, :, : end - begin] = values[begin:end].T
+    return out
