@@ -44,16 +44,10 @@ from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.tiles import tiled
 from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
 from chonn_ops.network.leaks import leak_with_boundary
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
-
-# Boxes of at most so many nodes are not cut: the first number where networks fill the vectors, the
-# second where the rows of fronts do, because rows of small fronts leave vectors half empty. With 16
-# instead of 8, one network of 64 x 64 took 0.58 ms for 0.68, and 64 in lanes took 6 % longer.
-LEAF, LEAF_OF_ROWS = 8, 16
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,21 +78,18 @@ def check_sources(
     check_kind(name, source, leak.device, "the network", dtypes)
 
 
-def plan_of(grid: Sequence[int], periodic: Sequence[bool], *, rows: bool = False) -> Plan:
-    """The plan of a grid, `rows` where fronts' rows fill vectors; lines are cut down to single
-    nodes."""
-    leaf = LEAF_OF_ROWS if rows else LEAF
-    if sum(n > 1 for n in grid) < 2:
-        leaf = 1
-    plan = make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
-    return tiled(plan) if rows else plan
+def _plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
+    """The plan of a grid; lines are cut down to single nodes."""
+    leaf = 1 if sum(n > 1 for n in grid) < 2 else cpu.LEAF
+    return make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
 
 
 def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:
     """The plan that suits these networks and the backend."""
     B, *grid, C = leak.shape
-    rows = backend == "cpu" and cpu.by_rows(math.prod(grid), B * C, dtype)
-    return plan_of(grid, periodic, rows=rows)
+    if backend == "cpu":
+        return cpu.plan_of(grid, periodic, B * C, dtype)
+    return _plan_of(grid, periodic)
 
 
 def available_backends() -> tuple[str, ...]:
@@ -266,7 +257,7 @@ def factor_of(
     dtype = dtype or compute_dtype(leak, *conductance)
     if not dtype.is_complex:
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
-    plan, backend = plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
+    plan, backend = _plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
@@ -623,11 +614,10 @@ def predicted_bytes(
         float32, float64, complex64 or complex128.
     """
     if dtype.is_complex:
-        return alternating.bytes_of(plan_of(grid, periodic), count, dtype)
-    rows = cpu.by_rows(math.prod(grid), count, dtype)
-    return cpu.bytes_of(plan_of(grid, periodic, rows=rows), count, dtype)
+        return alternating.bytes_of(_plan_of(grid, periodic), count, dtype)
+    return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
 
 
 def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
-    return 2 * plan_of(grid, periodic).total_work
+    return 2 * _plan_of(grid, periodic).total_work

@@ -50,8 +50,8 @@ class Plan:
         -1 where there is none.
     edge, row, column, edge_at : Array
         Edges by the region that eliminates one of its nodes first: the entry of the conductances
-        (axis * nodes + node), and where it is in the front, with row < column; where each region's
-        begin.
+        (axis * nodes + node), where in the front that node is and the next one along the axis;
+        where each region's begin.
     share_at : Array, shape (regions + 1,)
         Where each region's factors begin: rows of its front, right of the diagonal.
     low, extent : Array, shape (regions, axes)
@@ -355,8 +355,8 @@ def plan_of_box(
     low_end, high_end = both.min(0), both.max(0)
     order = np.lexsort((high_end, low_end))
     order = order[(low_end[order] >= 0) & (low_end[order] < inside)]
-    edge, low_end, high_end = edge[order], low_end[order], high_end[order]
-    owner = owner_of[low_end]
+    edge, both = edge[order], both[:, order]
+    owner = owner_of[low_end[order]]
     front = pivots + width
     return Plan(
         grid=grid,
@@ -371,8 +371,8 @@ def plan_of_box(
         parent=parent,
         kids=kids,
         edge=edge,
-        row=low_end - first[owner],
-        column=place_in(owner, high_end),
+        row=place_in(owner, both[0]),
+        column=place_in(owner, both[1]),
         edge_at=np.searchsorted(owner, np.arange(len(first) + 1)),
         share_at=_runs(pivots * front - pivots * (pivots + 1) // 2)[0],
         low=low,

@@ -19,8 +19,7 @@ import numpy as np
 
 from chonn_ops.network.direct.plan import Array, Plan, plan_of_box
 
-_FEWEST = 16  # tiles that a grid is worth cutting into
-_LARGEST = 100  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
+_LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
 _LEAF = 8  # of the dissection of a tile
 
 
@@ -68,8 +67,11 @@ class TiledPlan(Plan):
 
 
 @lru_cache(maxsize=32)
-def tiled(plan: Plan) -> Plan:
-    """The plan with tiles as large as pays, if any do."""
+def tiled(plan: Plan, count: int) -> Plan:
+    """The plan with the largest tiles that there are `count` of, if there are any. Volumes have none:
+    they are eliminated as fast without, because most of their work is in large fronts."""
+    if sum(n > 1 for n in plan.grid) > 2:
+        return plan
     wraps = np.array(plan.periodic) & (plan.extent == np.array(plan.grid)) & (plan.extent > 1)
     for depth in range(1, int(plan.depth.max()) + 1):
         here = plan.depth == depth
@@ -77,7 +79,7 @@ def tiled(plan: Plan) -> Plan:
         inner = np.array([n > e for n, e in zip(plan.grid, largest, strict=True)])
         faces = 2 * inner * largest.prod() // largest
         if (
-            here.sum() >= _FEWEST
+            here.sum() >= count
             and not wraps[here].any()
             and faces.sum() + plan.pivots[here].max() <= _LARGEST
         ):
@@ -105,22 +107,22 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
         line = np.flatnonzero(coordinates[:inside, i] == 2)
         before = plan.node[line] - 2 * prod(grid[i + 1 :])
         edges.append(np.stack([0 * line + i, before, 0 * line + 1]))
-        ends.append(np.stack([line, position[before]]))
-    low, high = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
-    owner = np.repeat(np.arange(plan.regions), plan.pivots)[low]
-    column = np.empty_like(high)
+        ends.append(np.stack([position[before], line]))
+    start, end = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
+    owner = np.repeat(np.arange(plan.regions), plan.pivots)[end]
+    place = np.empty_like(start)
     for r in np.unique(owner):
         mine = owner == r
         boundary = plan.boundary[plan.boundary_at[r] : plan.boundary_at[r + 1]]
-        column[mine] = plan.pivots[r] + np.searchsorted(boundary, high[mine])
-        assert (boundary[column[mine] - plan.pivots[r]] == high[mine]).all()
+        place[mine] = plan.pivots[r] + np.searchsorted(boundary, start[mine])
+        assert (boundary[place[mine] - plan.pivots[r]] == start[mine]).all()
     owners = np.concatenate([np.repeat(np.arange(plan.regions), np.diff(plan.edge_at)), owner])
     order = np.argsort(owners, kind="stable")
     plan = replace(
         plan,
         edge=np.arange(len(order)),
-        row=np.concatenate([plan.row, low - plan.first[owner]])[order],
-        column=np.concatenate([plan.column, column])[order],
+        row=np.concatenate([plan.row, place])[order],
+        column=np.concatenate([plan.column, end - plan.first[owner]])[order],
         edge_at=np.searchsorted(owners[order], np.arange(plan.regions + 1)),
     )
     return plan, np.concatenate(edges, axis=1)[:, order]

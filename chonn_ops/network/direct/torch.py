@@ -445,15 +445,13 @@ class Factors:
         plan, device = self._plan, self._g.device
         inverse = self._inverse()
         owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
-        beyond = plan.column - plan.pivots[owner]
-        low = plan.first[owner] + plan.row
-        high = plan.first[owner] + plan.column
-        outer = beyond >= 0
-        high[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
         g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
         degree = torch.zeros_like(inverse, dtype=g.dtype)
-        for end in (low, high):
-            degree = degree.index_add(1, torch.from_numpy(end).to(device), g)
+        for place in (plan.row, plan.column):
+            position, beyond = plan.first[owner] + place, place - plan.pivots[owner]
+            outer = beyond >= 0
+            position[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
+            degree = degree.index_add(1, torch.from_numpy(position).to(device), g)
         return (inverse == 0) & (degree > 0) & self._sound[:, None]
 
     @property

@@ -212,7 +212,8 @@ APART mask NAME(eliminate)(const struct alternating_args *a, const struct NAME(i
     }
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const number g = item->conductance[a->edge[e]];
-        number *to = front + a->row[e] * stride + a->column[e];
+        const int64_t start = a->row[e], end = a->column[e];
+        number *to = front + least(start, end) * stride + (start < end ? end : start);
         to->re += g.re * scale;
         to->im += g.im * scale;
     }
@@ -258,15 +259,18 @@ APART int NAME(any_without)(int64_t nodes, const number *inverse, int width) {
     return any;
 }
 
+/* Of a node of a region's front. */
+INLINE int64_t NAME(position)(const struct alternating_args *a, int64_t r, int64_t place) {
+    const int64_t beyond = place - a->pivots[r];
+    return beyond < 0 ? a->first[r] + place : a->boundary[a->boundary_at[r] + beyond];
+}
+
 /* An inverse of zero at the end of an edge that is none: the last node of a part without leak. */
 APART void NAME(find_undetermined)(const struct alternating_args *a, const struct NAME(item) *item,
                                    const number *inverse, int64_t *status) {
     for (int64_t r = 0; r < a->regions; r++)
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-            const int64_t beyond = a->column[e] - a->pivots[r];
-            const int64_t low = a->first[r] + a->row[e];
-            const int64_t high =
-                beyond < 0 ? a->first[r] + a->column[e] : a->boundary[a->boundary_at[r] + beyond];
+            const int64_t low = NAME(position)(a, r, a->row[e]), high = NAME(position)(a, r, a->column[e]);
             const number g = item->conductance[a->edge[e]];
             for (int lane = 0; lane < item->width; lane++) {
                 if (status[lane] == ALTERNATING_NOT_FINITE || status[lane] >= 0) continue;

@@ -2,8 +2,9 @@
 GIL.
 
 Many networks fill the lanes of the vectors, and groups of them are shared out to threads. Few
-networks are eliminated one by one: pieces of their fronts' rows fill the vectors, and where there
-are fewer networks than threads, threads share subtrees and the rows of large fronts.
+networks are eliminated one by one: tiles of the grid fill the lanes of the vectors, then pieces of
+fronts' rows, and where there are fewer networks than threads, threads share subtrees and the rows of
+large fronts.
 """
 
 from __future__ import annotations
@@ -30,38 +31,80 @@ from chonn_ops.network.direct.cpu.binding import (
     available_isas,
     kernel,
 )
-from chonn_ops.network.direct.plan import Plan
+from chonn_ops.network.direct.plan import Plan, make_plan
+from chonn_ops.network.direct.tiles import tiled
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
+# Boxes of at most so many nodes are not cut: the first number where networks fill the vectors, the
+# second where the rows of fronts do, because rows of small fronts leave vectors half empty. With 16
+# instead of 8, one network of 64 x 64 took 0.58 ms for 0.68, and 64 in lanes took 6 % longer.
+LEAF, LEAF_OF_ROWS = 8, 16
+
 _ALIGNMENT = 64
-_FEWEST = 0.25  # of the lanes: with fewer networks, fronts' rows fill the vectors
-_LARGE = 2**15  # nodes from which rows fill the vectors at just so many networks, too
 _WORTH = 500_000  # multiply-adds for which a thread is woken
 
 
-def isa_of(double: bool, networks: int, threads: int, nodes: int) -> tuple[int, bool]:
-    """The instruction set, and whether fronts' rows instead of networks fill the vectors.
+def _worth_lanes(grid: Sequence[int]) -> float:
+    """Of the lanes of all threads, how many networks must fill for that to pay: above 1, never.
 
-    Vectors no wider than leave every thread a group. A quarter of the lanes is worth the narrowest
-    vectors on small grids only: 4 networks of 256 x 256 took 28 ms each that way, and 19 by rows;
-    of 64 x 64, 0.92 and 1.06.
+    The factors of as many networks as lanes leave the cache soon. On two cores with 16 lanes each,
+    rows took as long as lanes for 2 - 3 networks of 16 x 16, 9 of 32 x 32, 14 of 64 x 64 and 32 of
+    128 x 128, half as long for any number of 256 x 256; for 7 of 8 x 8 x 8, 13 of 12 x 12 x 12, and
+    two thirds of it for any number of 16 x 16 x 16.
     """
+    nodes = math.prod(grid)
+    return nodes / 4000 if sum(n > 1 for n in grid) > 2 else math.sqrt(nodes) / 128
+
+
+def isa_of(
+    double: bool, networks: int, threads: int, grid: Sequence[int]
+) -> tuple[int, int, bool]:
+    """The instruction set, its lanes, and whether fronts' rows instead of networks fill them.
+    Vectors no wider than leave every thread a group."""
     direct = kernel()
     assert direct is not None
-    widest = direct.isa("CHONN_NETWORK_ISA")
-    lanes = direct.lanes(widest, double)
-    few = _FEWEST * lanes * threads
-    if networks < few or (networks == few and nodes >= _LARGE):
-        return widest, True
-    return direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double), False
+    isa, worth = direct.isa("CHONN_NETWORK_ISA"), _worth_lanes(grid)
+    lanes = direct.lanes(isa, double)
+    rows = worth > 1 or networks < worth * lanes * threads
+    if not rows:
+        isa = direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double)
+        lanes = direct.lanes(isa, double)
+    return isa, lanes, rows
 
 
-def by_rows(nodes: int, networks: int, dtype: torch.dtype) -> bool:
-    """Whether fronts' rows instead of networks fill the vectors."""
-    if kernel() is None:
-        return True
-    return isa_of(dtype == torch.float64, networks, max(1, torch.get_num_threads()), nodes)[1]
+def plan_of(
+    grid: Sequence[int], periodic: Sequence[bool], networks: int, dtype: torch.dtype
+) -> Plan:
+    """The plan for so many networks; lines are cut down to single nodes."""
+    of, is_line = (tuple(grid), tuple(map(bool, periodic))), sum(n > 1 for n in grid) < 2
+    threads = max(1, torch.get_num_threads())
+    rows, lanes = True, 1
+    if kernel() is not None:
+        _, lanes, rows = isa_of(dtype == torch.float64, networks, threads, grid)
+    if not rows:
+        return make_plan(*of, 1 if is_line else LEAF)
+    plan = make_plan(*of, 1 if is_line else LEAF_OF_ROWS)
+    # Each thread that shares a network has tiles for all lanes.
+    sharing = _threads_for(plan, 1, threads) if networks < threads else 1
+    return tiled(plan, lanes * sharing)
+
+
+def _threads_for(plan: Plan, networks: int, most: int) -> int:
+    """Threads: not more than there is work for."""
+    return max(1, min(most, int(plan.total_work * networks / _WORTH)))
+
+
+def arguments_for(
+    plan: Plan, batches: int, channels: int, double: bool, threads: int
+) -> tuple[int, int, Arguments]:
+    """The instruction set, the networks of an item, and the arguments for networks of a plan."""
+    networks = batches * channels
+    isa, lanes, rows = isa_of(double, networks, threads, plan.grid)
+    per = 1 if rows else lanes
+    most = threads if rows else min(threads, -(-networks // lanes))
+    threads = _threads_for(plan, networks, most)
+    return isa, per, arguments_of(plan, batches, channels, rows, threads, lanes)
 
 
 class Solution(NamedTuple):
@@ -160,22 +203,12 @@ class Factors:
         B, C = leak.shape[0], leak.shape[-1]
         networks = B * C
         self._double = leak.dtype == torch.float64
-        self._threads = max(1, torch.get_num_threads())
-        self._isa, self._rows = isa_of(self._double, networks, self._threads, plan.nodes)
-        lanes = direct.lanes(self._isa, self._double)
-        self._lanes = 1 if self._rows else lanes
-        threads = self._share_out(networks, self._lanes)
-        self._arguments = arguments_of(plan, B, C, self._rows, threads, lanes)
+        found = arguments_for(plan, B, C, self._double, max(1, torch.get_num_threads()))
+        self._isa, self._lanes, self._arguments = found
         self._scale = leak.new_ones(networks)
         # NumPy looks through a few numbers faster than PyTorch.
         self._status = np.full(networks, DETERMINED, np.int64)
         return self._arguments
-
-    def _share_out(self, networks: int, lanes: int) -> int:
-        """Threads: not more than there is work for."""
-        work = self._plan.total_work * networks
-        most = self._threads if self._rows else -(-networks // lanes)
-        return max(1, min(self._threads, most, int(work / _WORTH)))
 
     def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():
@@ -281,19 +314,17 @@ class Factors:
 
 
 def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
-    """Bytes of factors and of what the elimination takes beside them."""
+    """Bytes of factors and of what elimination and substitution take beside them."""
     double = dtype == torch.float64
-    size, threads = 8 if double else 4, max(1, torch.get_num_threads())
-    isa, rows = (2, True)
-    lanes = 1
-    direct = kernel()
-    if direct is not None:
-        isa, rows = isa_of(double, networks, threads, plan.nodes)
-        lanes = 1 if rows else direct.lanes(isa, double)
-    groups = -(-networks // lanes)
-    factors = groups * lanes * (plan.num_shares + 3 * plan.nodes) * size
-    front = plan.largest_front
-    scratch = (front + 16) * (front + 32) * lanes + plan.stack * lanes
-    if not rows:  # elimination and forward substitution are fused
-        scratch += (6 + len(plan.grid)) * plan.nodes * lanes
-    return factors + min(threads, groups if not rows else threads) * scratch * size
+    size, direct = 8 if double else 4, kernel()
+    if direct is None:
+        front = plan.largest_front
+        return (networks * (plan.num_shares + 3 * plan.nodes) + front**2 + plan.stack) * size
+    threads = max(1, torch.get_num_threads())
+    isa, per, arguments = arguments_for(plan, networks, 1, double, threads)
+    arguments = Arguments.from_buffer_copy(arguments)
+    # With a source and drops, which the kernel would write.
+    arguments.source = arguments.drop[0] = 1
+    items = -(-networks // per)
+    factors = items * (arguments.item_shares + 3 * plan.nodes) * per * size
+    return factors + direct.workspace(isa, double, arguments)

@@ -174,7 +174,8 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
         const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
-        entries[a->row[e] * stride + a->column[e]] += g[a->edge[e]] * scale;
+        const int64_t start = a->row[e], end = a->column[e];
+        entries[least(start, end) * stride + (start < end ? end : start)] += g[a->edge[e]] * scale;
     }
     element *const above = w->top; /* updates of other stacks and of tiles stay where they are */
     for (int side = 0; side < 2; side++) {

@@ -7,13 +7,18 @@
 
 enum { MODE(SOURCES) = 2 }; /* vectors that go together at most */
 
-/* Of one vector. */
+/* Of a value: where rows fill the vectors, fewer sources than three go one by one. */
+static int64_t MODE(value_bytes)(const struct direct_args *a) {
+    return ROWS && a->sources < 3 ? sizeof(REAL) : sizeof(vec);
+}
+
+/* Of one value a node. */
 static int64_t MODE(values_bytes)(const struct direct_args *a) {
-    return aligned(a->nodes * (int64_t)sizeof(vec));
+    return aligned(a->nodes * MODE(value_bytes)(a));
 }
 
 static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
-    return aligned((a->largest_front + PAD) * (int64_t)sizeof(vec));
+    return aligned((a->largest_front + PAD) * MODE(value_bytes)(a));
 }
 
 static int64_t MODE(sums_bytes)(const struct direct_args *a) {
@@ -24,7 +29,7 @@ static int64_t MODE(sums_bytes)(const struct direct_args *a) {
 static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
 #if ROWS
     const int64_t left = a->drop[0] ? NAME(tiles_wait)(a) : 0;
-    return aligned(left * (int64_t)sizeof(vec)) + NAME(tiles_solve_bytes)(a);
+    return aligned(left * MODE(value_bytes)(a)) + NAME(tiles_solve_bytes)(a);
 #else
     return 0 * a->nodes;
 #endif
@@ -34,7 +39,7 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
     const int64_t swept = a->drop[0] ? 2 : together;
     const int64_t drops = (a->axes + 2) * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
-                          aligned(3 * a->waiting * (int64_t)sizeof(vec));
+                          aligned(3 * a->waiting * MODE(value_bytes)(a));
     return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
@@ -605,7 +610,7 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
     const int64_t per = ROWS ? LANES : 1, together = MODE(chunk)(a);
 #if ROWS
     const int64_t first = source;
-    for (; last - source < 3 && source < last; source++)
+    for (; last - source < 3 && source < last; source++) /* see `value_bytes` */
         NAME(solve_one)(a, item, source, factor[0], wrong[0], workspace);
 #endif
     while (source < last) {
