@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -66,7 +66,6 @@ class TiledPlan(Plan):
         return work
 
 
-@lru_cache(maxsize=32)
 def tiled(plan: Plan, count: int) -> Plan:
     """The plan with the largest tiles that there are `count` of, if there are any. Volumes have none:
     they are eliminated as fast without, because most of their work is in large fronts."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -57,37 +58,57 @@ def _worth_lanes(grid: Sequence[int]) -> float:
     return nodes / 4000 if sum(n > 1 for n in grid) > 2 else math.sqrt(nodes) / 128
 
 
-def isa_of(
-    double: bool, networks: int, threads: int, grid: Sequence[int]
-) -> tuple[int, int, bool]:
-    """The instruction set, its lanes, and whether fronts' rows instead of networks fill them.
-    Vectors no wider than leave every thread a group."""
-    direct = kernel()
-    assert direct is not None
+class Filling(NamedTuple):
+    """How networks fill the vectors of the kernel.
+
+    Attributes
+    ----------
+    isa, lanes : int
+        The instruction set, and the numbers of one of its vectors.
+    rows : bool
+        Whether tiles and fronts' rows of single networks fill them.
+    threads : int
+    """
+
+    isa: int
+    lanes: int
+    rows: bool
+    threads: int
+
+
+def _filling(grid: Sequence[int], networks: int, double: bool) -> Filling:
+    """Vectors no wider than leave every thread a group."""
+    threads, direct = max(1, torch.get_num_threads()), kernel()
+    if direct is None:
+        return Filling(0, 1, True, threads)
     isa, worth = direct.isa("CHONN_NETWORK_ISA"), _worth_lanes(grid)
     lanes = direct.lanes(isa, double)
     rows = worth > 1 or networks < worth * lanes * threads
     if not rows:
         isa = direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double)
         lanes = direct.lanes(isa, double)
-    return isa, lanes, rows
+    return Filling(isa, lanes, rows, threads)
 
 
 def plan_of(
     grid: Sequence[int], periodic: Sequence[bool], networks: int, dtype: torch.dtype
 ) -> Plan:
     """The plan for so many networks; lines are cut down to single nodes."""
-    of, is_line = (tuple(grid), tuple(map(bool, periodic))), sum(n > 1 for n in grid) < 2
-    threads = max(1, torch.get_num_threads())
-    rows, lanes = True, 1
-    if kernel() is not None:
-        _, lanes, rows = isa_of(dtype == torch.float64, networks, threads, grid)
-    if not rows:
-        return make_plan(*of, 1 if is_line else LEAF)
-    plan = make_plan(*of, 1 if is_line else LEAF_OF_ROWS)
+    filling = _filling(grid, networks, dtype == torch.float64)
+    return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
+
+
+@lru_cache(maxsize=64)
+def _plan_for(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
+) -> Plan:
+    is_line = sum(n > 1 for n in grid) < 2
+    if not filling.rows:
+        return make_plan(grid, periodic, 1 if is_line else LEAF)
+    plan = make_plan(grid, periodic, 1 if is_line else LEAF_OF_ROWS)
     # Each thread that shares a network has tiles for all lanes.
-    sharing = _threads_for(plan, 1, threads) if networks < threads else 1
-    return tiled(plan, lanes * sharing)
+    sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
+    return tiled(plan, filling.lanes * sharing)
 
 
 def _threads_for(plan: Plan, networks: int, most: int) -> int:
@@ -95,16 +116,13 @@ def _threads_for(plan: Plan, networks: int, most: int) -> int:
     return max(1, min(most, int(plan.total_work * networks / _WORTH)))
 
 
-def arguments_for(
-    plan: Plan, batches: int, channels: int, double: bool, threads: int
-) -> tuple[int, int, Arguments]:
-    """The instruction set, the networks of an item, and the arguments for networks of a plan."""
+@lru_cache(maxsize=64)
+def _arguments_for(plan: Plan, batches: int, channels: int, filling: Filling) -> Arguments:
+    """What all calls for networks of a plan have in common; to be copied, not changed."""
     networks = batches * channels
-    isa, lanes, rows = isa_of(double, networks, threads, plan.grid)
-    per = 1 if rows else lanes
-    most = threads if rows else min(threads, -(-networks // lanes))
-    threads = _threads_for(plan, networks, most)
-    return isa, per, arguments_of(plan, batches, channels, rows, threads, lanes)
+    most = filling.threads if filling.rows else -(-networks // filling.lanes)
+    threads = _threads_for(plan, networks, min(most, filling.threads))
+    return arguments_of(plan, batches, channels, filling.rows, threads, filling.lanes)
 
 
 class Solution(NamedTuple):
@@ -203,8 +221,9 @@ class Factors:
         B, C = leak.shape[0], leak.shape[-1]
         networks = B * C
         self._double = leak.dtype == torch.float64
-        found = arguments_for(plan, B, C, self._double, max(1, torch.get_num_threads()))
-        self._isa, self._lanes, self._arguments = found
+        filling = _filling(plan.grid, networks, self._double)
+        self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
+        self._arguments = _arguments_for(plan, B, C, filling)
         self._scale = leak.new_ones(networks)
         # NumPy looks through a few numbers faster than PyTorch.
         self._status = np.full(networks, DETERMINED, np.int64)
@@ -320,11 +339,10 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     if direct is None:
         front = plan.largest_front
         return (networks * (plan.num_shares + 3 * plan.nodes) + front**2 + plan.stack) * size
-    threads = max(1, torch.get_num_threads())
-    isa, per, arguments = arguments_for(plan, networks, 1, double, threads)
-    arguments = Arguments.from_buffer_copy(arguments)
+    filling = _filling(plan.grid, networks, double)
+    arguments = Arguments.from_buffer_copy(_arguments_for(plan, networks, 1, filling))
     # With a source and drops, which the kernel would write.
     arguments.source = arguments.drop[0] = 1
-    items = -(-networks // per)
-    factors = items * (arguments.item_shares + 3 * plan.nodes) * per * size
-    return factors + direct.workspace(isa, double, arguments)
+    per = 1 if filling.rows else filling.lanes
+    factors = -(-networks // per) * (arguments.item_shares + 3 * plan.nodes) * per * size
+    return factors + direct.workspace(filling.isa, double, arguments)

@@ -124,7 +124,6 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     arguments.item_shares = arguments.group_at + arguments.groups * arguments.group_size * lanes
 
 
-@lru_cache(maxsize=32)
 def arguments_of(
     plan: Plan, batches: int, channels: int, rows: bool, threads: int, lanes: int
 ) -> Arguments:

@@ -82,7 +82,7 @@ static void MODE(run)(const struct direct_args *a) {
     }
     const int64_t chunk = factorizes || a->call == DIRECT_INVERT ? a->sources : MODE(chunk)(a);
     const int64_t chunks = chunk ? (a->sources + chunk - 1) / chunk : 1;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1 && items * chunks > 1)
     for (int64_t i = 0; i < items * chunks; i++) {
         char *const own = workspace + thread_number() * each;
         struct NAME(item) item = NAME(item_at)(a, i / chunks);

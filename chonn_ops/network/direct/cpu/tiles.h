@@ -121,48 +121,70 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     }
 }
 
+/* Threads that share the groups of one network: waking one takes as long as 64 x 64 nodes. */
+INLINE int NAME(sharing)(const struct direct_args *a) {
+    return a->parts && a->nodes >= WORTH_WAKING ? a->threads : 1;
+}
+
+/* Of sources that are solved for together, with those of `take_level`. */
+INLINE int64_t NAME(most_columns)(const struct direct_args *a) { return a->sources < 3 ? 2 : 2 * LANES; }
+
 /* What solving takes of one group. */
-static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
+static int64_t NAME(group_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
-    if (!tile) return 0;
     return (2 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * NAME(front_values_bytes_lanes)(tile) +
-           aligned((3 * tile->waiting + 1) * (int64_t)sizeof(vec));
+           aligned((3 * tile->waiting + 1 + NAME(most_columns)(a) * NAME(rim)(a)) * (int64_t)sizeof(vec));
+}
+
+static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
+    return a->tile ? NAME(sharing)(a) * NAME(group_bytes)(a) : 0;
 }
 
 /* Forward substitution of the tiles, of sources `column` whose values lie `apart`. */
 static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
                            int columns, int64_t apart, char *workspace) {
+    const int threads = NAME(sharing)(a);
+    const int64_t rim = NAME(rim)(a);
+    /* Rims in turn, so that sums do not depend on threads. */
+#pragma omp parallel for ordered schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
-        vec *x = (vec *)workspace, *t = (vec *)(workspace + NAME(values_bytes_lanes)(tile));
+        vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
+        vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
+        vec *const rims = (vec *)((char *)t + NAME(front_values_bytes_lanes)(tile));
         for (int c = 0; c < columns; c++) {
-            REAL *const all = column[c];
             for (int64_t p = 0; p < group.inside; p++)
-                x[p] = NAME(collect)(all, apart, group.position + p * LANES);
-            memset(x + group.inside, 0, (size_t)(tile->nodes - group.inside) * sizeof(vec));
+                x[p] = NAME(collect)(column[c], apart, group.position + p * LANES);
+            memset(x + group.inside, 0, (size_t)rim * sizeof(vec));
             NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, x, t);
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread)(all, apart, group.position + p * LANES, x[p]);
-            for (int64_t p = group.inside; p < tile->nodes; p++)
-                NAME(spread_more)(all, apart, group.position + p * LANES, x[p]);
+                NAME(spread)(column[c], apart, group.position + p * LANES, x[p]);
+            memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(vec));
         }
+#pragma omp ordered
+        for (int c = 0; c < columns; c++)
+            for (int64_t p = 0; p < rim; p++)
+                NAME(spread_more)(column[c], apart, group.position + (group.inside + p) * LANES,
+                                  rims[c * rim + p]);
     }
 }
 
 static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
                              int columns, int64_t apart, char *workspace) {
+    const int threads = NAME(sharing)(a);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
-        vec *x = (vec *)workspace, *t = (vec *)(workspace + NAME(values_bytes_lanes)(tile));
+        vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
+        vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
         for (int c = 0; c < columns; c++) {
-            REAL *const all = column[c];
             for (int64_t p = 0; p < tile->nodes; p++)
-                x[p] = NAME(collect)(all, apart, group.position + p * LANES);
+                x[p] = NAME(collect)(column[c], apart, group.position + p * LANES);
             NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread)(all, apart, group.position + p * LANES, x[p]);
+                NAME(spread)(column[c], apart, group.position + p * LANES, x[p]);
         }
     }
 }
@@ -179,18 +201,21 @@ static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAM
                                    const REAL *u, int64_t apart, const REAL *given, int64_t given_apart,
                                    REAL *drop, int64_t drop_apart, char *workspace) {
     const int64_t rim = NAME(rim)(a);
+    const int threads = NAME(sharing)(a);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
         const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
-        vec *const x = (vec *)workspace, *const found = (vec *)(workspace + 2 * bytes);
+        vec *const x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
+        vec *const found = (vec *)((char *)x + 2 * bytes);
         vec *const t = (vec *)((char *)found + tile->axes * bytes);
-        vec *top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
+        vec *const top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
         for (int64_t p = 0; p < group.inside; p++) {
             x[2 * p] = NAME(collect)(v, apart, group.position + p * LANES);
             x[2 * p + 1] = NAME(collect)(u, apart, group.position + p * LANES);
         }
-        memset(x + 2 * group.inside, 0, (size_t)(2 * (tile->nodes - group.inside)) * sizeof(vec));
+        memset(x + 2 * group.inside, 0, (size_t)(2 * rim) * sizeof(vec));
         memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
         for (int lane = 0; lane < group.item.width; lane++) {
             const REAL *from = given + (group.first + lane) * (1 + rim) * given_apart;
