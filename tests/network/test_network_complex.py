@@ -285,13 +285,14 @@ def test_resonance_is_an_error_that_says_what_to_change(dtype, backend):
 @pytest.mark.parametrize("backend", BACKENDS[:2])
 def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
     ones = torch.ones(1, 8, 8, 1, dtype=torch.complex64)
-    leak = (-2 + 2 * math.cos(math.pi * 3 / 8) + 3e-6) * ones
+    # Ten times further off, refinement in complex64 ends below `tol`, with errors of up to 2e-5.
+    leak = (-2 + 2 * math.cos(math.pi * 3 / 8) + 3e-7) * ones
     source = torch.zeros_like(ones)
     source[0, 1, 2] = 1
     v, info = kirchhoff_network(source, (ones, ones), leak, backend=backend, return_info=True)
-    assert info.residual.max() < 1e-5
+    assert info.residual.max() < 1e-7
     wide = cast((source, (ones, ones), leak), torch.complex128)
-    assert error(v, solve_dense(wide)) < 1e-5
+    assert error(v, solve_dense(wide)) < 1e-7
 
 
 def test_values_that_are_not_finite_stay_in_their_network():
