@@ -796,6 +796,21 @@ class TestNetworksOperator:
     def test_volumes_that_are_iterated_first(self, kind, contrast, boundary):
         self.check(kind, contrast, (13, 12, 14), 1e-12, boundary, 1e-5)
 
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_iterations_and_elimination_agree_on_the_sign_of_an_edge(self, backend, monkeypatch):
+        """Where the forward pass iterates and the backward pass eliminates, or the other way."""
+        source, g, leak = random_network(2, (13, 12, 14), 1, dtype=torch.float32)
+        g = [x.requires_grad_() for x in g]
+        grads = []
+        for forward, backward in ((40, 40), (40, 1), (1, 40)):
+            monkeypatch.setattr(methods, "PATIENCE", (forward,) * 4)
+            v = kirchhoff_network(source, g, leak, tol=1e-5, backend=backend)
+            monkeypatch.setattr(methods, "PATIENCE", (backward,) * 4)
+            grads.append(torch.autograd.grad(v.square().sum(), g))
+        for others in grads[1:]:
+            for actual, expected in zip(others, grads[0], strict=True):
+                assert_near(actual, expected.double(), 1e-4)
+
     @pytest.mark.parametrize(("kind", "contrast"), EASY)
     @pytest.mark.parametrize("tol", [1e-3, 1e-5])
     def test_the_pytorch_backend(self, kind, contrast, tol):

@@ -12,7 +12,6 @@ minus the shares above its diagonal and D the pivots:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar

@@ -208,7 +208,6 @@ class _Boxes(NamedTuple):
 def _dissect(grid: Array, periodic: Array, leaf: int, low: Array, extent: Array) -> _Boxes:
     """The boxes of a box. All boxes of a depth are cut along one axis; along each axis they have
     the same extent, or one node less."""
-    axes = len(grid)
     low, extent = low[None], extent[None]
     start, parent = np.zeros(1, np.int64), np.full(1, -1)
     levels: list[tuple[Array, ...]] = []
@@ -240,9 +239,7 @@ def _dissect(grid: Array, periodic: Array, leaf: int, low: Array, extent: Array)
             begin = begin + half_extent.prod(1)
         known += len(low)
         low, extent, start, parent = (np.concatenate(x) for x in zip(*halves, strict=True))
-    low, extent, cut, start, parent, depth = (
-        np.concatenate(x) for x in zip(*levels, strict=True)
-    )
+    low, extent, cut, start, parent, depth = (np.concatenate(x) for x in zip(*levels, strict=True))
     wraps = periodic & (extent == grid) & (extent > 1)
     planes = 1 + wraps[np.arange(len(cut)), cut]
     size = extent.prod(1)

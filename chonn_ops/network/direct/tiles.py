@@ -1,11 +1,11 @@
-"""Tiles: boxes at the bottom of a dissection that look alike, so that they can be eliminated side by
+"""Tiles: boxes at the bottom of a dissection that look alike, so that they are eliminated side by
 side, one in each lane of a vector, where there are too few networks to fill the vectors.
 
-Fronts of a handful of nodes leave vectors along their rows half empty, and most fronts are such. A
-tile is one of the boxes of some depth. All of them are taken to be of the largest one's extent and to
-have neighbours on all sides: nodes and edges that one of them lacks have no conductance. Its nodes
-are eliminated in an order of its own, which all tiles share, down to its *rim*, the nodes next to it,
-which the regions above eliminate.
+Fronts of a handful of nodes leave vectors along their rows half empty, and most fronts are such.
+Tiles are the boxes of some depth. All of them are taken to have the largest one's extent and
+neighbours on all sides: nodes and edges that one of them lacks have no conductance. They share an
+order in which their nodes are eliminated, down to the *rim*, the nodes next to a tile, which the
+regions above eliminate.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -67,8 +68,8 @@ class TiledPlan(Plan):
 
 
 def tiled(plan: Plan, count: int) -> Plan:
-    """The plan with the largest tiles that there are `count` of, if there are any. Volumes have none:
-    they are eliminated as fast without, because most of their work is in large fronts."""
+    """The plan with the largest tiles that there are `count` of, if there are any. Volumes have
+    none: most of their work is in large fronts."""
     if sum(n > 1 for n in plan.grid) > 2:
         return plan
     wraps = np.array(plan.periodic) & (plan.extent == np.array(plan.grid)) & (plan.extent > 1)
@@ -96,8 +97,8 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
     axis, node = plan.edge // nodes, plan.edge % nodes
     position = np.full(nodes, -1)
     position[plan.node] = np.arange(plan.nodes)
-    # Where a tile is a node shorter, its second line is next to the rim. The first line is no cut, so
-    # that both are in one front.
+    # Where a tile is a node shorter, its second line is next to the rim. The first line is no cut,
+    # so that both are in one front.
     coordinates = np.stack(np.unravel_index(plan.node, grid), -1)
     inside = plan.first[-1] + plan.pivots[-1]
     edges = [np.stack([axis, node, 0 * axis])]
@@ -127,9 +128,11 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
     return plan, np.concatenate(edges, axis=1)[:, order]
 
 
-def _runs_of(at: Array, which: Array) -> Array:
-    """Indices of the runs `which`, one after the other."""
-    return np.concatenate([np.arange(0), *(np.arange(at[i], at[i + 1]) for i in which)])
+def _entries(at: Array, runs: Array) -> Array:
+    """Indices of the entries of some runs, which begin at `at`, one run after the other."""
+    length = (at[1:] - at[:-1])[runs]
+    begin = np.repeat(at[runs] - np.cumsum(length) + length, length)
+    return begin + np.arange(len(begin))
 
 
 def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
@@ -162,7 +165,7 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
     exists = (begin >= 0) & (end >= 0) & ((over == 0) | shorter[:, 0, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
-    boundary_runs = _runs_of(plan.boundary_at, kept)
+    boundary_runs = _entries(plan.boundary_at, kept)
     boundary = plan.boundary[boundary_runs]
     width = plan.width[kept]
     boundary_at = np.concatenate([[0], np.cumsum(width)])
@@ -178,7 +181,7 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
     index = np.full(plan.regions + 1, -1)
     index[kept] = np.arange(len(kept))
     edges_of = np.where(above, np.diff(plan.edge_at)[kept], 0)
-    edge_runs = _runs_of(plan.edge_at, kept[above])
+    edge_runs = _entries(plan.edge_at, kept[above])
     pivots = np.where(above, plan.pivots[kept], 0)
     shares = np.where(above, np.diff(plan.share_at)[kept], 0)
     rest = {f.name: getattr(plan, f.name) for f in fields(Plan)}
@@ -208,6 +211,6 @@ def in_lanes(values: Array, first: Sequence[int], lanes: int) -> Array:
     """Values (tiles, n) of groups of tiles that begin at `first` and end where the next one does:
     (groups, n, lanes), -1 in lanes without a tile."""
     out = np.full((len(first) - 1, values.shape[1], lanes), -1, np.int32)
-    for group, (begin, end) in enumerate(zip(first[:-1], first[1:], strict=True)):
+    for group, (begin, end) in enumerate(pairwise(first)):
         out[group, :, : end - begin] = values[begin:end].T
     return out

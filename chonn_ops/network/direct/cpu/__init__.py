@@ -2,9 +2,9 @@
 GIL.
 
 Many networks fill the lanes of the vectors, and groups of them are shared out to threads. Few
-networks are eliminated one by one: tiles of the grid fill the lanes of the vectors, then pieces of
-fronts' rows, and where there are fewer networks than threads, threads share subtrees and the rows of
-large fronts.
+networks are eliminated one by one: tiles of the grid fill the lanes, then pieces of fronts' rows
+fill vectors, and where there are fewer networks than threads, threads share tiles, subtrees and the
+rows of large fronts.
 """
 
 from __future__ import annotations

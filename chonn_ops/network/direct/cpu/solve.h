@@ -403,9 +403,11 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
     REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD, *waiting = drop + a->axes * nodes;
-    REAL *const column[2] = {x, x + nodes}, *const left = (REAL *)(workspace + MODE(solve_bytes)(a) - MODE(tiles_solve_bytes)(a));
+    REAL *const column[2] = {x, x + nodes};
+    char *const end = workspace + MODE(solve_bytes)(a);
+    char *const tiles = end - NAME(tiles_solve_bytes)(a);
+    REAL *const left = (REAL *)(end - MODE(tiles_solve_bytes)(a));
     char *const behind = (char *)left - MODE(sums_bytes)(a);
-    char *const tiles = workspace + MODE(solve_bytes)(a) - NAME(tiles_solve_bytes)(a);
     double *const scratch = (double *)behind;
     INTEGER *label = (INTEGER *)(behind - MODE(values_bytes)(a));
     REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a));
@@ -425,7 +427,8 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
-        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop, left + NAME(tiles_wait)(a));
+        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop,
+                                   left + NAME(tiles_wait)(a));
     }
     NAME(sweep_down_one)(a, shares, x, t);
     if (a->drop[0]) {
@@ -495,7 +498,9 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     INTEGER *label = NULL;
     double *scratch = NULL;
 #if ROWS
-    char *const tiles = workspace + MODE(solve_bytes)(a) - NAME(tiles_solve_bytes)(a);
+    char *const end = workspace + MODE(solve_bytes)(a);
+    char *const tiles = end - NAME(tiles_solve_bytes)(a);
+    vec *const left = (vec *)(end - MODE(tiles_solve_bytes)(a)) + NAME(tiles_wait)(a);
     REAL *column[2 * MODE(SOURCES) * LANES];
     int columns = 0;
     for (int j = 0; j < m; j++)
@@ -503,7 +508,6 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             column[columns++] = (REAL *)(x + j) + lane;
             if (drops) column[columns++] = (REAL *)(x + 1) + lane;
         }
-    vec *const left = (vec *)(workspace + MODE(solve_bytes)(a) - MODE(tiles_solve_bytes)(a)) + NAME(tiles_wait)(a);
 #else
     vec *const left = NULL;
 #endif
@@ -537,8 +541,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #if ROWS
         for (int lane = 0; lane < width[0]; lane++)
             NAME(tiles_down_drops)(a, item, (REAL *)x + lane, (const REAL *)(x + 1) + lane, 2 * LANES,
-                                   (const REAL *)(left - NAME(tiles_wait)(a)) + lane, LANES, (REAL *)drop + lane,
-                                   LANES, tiles);
+                                   (const REAL *)(left - NAME(tiles_wait)(a)) + lane, LANES,
+                                   (REAL *)drop + lane, LANES, tiles);
 #endif
         for (int i = 0; i < a->axes; i++, axis += nodes) {
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];

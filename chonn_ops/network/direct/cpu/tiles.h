@@ -121,9 +121,10 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     }
 }
 
-/* Threads that share the groups of one network: waking one takes as long as 64 x 64 nodes. */
+/* Threads that share the groups of one network: all that the elimination has just left, or for many
+ * nodes. */
 INLINE int NAME(sharing)(const struct direct_args *a) {
-    return a->parts && a->nodes >= WORTH_WAKING ? a->threads : 1;
+    return a->parts && (a->call == DIRECT_FACTORIZE || a->nodes >= WORTH_WAKING) ? a->threads : 1;
 }
 
 /* Of sources that are solved for together, with those of `take_level`. */
