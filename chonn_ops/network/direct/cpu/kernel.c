@@ -13,8 +13,6 @@
 
 enum {
     WORTH_SHARING = 4000000, /* multiply-adds of an update for which threads are woken */
-    /* Nodes of a network for whose substitution threads are woken, which takes 0.1 ms. */
-    WORTH_WAKING = 32768,
     /* Nodes of a front whose rows are too short for a call of memset or memcpy each: one network of
      * 64 x 64 took 6 % longer with these calls. */
     SMALL_FRONT = 48,
