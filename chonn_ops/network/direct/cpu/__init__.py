@@ -33,7 +33,7 @@ from chonn_ops.network.direct.cpu.binding import (
     kernel,
 )
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.tiles import tiled
+from chonn_ops.network.direct.tiles import TiledPlan, tiled
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
@@ -109,6 +109,12 @@ def _plan_for(
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
     return tiled(plan, filling.lanes * sharing)
+
+
+def _filling_of(plan: Plan, networks: int, double: bool) -> Filling:
+    """That of networks whose plan is made; tiles are there for rows only."""
+    filling = _filling(plan.grid, networks, double)
+    return filling._replace(rows=True) if isinstance(plan, TiledPlan) else filling
 
 
 def _threads_for(plan: Plan, networks: int, most: int) -> int:
@@ -221,7 +227,7 @@ class Factors:
         B, C = leak.shape[0], leak.shape[-1]
         networks = B * C
         self._double = leak.dtype == torch.float64
-        filling = _filling(plan.grid, networks, self._double)
+        filling = _filling_of(plan, networks, self._double)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
         self._arguments = _arguments_for(plan, B, C, filling)
         self._scale = leak.new_ones(networks)
@@ -339,7 +345,7 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     if direct is None:
         front = plan.largest_front
         return (networks * (plan.num_shares + 3 * plan.nodes) + front**2 + plan.stack) * size
-    filling = _filling(plan.grid, networks, double)
+    filling = _filling_of(plan, networks, double)
     arguments = Arguments.from_buffer_copy(_arguments_for(plan, networks, 1, filling))
     # With a source and drops, which the kernel would write.
     arguments.source = arguments.drop[0] = 1

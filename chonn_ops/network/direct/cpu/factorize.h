@@ -293,8 +293,9 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
 }
 
 /* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
-INLINE int MODE(is_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                         struct MODE(waiting) *w, element scale, int64_t *group, char *workspace) {
+INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAME(item) *item,
+                                   int64_t r, struct MODE(waiting) *w, element scale,
+                                   int64_t *group, char *workspace) {
 #if ROWS
     if (a->pivots[r]) return 0;
     if (*group < a->groups && a->tile_region[a->group_first[*group]] == r)
@@ -313,7 +314,6 @@ typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const
  * values x by position and scratch t. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
                                  char *workspace, MODE(substitution) forward, vec *x, vec *t) {
-    int64_t group = 0;
     const element scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
@@ -322,8 +322,9 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     struct MODE(waiting) w = {.held = (element **)workspace};
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
     char *const tiles = workspace + MODE(waiting_bytes)(a);
+    int64_t group = 0;
     for (int64_t r = 0; r < a->regions; r++) {
-        if (MODE(is_tile)(a, item, r, &w, scale, &group, tiles)) continue;
+        if (MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles)) continue;
         MODE(eliminate)(a, item, r, front, &w, scale, 1);
         if (forward) forward(a, r, shares, inverse, x, t);
     }
@@ -348,7 +349,7 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME
         char *const workspace = tiles + thread_number() * MODE(tiles_bytes)(a);
         int64_t group = a->groups ? a->part_group[p] : 0;
         for (int64_t r = a->part_first[p]; r < a->part_last[p]; r++)
-            if (!MODE(is_tile)(a, item, r, &own, scale, &group, workspace))
+            if (!MODE(eliminate_if_tile)(a, item, r, &own, scale, &group, workspace))
                 MODE(eliminate)(a, item, r, front, &own, scale, 1);
     }
     w.base = w.top = stack + a->part_stack[a->parts];
