@@ -197,7 +197,8 @@ class Factors:
         self._factors = spare.take(leak, self._num_shares + 3 * self._num_nodes)
 
     def __del__(self) -> None:
-        spare.give(getattr(self, "_factors", None))
+        if spare is not None:  # modules go at the end of a process
+            spare.give(getattr(self, "_factors", None))
 
     @classmethod
     def solved(

@@ -57,7 +57,7 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(
         const element *given = top;
 #if ROWS
         if (!n) {
-            group -= r == a->tile_region[a->group_first[group] - 1];
+            if (group && r == a->tile_region[a->group_first[group] - 1]) group--;
             NAME(invert_tile)(a, item, group, r, given, scale, tiles);
             continue;
         }
