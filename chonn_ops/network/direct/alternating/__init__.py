@@ -103,7 +103,8 @@ class Factors:
         self.solution = self._call(FACTORIZE if keep else ONCE, source, drops)
 
     def __del__(self) -> None:
-        spare.give(getattr(self, "_shares", None))
+        if spare is not None:  # modules go at the end of a process
+            spare.give(getattr(self, "_shares", None))
 
     def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():
