@@ -118,6 +118,7 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     arguments.tile = ctypes.addressof(tile)
     arguments.kept += [*arrays.values(), tile]
     arguments.groups = len(first) - 1
+    arguments.largest_front = max(plan.largest_front, tiles.plan.largest_front)
     # Vectors of shares, and two numbers a node: inverse pivot and share of ground.
     arguments.group_size = tile.item_shares + 2 * tile.nodes
     arguments.group_at = -(-arguments.item_shares // lanes) * lanes

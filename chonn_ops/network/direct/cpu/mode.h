@@ -42,9 +42,15 @@ static int MODE(is_fused)(const struct direct_args *a) {
     return !ROWS && a->source && a->sources == 1;
 }
 
+/* Threads that solve for sources of one network after they have eliminated it together. */
+static int MODE(solving)(const struct direct_args *a) {
+    const int64_t chunk = MODE(chunk)(a);
+    return a->call == DIRECT_FACTORIZE && a->parts ? (int)least(a->threads, (a->sources + chunk - 1) / chunk) : 1;
+}
+
 /* Of a thread; of all threads where they share a network. */
 static int64_t MODE(own_bytes)(const struct direct_args *a) {
-    const int64_t solve = a->source ? MODE(solve_bytes)(a) : 0;
+    const int64_t solve = a->source ? MODE(solving)(a) * MODE(solve_bytes)(a) : 0;
     const int64_t fronts =
         (a->parts ? a->threads : 1) * (MODE(front_bytes)(a) + MODE(tiles_bytes)(a)) + MODE(waiting_bytes)(a);
     switch (a->call) {
@@ -76,7 +82,13 @@ static void MODE(run)(const struct direct_args *a) {
             MODE(pack_fields)(a, &item, workspace);
             MODE(begin)(a, &item);
             MODE(factorize_parts)(a, &item, workspace + fields);
-            if (a->source) MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL);
+            if (!a->source) continue;
+            const int threads = MODE(solving)(a);
+            const int64_t chunk = threads > 1 ? MODE(chunk)(a) : a->sources;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+            for (int64_t s = 0; s < a->sources; s += chunk)
+                MODE(solve_item)(a, &item, s, least(s + chunk, a->sources),
+                                 workspace + fields + thread_number() * MODE(solve_bytes)(a), NULL);
         }
         return;
     }

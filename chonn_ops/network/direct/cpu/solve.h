@@ -44,51 +44,53 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-/* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes. */
-INLINE void MODE(forward_pivots)(const int m, const int pivots, const element *shares, int64_t k,
-                                 int64_t f, vec *t) {
+/* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes.
+ * Shares lie `step` apart. */
+INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, const element *shares,
+                                 int64_t k, int64_t f, vec *t) {
     const element *h[4];
     vec x[4][4];
     UNROLL for (int i = 0; i < pivots; i++) {
-        h[i] = shares + share_index(f, k + i, 0);
+        h[i] = shares + share_index(f, k + i, 0) * step;
         UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
         UNROLL for (int q = 0; q < i; q++) {
-            const vec s = WIDEN(h[q][k + i]);
+            const vec s = WIDEN(h[q][(k + i) * step]);
             UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
         }
         UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
     }
     for (int64_t q = k + pivots; q < f; q++)
         UNROLL for (int i = 0; i < pivots; i++) {
-            const vec s = WIDEN(h[i][q]);
+            const vec s = WIDEN(h[i][q * step]);
             UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * x[i][j];
         }
 }
 
-INLINE void MODE(forward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
+INLINE void MODE(forward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
+                          vec *t) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, 4, shares, k, f, t);
-    if (n & 2) MODE(forward_pivots)(m, 2, shares, k, f, t);
-    if (n & 1) MODE(forward_pivots)(m, 1, shares, n - 1, f, t);
+    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, k, f, t);
+    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, k, f, t);
+    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, n - 1, f, t);
 }
 
 /* Backward substitution: potentials of `pivots` from k on, given those of later nodes. */
-INLINE void MODE(backward_pivots)(const int m, const int pivots, const element *shares, int64_t k,
-                                  int64_t f, vec *t) {
+INLINE void MODE(backward_pivots)(const int m, const int step, const int pivots, const element *shares,
+                                  int64_t k, int64_t f, vec *t) {
     const element *h[4];
     vec x[4][4];
     UNROLL for (int i = 0; i < pivots; i++) {
-        h[i] = shares + share_index(f, k + i, 0);
+        h[i] = shares + share_index(f, k + i, 0) * step;
         UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
     }
     for (int64_t q = k + pivots; q < f; q++)
         UNROLL for (int i = 0; i < pivots; i++) {
-            const vec s = WIDEN(h[i][q]);
+            const vec s = WIDEN(h[i][q * step]);
             UNROLL for (int j = 0; j < m; j++) x[i][j] += s * t[q * m + j];
         }
     UNROLL for (int i = pivots - 1; i >= 0; i--) {
         UNROLL for (int q = i + 1; q < pivots; q++) {
-            const vec s = WIDEN(h[i][k + q]);
+            const vec s = WIDEN(h[i][(k + q) * step]);
             UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
         }
         UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
@@ -96,10 +98,11 @@ INLINE void MODE(backward_pivots)(const int m, const int pivots, const element *
 }
 
 /* `t` of pivots: their potentials, had later nodes potential 0. */
-INLINE void MODE(backward)(const int m, const element *shares, int64_t n, int64_t f, vec *t) {
-    if (n & 1) MODE(backward_pivots)(m, 1, shares, n - 1, f, t);
-    if (n & 2) MODE(backward_pivots)(m, 2, shares, n / 4 * 4, f, t);
-    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, 4, shares, k, f, t);
+INLINE void MODE(backward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
+                          vec *t) {
+    if (n & 1) MODE(backward_pivots)(m, step, 1, shares, n - 1, f, t);
+    if (n & 2) MODE(backward_pivots)(m, step, 2, shares, n / 4 * 4, f, t);
+    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, step, 4, shares, k, f, t);
 }
 
 /* Values of a front's nodes: pivots first, then the boundary. */
@@ -125,7 +128,7 @@ INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64
     const int32_t *boundary = a->boundary + a->boundary_at[r];
     if (!n) return;
     MODE(gather)(m, a, r, x, t);
-    MODE(forward)(m, shares + a->share_at[r], n, n + width, t);
+    MODE(forward)(m, 1, shares + a->share_at[r], n, n + width, t);
     for (int64_t i = 0; i < n; i++) {
         const vec s = WIDEN(inverse[a->first[r] + i]);
         UNROLL for (int j = 0; j < m; j++) x[(a->first[r] + i) * m + j] = t[i * m + j] * s;
@@ -158,7 +161,7 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
         MODE(prefetch)(a, shares, r - 1);
         if (!n) continue;
         MODE(gather)(m, a, r, x, t);
-        MODE(backward)(m, shares + a->share_at[r], n, n + a->width[r], t);
+        MODE(backward)(m, 1, shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(vec));
     }
 }
@@ -210,6 +213,19 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
     return several ? label : NULL;
 }
 
+/* Leaves for a half its reference and the pairs of v and u on its boundary, u relative to that. */
+INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec reference, const vec *t,
+                            vec *top) {
+    const int32_t *place = a->place + a->boundary_at[half];
+    const vec change = t[2 * place[0] + 1];
+    *top++ = reference + change;
+    for (int64_t i = 0; i < a->width[half]; i++, top += 2) {
+        top[0] = t[2 * place[i]];
+        top[1] = t[2 * place[i] + 1] - change;
+    }
+    return top;
+}
+
 /* `sweep_down` for potentials v of sources, and for those u of `take_level`, which small leaks do not
  * lift all alike, relative to one node r of each region's boundary,
  *     u_p - u_r = z_p - h_p0 u_r + sum over q of h_pq (u_q - u_r),
@@ -243,25 +259,118 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             t[2 * i] = x[2 * (first + i)];
             t[2 * i + 1] = x[2 * (first + i) + 1] - WIDEN(grounded[first + i]) * reference;
         }
-        MODE(backward)(2, shares + a->share_at[r], n, n + width, t);
+        MODE(backward)(2, 1, shares + a->share_at[r], n, n + width, t);
         for (int64_t i = 0; i < n; i++) x[2 * (first + i)] = t[2 * i];
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
             drop[a->edge[e]] = t[2 * a->row[e] + 1] - t[2 * a->column[e] + 1];
         for (int side = 0; side < 2; side++) {
             const int64_t half = a->kids[2 * r + side];
-            if (half < 0) continue;
-            const int32_t *place = a->place + a->boundary_at[half];
-            const vec change = t[2 * place[0] + 1];
-            *top++ = reference + change;
-            for (int64_t i = 0; i < a->width[half]; i++, top += 2) {
-                top[0] = t[2 * place[i]];
-                top[1] = t[2 * place[i] + 1] - change;
-            }
+            if (half >= 0) top = MODE(push_half)(a, half, reference, t, top);
         }
     }
 }
 
 #if ROWS
+/* Values of the front of a tile's region, in one lane, for m vectors of sources; `position`: of the lane. */
+INLINE void NAME(gather_tile)(const int m, const struct direct_args *tile, int64_t r,
+                              const int32_t *position, const vec *x, vec *t) {
+    const int64_t n = tile->pivots[r], first = tile->first[r];
+    const int32_t *boundary = tile->boundary + tile->boundary_at[r];
+    for (int64_t q = 0; q < n + tile->width[r]; q++) {
+        const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
+        UNROLL for (int j = 0; j < m; j++) t[q * m + j] = at < 0 ? (vec){} : x[at * m + j];
+    }
+}
+
+/* `tiles_up` for m vectors of sources: these, not the tiles, fill vectors. */
+INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
+                                vec *x, vec *t) {
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        for (int64_t r = 0; r < tile->regions; r++) {
+            const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
+            const int32_t *boundary = tile->boundary + tile->boundary_at[r];
+            for (int lane = 0; lane < group.item.width; lane++) {
+                const int32_t *position = group.position + lane;
+                NAME(gather_tile)(m, tile, r, position, x, t);
+                MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f, t);
+                for (int64_t q = 0; q < f; q++) {
+                    const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
+                    const vec s = NAME(splat)(q < n ? ((const REAL *)(group.inverse + first + q))[lane] : 1);
+                    if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j] * s;
+                }
+            }
+        }
+    }
+}
+
+INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a,
+                                  const struct NAME(item) *item, vec *x, vec *t) {
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        for (int64_t r = tile->regions - 1; r >= 0; r--) {
+            const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
+            for (int lane = 0; lane < group.item.width; lane++) {
+                const int32_t *position = group.position + lane;
+                NAME(gather_tile)(m, tile, r, position, x, t);
+                MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f, t);
+                for (int64_t q = 0; q < n; q++) {
+                    const int64_t at = position[(first + q) * LANES];
+                    if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j];
+                }
+            }
+        }
+    }
+}
+
+/* `tiles_down_drops` likewise. `given`: of a tile the reference, and u of its rim. */
+APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct NAME(item) *item, vec *x,
+                                       const vec *given, vec *t, vec *drop, vec *top) {
+    const int64_t rim = NAME(rim)(a);
+    for (int64_t i = 0; i < a->groups; i++) {
+        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct direct_args *tile = &group.a;
+        for (int lane = 0; lane < group.item.width; lane++) {
+            const int32_t *position = group.position + lane, *edge = group.edge + lane;
+            const int64_t region = a->tile_region[group.first + lane];
+            const int32_t *at = a->rim + a->boundary_at[region];
+            const vec *own = given + (group.first + lane) * (1 + rim);
+            memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
+            *top++ = own[0];
+            for (int64_t q = 0; q < a->width[region]; q++) {
+                top[2 * at[q]] = x[2 * position[(group.inside + at[q]) * LANES]];
+                top[2 * at[q] + 1] = own[1 + q];
+            }
+            top += 2 * rim;
+            for (int64_t r = tile->regions - 1; r >= 0; r--) {
+                const int64_t n = tile->pivots[r], width = tile->width[r], first = tile->first[r];
+                top -= 2 * width + 1;
+                const vec reference = top[0];
+                memcpy(t + 2 * n, top + 1, (size_t)(2 * width) * sizeof(vec));
+                for (int64_t q = 0; q < n; q++) {
+                    const int64_t p = position[(first + q) * LANES];
+                    const REAL ground = ((const REAL *)(group.grounded + first + q))[lane];
+                    t[2 * q] = p < 0 ? (vec){} : x[2 * p];
+                    t[2 * q + 1] = p < 0 ? (vec){} : x[2 * p + 1] - NAME(splat)(ground) * reference;
+                }
+                MODE(backward)(2, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n,
+                               n + width, t);
+                for (int64_t q = 0; q < n; q++)
+                    if (position[(first + q) * LANES] >= 0) x[2 * position[(first + q) * LANES]] = t[2 * q];
+                for (int64_t e = tile->edge_at[r]; e < tile->edge_at[r + 1]; e++)
+                    if (edge[e * LANES] >= 0)
+                        drop[edge[e * LANES]] = t[2 * tile->row[e] + 1] - t[2 * tile->column[e] + 1];
+                for (int side = 0; side < 2; side++) {
+                    const int64_t half = tile->kids[2 * r + side];
+                    if (half >= 0) top = MODE(push_half)(tile, half, reference, t, top);
+                }
+            }
+        }
+    }
+}
+
 INLINE vec NAME(piece)(const REAL *at) { return *(const loose *)at; }
 
 /* One source for one network: vectors run along the fronts' rows, and beyond their ends, where `t` has
@@ -420,7 +529,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     if (label) NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
     else if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
     if (a->call != DIRECT_SAMPLE) {
-        NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, 1, tiles);
+        NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, tiles);
         NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
     }
     if (a->drop[0]) {
@@ -432,11 +541,11 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     }
     NAME(sweep_down_one)(a, shares, x, t);
     if (a->drop[0]) {
-        NAME(tiles_down_drops)(a, item, x, x + nodes, 1, left, 1, drop, 1, tiles);
+        NAME(tiles_down_drops)(a, item, x, x + nodes, left, drop, tiles);
         for (int axis = 0; axis < a->axes; axis++, drop += nodes)
             for (int64_t p = 0; p < nodes; p++)
                 ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
-    } else NAME(tiles_down)(a, item, column, 1, 1, tiles);
+    } else NAME(tiles_down)(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
     if (label) NAME(drops_between_parts)(a, label, 1, offset, scratch);
 }
@@ -501,13 +610,6 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
     vec *const left = (vec *)(end - MODE(tiles_solve_bytes)(a)) + NAME(tiles_wait)(a);
-    REAL *column[2 * MODE(SOURCES) * LANES];
-    int columns = 0;
-    for (int j = 0; j < m; j++)
-        for (int lane = 0; lane < width[j]; lane++) {
-            column[columns++] = (REAL *)(x + j) + lane;
-            if (drops) column[columns++] = (REAL *)(x + 1) + lane;
-        }
 #else
     vec *const left = NULL;
 #endif
@@ -531,7 +633,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                                   2 * LANES, (REAL *)limit + lane, LANES, scratch);
         } else if (!front) MODE(take_level)(a, leak, inverse, x);
 #if ROWS
-        NAME(tiles_up)(a, item, column, columns, 2 * LANES, tiles);
+        NAME(tiles_up_some)(2, a, item, x, t);
 #endif
         if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
         for (int64_t p = 0; label && p < nodes; p++)
@@ -539,10 +641,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
                                (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop, left);
 #if ROWS
-        for (int lane = 0; lane < width[0]; lane++)
-            NAME(tiles_down_drops)(a, item, (REAL *)x + lane, (const REAL *)(x + 1) + lane, 2 * LANES,
-                                   (const REAL *)(left - NAME(tiles_wait)(a)) + lane, LANES,
-                                   (REAL *)drop + lane, LANES, tiles);
+        NAME(tiles_down_drops_some)(a, item, x, left - NAME(tiles_wait)(a), t, drop, (vec *)tiles);
 #endif
         for (int i = 0; i < a->axes; i++, axis += nodes) {
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
@@ -552,13 +651,13 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         if (front) MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
         else if (a->call != DIRECT_SAMPLE) {
 #if ROWS
-            NAME(tiles_up)(a, item, column, columns, m * LANES, tiles);
+            NAME(tiles_up_some)(m, a, item, x, t);
 #endif
             MODE(sweep_up)(m, a, shares, inverse, x, t);
         }
         MODE(sweep_down)(m, a, shares, x, t);
 #if ROWS
-        NAME(tiles_down)(a, item, column, columns, m * LANES, tiles);
+        NAME(tiles_down_some)(m, a, item, x, t);
 #endif
     }
     for (int j = 0; j < m; j++) {

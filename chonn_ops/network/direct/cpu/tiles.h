@@ -27,20 +27,20 @@ static struct NAME(group) NAME(group_at)(const struct direct_args *a, const stru
     return group;
 }
 
-/* Values that lie `apart`, 0 where there is none. */
-INLINE vec NAME(collect)(const REAL *x, int64_t apart, const int32_t *at) {
+/* Values of the lanes' tiles, 0 where there is none. */
+INLINE vec NAME(collect)(const REAL *x, const int32_t *at) {
     vec value = {};
-    UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane] * apart];
+    UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane]];
     return value;
 }
 
-INLINE void NAME(spread)(REAL *x, int64_t apart, const int32_t *at, vec value) {
-    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane] * apart] = value[lane];
+INLINE void NAME(spread)(REAL *x, const int32_t *at, vec value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] = value[lane];
 }
 
 /* Two tiles may have the same node in their rims. */
-INLINE void NAME(spread_more)(REAL *x, int64_t apart, const int32_t *at, vec value) {
-    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane] * apart] += value[lane];
+INLINE void NAME(spread_more)(REAL *x, const int32_t *at, vec value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] += value[lane];
 }
 
 /* Nodes of a rim. */
@@ -92,7 +92,7 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     vec *const field = (vec *)((char *)own_leak + bytes);
     char *const updates = (char *)field + tile->axes * bytes + index % 2 * LANES * NAME(tile_update)(a);
     for (int64_t p = 0; p < group.inside; p++)
-        own_leak[p] = NAME(collect)(leak, 1, group.position + p * LANES);
+        own_leak[p] = NAME(collect)(leak, group.position + p * LANES);
     for (int64_t e = 0; e < edges; e++) {
         const int32_t *at = group.edge + e * LANES;
         vec value = {};
@@ -111,8 +111,8 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     REAL *inverse = (REAL *)a->inverse + item->slot * a->nodes;
     REAL *grounded = (REAL *)a->grounded + item->slot * a->nodes;
     for (int64_t p = 0; p < group.inside; p++) {
-        NAME(spread)(inverse, 1, group.position + p * LANES, group.inverse[p]);
-        NAME(spread)(grounded, 1, group.position + p * LANES, group.grounded[p]);
+        NAME(spread)(inverse, group.position + p * LANES, group.inverse[p]);
+        NAME(spread)(grounded, group.position + p * LANES, group.grounded[p]);
     }
     for (int lane = 0; lane < group.item.width; lane++) {
         const int64_t r = a->tile_region[group.first + lane];
@@ -127,23 +127,20 @@ INLINE int NAME(sharing)(const struct direct_args *a) {
     return a->parts && a->call == DIRECT_FACTORIZE ? a->threads : 1;
 }
 
-/* Of sources that are solved for together, with those of `take_level`. */
-INLINE int64_t NAME(most_columns)(const struct direct_args *a) { return a->sources < 3 ? 2 : 2 * LANES; }
-
 /* What solving takes of one group. */
 static int64_t NAME(group_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     return (2 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * NAME(front_values_bytes_lanes)(tile) +
-           aligned((3 * tile->waiting + 1 + NAME(most_columns)(a) * NAME(rim)(a)) * (int64_t)sizeof(vec));
+           aligned((3 * tile->waiting + 1 + 2 * NAME(rim)(a)) * (int64_t)sizeof(vec));
 }
 
 static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
     return a->tile ? NAME(sharing)(a) * NAME(group_bytes)(a) : 0;
 }
 
-/* Forward substitution of the tiles, of sources `column` whose values lie `apart`. */
-static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
-                           int columns, int64_t apart, char *workspace) {
+/* Forward substitution of the tiles for a source, and for what `take_level` adds where `columns` is 2. */
+static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item,
+                           REAL *const *column, int columns, char *workspace) {
     const int threads = NAME(sharing)(a);
     const int64_t rim = NAME(rim)(a);
     /* Rims in turn, so that sums do not depend on threads. */
@@ -156,23 +153,22 @@ static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) 
         vec *const rims = (vec *)((char *)t + NAME(front_values_bytes_lanes)(tile));
         for (int c = 0; c < columns; c++) {
             for (int64_t p = 0; p < group.inside; p++)
-                x[p] = NAME(collect)(column[c], apart, group.position + p * LANES);
+                x[p] = NAME(collect)(column[c], group.position + p * LANES);
             memset(x + group.inside, 0, (size_t)rim * sizeof(vec));
             NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, x, t);
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread)(column[c], apart, group.position + p * LANES, x[p]);
+                NAME(spread)(column[c], group.position + p * LANES, x[p]);
             memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(vec));
         }
 #pragma omp ordered
         for (int c = 0; c < columns; c++)
             for (int64_t p = 0; p < rim; p++)
-                NAME(spread_more)(column[c], apart, group.position + (group.inside + p) * LANES,
-                                  rims[c * rim + p]);
+                NAME(spread_more)(column[c], group.position + (group.inside + p) * LANES, rims[c * rim + p]);
     }
 }
 
-static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item) *item, REAL *const *column,
-                             int columns, int64_t apart, char *workspace) {
+static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item) *item, REAL *all,
+                             char *workspace) {
     const int threads = NAME(sharing)(a);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
@@ -180,13 +176,11 @@ static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item
         const struct direct_args *tile = &group.a;
         vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
         vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
-        for (int c = 0; c < columns; c++) {
-            for (int64_t p = 0; p < tile->nodes; p++)
-                x[p] = NAME(collect)(column[c], apart, group.position + p * LANES);
-            NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
-            for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread)(column[c], apart, group.position + p * LANES, x[p]);
-        }
+        for (int64_t p = 0; p < tile->nodes; p++)
+            x[p] = NAME(collect)(all, group.position + p * LANES);
+        NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
+        for (int64_t p = 0; p < group.inside; p++)
+            NAME(spread)(all, group.position + p * LANES, x[p]);
     }
 }
 
@@ -196,11 +190,10 @@ static int64_t NAME(tiles_wait)(const struct direct_args *a) {
     return a->groups ? a->group_first[a->groups] * (1 + NAME(rim)(a)) : 0;
 }
 
-/* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and node,
- * `apart` too. */
+/* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and
+ * node. */
 static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAME(item) *item, REAL *v,
-                                   const REAL *u, int64_t apart, const REAL *given, int64_t given_apart,
-                                   REAL *drop, int64_t drop_apart, char *workspace) {
+                                   const REAL *u, const REAL *given, REAL *drop, char *workspace) {
     const int64_t rim = NAME(rim)(a);
     const int threads = NAME(sharing)(a);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
@@ -213,25 +206,25 @@ static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAM
         vec *const t = (vec *)((char *)found + tile->axes * bytes);
         vec *const top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
         for (int64_t p = 0; p < group.inside; p++) {
-            x[2 * p] = NAME(collect)(v, apart, group.position + p * LANES);
-            x[2 * p + 1] = NAME(collect)(u, apart, group.position + p * LANES);
+            x[2 * p] = NAME(collect)(v, group.position + p * LANES);
+            x[2 * p + 1] = NAME(collect)(u, group.position + p * LANES);
         }
         memset(x + 2 * group.inside, 0, (size_t)(2 * rim) * sizeof(vec));
         memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
         for (int lane = 0; lane < group.item.width; lane++) {
-            const REAL *from = given + (group.first + lane) * (1 + rim) * given_apart;
+            const REAL *from = given + (group.first + lane) * (1 + rim);
             const int64_t r = a->tile_region[group.first + lane];
             const int32_t *at = a->rim + a->boundary_at[r];
             top[0][lane] = from[0];
-            for (int64_t q = 0; q < a->width[r]; q++) top[2 + 2 * at[q]][lane] = from[(1 + q) * given_apart];
+            for (int64_t q = 0; q < a->width[r]; q++) top[2 + 2 * at[q]][lane] = from[1 + q];
         }
         for (int64_t q = 0; q < rim; q++)
-            top[1 + 2 * q] = NAME(collect)(v, apart, group.position + (group.inside + q) * LANES);
+            top[1 + 2 * q] = NAME(collect)(v, group.position + (group.inside + q) * LANES);
         NAME(sweep_down_drops_lanes)(tile, group.shares, group.inverse, group.grounded, x, t,
                                      top + 1 + 2 * rim, found, NULL);
         for (int64_t p = 0; p < group.inside; p++)
-            NAME(spread)(v, apart, group.position + p * LANES, x[2 * p]);
-        for (int64_t e = 0; e < edges; e++) NAME(spread)(drop, drop_apart, group.edge + e * LANES, found[e]);
+            NAME(spread)(v, group.position + p * LANES, x[2 * p]);
+        for (int64_t e = 0; e < edges; e++) NAME(spread)(drop, group.edge + e * LANES, found[e]);
     }
 }
 
