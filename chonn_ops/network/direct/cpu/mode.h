@@ -44,8 +44,8 @@ static int MODE(is_fused)(const struct direct_args *a) {
 
 /* Threads that solve for sources of one network after they have eliminated it together. */
 static int MODE(solving)(const struct direct_args *a) {
-    const int64_t chunk = MODE(chunk)(a);
-    return a->call == DIRECT_FACTORIZE && a->parts ? (int)least(a->threads, (a->sources + chunk - 1) / chunk) : 1;
+    const int64_t chunk = MODE(chunk)(a), chunks = (a->sources + chunk - 1) / chunk;
+    return a->call == DIRECT_FACTORIZE && a->parts ? (int)least(a->threads, chunks) : 1;
 }
 
 /* Of a thread; of all threads where they share a network. */
@@ -84,8 +84,12 @@ static void MODE(run)(const struct direct_args *a) {
             MODE(factorize_parts)(a, &item, workspace + fields);
             if (!a->source) continue;
             const int threads = MODE(solving)(a);
-            const int64_t chunk = threads > 1 ? MODE(chunk)(a) : a->sources;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+            if (threads < 2) { /* they may share tiles, but not within another parallel region */
+                MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL);
+                continue;
+            }
+            const int64_t chunk = MODE(chunk)(a);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
             for (int64_t s = 0; s < a->sources; s += chunk)
                 MODE(solve_item)(a, &item, s, least(s + chunk, a->sources),
                                  workspace + fields + thread_number() * MODE(solve_bytes)(a), NULL);

@@ -20,7 +20,8 @@ static struct NAME(group) NAME(group_at)(const struct direct_args *a, const stru
     group.inside = tile->nodes - tile->width[tile->regions - 1];
     group.position = a->tile_position + index * tile->nodes * LANES;
     group.edge = a->tile_edge + index * tile->edge_at[tile->regions] * LANES;
-    group.shares = (vec *)((REAL *)a->shares + item->slot * a->item_shares + a->group_at) + index * a->group_size;
+    REAL *const groups = (REAL *)a->shares + item->slot * a->item_shares + a->group_at;
+    group.shares = (vec *)groups + index * a->group_size;
     group.inverse = group.shares + tile->item_shares;
     group.grounded = group.inverse + tile->nodes;
     tile->shares = group.shares, tile->inverse = group.inverse, tile->grounded = group.grounded;
