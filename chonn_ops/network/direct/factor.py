@@ -78,9 +78,7 @@ def check_sources(
 
 
 def _plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
-    """The plan of a grid; lines are cut down to single nodes."""
-    leaf = 1 if sum(n > 1 for n in grid) < 2 else cpu.LEAF
-    return make_plan(tuple(grid), tuple(map(bool, periodic)), leaf)
+    return make_plan(tuple(grid), tuple(map(bool, periodic)))
 
 
 def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:

@@ -25,6 +25,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+# Nodes of boxes that are not cut where networks, or tiles of one, fill the vectors.
+LEAF = 8
 # The arrays that the kernels read, as int64_t and int32_t.
 LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
 SHORT = ("node", "boundary", "place", "edge", "row", "column")
@@ -253,8 +255,11 @@ def _dissect(grid: Array, periodic: Array, leaf: int, low: Array, extent: Array)
 
 
 @lru_cache(maxsize=32)
-def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = 8) -> Plan:
-    """The plan of a grid; `leaf`: boxes of at most as many nodes are not cut."""
+def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
+    """The plan of a grid; `leaf`: boxes of at most as many nodes are not cut. Lines are cut down to
+    single nodes."""
+    if sum(n > 1 for n in grid) < 2:
+        leaf = 1
     n = np.array(grid, np.int64)
     return plan_of_box(grid, periodic, leaf, 0 * n, n)
 

@@ -18,10 +18,9 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.plan import Array, Plan, plan_of_box
+from chonn_ops.network.direct.plan import LEAF, Array, Plan, plan_of_box
 
 _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
-_LEAF = 8  # of the dissection of a tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +47,11 @@ class Tiles:
     edge: Array
     rim: Array
 
-    @property
-    def tiles(self) -> int:
-        return len(self.region)
-
 
 @dataclass(frozen=True, eq=False)
 class TiledPlan(Plan):
-    """A plan whose first regions are tiles. Those regions have a boundary, but no pivots, edges,
-    factors and halves: `tiles` has these."""
+    """A plan whose lowest regions are tiles. Those have a boundary, but no pivots, edges, factors
+    and halves: `tiles` has these."""
 
     tiles: Tiles
 
@@ -83,7 +78,7 @@ def tiled(plan: Plan, count: int) -> Plan:
             and not wraps[here].any()
             and faces.sum() + plan.pivots[here].max() <= _LARGEST
         ):
-            return _tiled_at(plan, depth) if largest.prod() > _LEAF else plan
+            return _tiled_at(plan, depth) if largest.prod() > LEAF else plan
     return plan
 
 
@@ -92,7 +87,7 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
     the axis, the node, and whether it leads over the first line of the tile."""
     rim = inner.astype(np.int64)
     grid = tuple(int(n) for n in extent + 2 * rim)
-    plan = plan_of_box(grid, (False,) * len(grid), _LEAF, rim, extent)
+    plan = plan_of_box(grid, (False,) * len(grid), LEAF, rim, extent)
     nodes = prod(grid)
     axis, node = plan.edge // nodes, plan.edge % nodes
     position = np.full(nodes, -1)

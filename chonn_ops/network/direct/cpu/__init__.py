@@ -37,10 +37,9 @@ from chonn_ops.network.direct.tiles import TiledPlan, tiled
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
-# Boxes of at most so many nodes are not cut: the first number where networks fill the vectors, the
-# second where the rows of fronts do, because rows of small fronts leave vectors half empty. With 16
-# instead of 8, one network of 64 x 64 took 0.58 ms for 0.68, and 64 in lanes took 6 % longer.
-LEAF, LEAF_OF_ROWS = 8, 16
+# `LEAF` where the rows of fronts fill the vectors: those of small fronts leave them half empty.
+# With 8, volumes of 8 x 8 x 8 and 12 x 12 x 12 took 6 % longer.
+_LEAF_OF_ROWS = 16
 
 _ALIGNMENT = 64
 _WORTH = 500_000  # multiply-adds for which a thread is woken
@@ -93,7 +92,7 @@ def _filling(grid: Sequence[int], networks: int, double: bool) -> Filling:
 def plan_of(
     grid: Sequence[int], periodic: Sequence[bool], networks: int, dtype: torch.dtype
 ) -> Plan:
-    """The plan for so many networks; lines are cut down to single nodes."""
+    """The plan for so many networks."""
     filling = _filling(grid, networks, dtype == torch.float64)
     return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
 
@@ -102,10 +101,9 @@ def plan_of(
 def _plan_for(
     grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
 ) -> Plan:
-    is_line = sum(n > 1 for n in grid) < 2
     if not filling.rows:
-        return make_plan(grid, periodic, 1 if is_line else LEAF)
-    plan = make_plan(grid, periodic, 1 if is_line else LEAF_OF_ROWS)
+        return make_plan(grid, periodic)
+    plan = make_plan(grid, periodic, _LEAF_OF_ROWS)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
     return tiled(plan, filling.lanes * sharing)

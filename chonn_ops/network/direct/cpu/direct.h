@@ -57,6 +57,16 @@ struct direct_args {
     void *workspace;           /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
 };
 
+/* Of an entry of the conductances. */
+static inline int axis_of(const struct direct_args *a, int64_t edge) {
+    return (edge >= a->nodes) + (edge >= 2 * a->nodes);
+}
+
+/* Nodes of a tile's rim. */
+static inline int64_t rim_of(const struct direct_args *a) {
+    return a->tile ? a->tile->width[a->tile->regions - 1] : 0;
+}
+
 /* What kernel.c defines, for float at index 0 and for double at 1. */
 struct direct_kernel {
     void (*run)(const struct direct_args *);

@@ -172,7 +172,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
             memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
     for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-        const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
+        const int64_t axis = axis_of(a, a->edge[e]);
         const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
         const int64_t start = a->row[e], end = a->column[e];
         entries[least(start, end) * stride + (start < end ? end : start)] += g[a->edge[e]] * scale;

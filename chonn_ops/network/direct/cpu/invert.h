@@ -78,7 +78,7 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(
             NAME(store)(item, (REAL *)a->diagonal, item->at, a->node[first + i] * a->channels,
                         ENTRY(i, i));
         for (int64_t e = a->edge_at[r]; a->entry[0] && e < a->edge_at[r + 1]; e++) {
-            const int64_t axis = (a->edge[e] >= a->nodes) + (a->edge[e] >= 2 * a->nodes);
+            const int64_t axis = axis_of(a, a->edge[e]);
             const int64_t node = a->edge[e] - axis * a->nodes;
             NAME(store)(item, (REAL *)a->entry[axis], item->at, node * a->channels,
                         ENTRY(a->row[e], a->column[e]));

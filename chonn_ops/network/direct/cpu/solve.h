@@ -31,7 +31,8 @@ static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
     const int64_t left = a->drop[0] ? NAME(tiles_wait)(a) : 0;
     return aligned(left * MODE(value_bytes)(a)) + NAME(tiles_solve_bytes)(a);
 #else
-    return 0 * a->nodes;
+    (void)a;
+    return 0;
 #endif
 }
 
@@ -250,7 +251,7 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             memcpy(t + 2 * n, top + 1, (size_t)(2 * width) * sizeof(vec));
         }
         if (!n) {
-            tiles -= 1 + a->tile->width[a->tile->regions - 1];
+            tiles -= 1 + rim_of(a);
             tiles[0] = reference;
             for (int64_t q = 0; q < width; q++) tiles[1 + q] = t[2 * q + 1];
             continue;
@@ -328,7 +329,7 @@ INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a,
 /* `tiles_down_drops` likewise. `given`: of a tile the reference, and u of its rim. */
 APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct NAME(item) *item, vec *x,
                                        const vec *given, vec *t, vec *drop, vec *top) {
-    const int64_t rim = NAME(rim)(a);
+    const int64_t rim = rim_of(a);
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
@@ -482,7 +483,7 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
             memcpy(t + n, top + 1, (size_t)width * sizeof(REAL));
         }
         if (!n) {
-            tiles -= 1 + NAME(rim)(a);
+            tiles -= 1 + rim_of(a);
             memcpy(tiles, top, (size_t)(1 + width) * sizeof(REAL));
             continue;
         }

@@ -44,13 +44,8 @@ INLINE void NAME(spread_more)(REAL *x, const int32_t *at, vec value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] += value[lane];
 }
 
-/* Nodes of a rim. */
-static int64_t NAME(rim)(const struct direct_args *a) {
-    return a->tile ? a->tile->width[a->tile->regions - 1] : 0;
-}
-
 static int64_t NAME(tile_update)(const struct direct_args *a) {
-    return aligned((update_row(NAME(rim)(a), NAME(rim)(a)) + PAD) * (int64_t)sizeof(REAL));
+    return aligned((update_row(rim_of(a), rim_of(a)) + PAD) * (int64_t)sizeof(REAL));
 }
 
 /* What the elimination of groups takes: a thread's. */
@@ -63,7 +58,7 @@ static int64_t NAME(tiles_bytes)(const struct direct_args *a) {
 
 /* The update of one lane for the boundary of its region. */
 static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *update, int lane, REAL *to) {
-    const int64_t width = a->width[r], rim = NAME(rim)(a);
+    const int64_t width = a->width[r], rim = rim_of(a);
     const int32_t *at = a->rim + a->boundary_at[r];
     const REAL *from = (const REAL *)update + lane;
     int64_t row[rim];
@@ -98,7 +93,7 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
         const int32_t *at = group.edge + e * LANES;
         vec value = {};
         UNROLL for (int lane = 0; lane < LANES; lane++) {
-            const int axis = (at[lane] >= a->nodes) + (at[lane] >= 2 * a->nodes);
+            const int axis = axis_of(a, at[lane]);
             if (at[lane] >= 0) value[lane] = item->field[1 + axis][at[lane] - axis * a->nodes];
         }
         field[e] = value;
@@ -132,7 +127,7 @@ INLINE int NAME(sharing)(const struct direct_args *a) {
 static int64_t NAME(group_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     return (2 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * NAME(front_values_bytes_lanes)(tile) +
-           aligned((3 * tile->waiting + 1 + 2 * NAME(rim)(a)) * (int64_t)sizeof(vec));
+           aligned((3 * tile->waiting + 1 + 2 * rim_of(a)) * (int64_t)sizeof(vec));
 }
 
 static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
@@ -143,7 +138,7 @@ static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
 static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item,
                            REAL *const *column, int columns, char *workspace) {
     const int threads = NAME(sharing)(a);
-    const int64_t rim = NAME(rim)(a);
+    const int64_t rim = rim_of(a);
     /* Rims in turn, so that sums do not depend on threads. */
 #pragma omp parallel for ordered schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
@@ -188,14 +183,14 @@ static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item
 /* Numbers that `sweep_down_drops` leaves for the tiles, per source: of each the reference, and u of its
  * rim relative to it. */
 static int64_t NAME(tiles_wait)(const struct direct_args *a) {
-    return a->groups ? a->group_first[a->groups] * (1 + NAME(rim)(a)) : 0;
+    return a->groups ? a->group_first[a->groups] * (1 + rim_of(a)) : 0;
 }
 
 /* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and
  * node. */
 static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAME(item) *item, REAL *v,
                                    const REAL *u, const REAL *given, REAL *drop, char *workspace) {
-    const int64_t rim = NAME(rim)(a);
+    const int64_t rim = rim_of(a);
     const int threads = NAME(sharing)(a);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
@@ -267,7 +262,7 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
                               int64_t r, const REAL *given, vec scale, char *workspace) {
     struct NAME(group) group = NAME(group_at)(a, item, index);
     struct direct_args *tile = &group.a;
-    const int64_t rim = NAME(rim)(a), bytes = NAME(values_bytes_lanes)(tile), count = group.item.width;
+    const int64_t rim = rim_of(a), bytes = NAME(values_bytes_lanes)(tile), count = group.item.width;
     vec *const front = (vec *)workspace;
     vec *const top = (vec *)(workspace + NAME(front_bytes_lanes)(tile));
     vec *const diagonal = (vec *)((char *)top + NAME(waiting_bytes_lanes)(tile));
@@ -295,7 +290,7 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
         }
         for (int64_t e = 0; a->entry[0] && e < tile->edge_at[tile->regions]; e++) {
             const int32_t edge = group.edge[e * LANES + i];
-            const int axis = (edge >= a->nodes) + (edge >= 2 * a->nodes);
+            const int axis = axis_of(a, edge);
             if (edge >= 0)
                 ((REAL *)a->entry[axis])[item->at[0] + (edge - axis * a->nodes) * a->channels] = entry[e][i];
         }
