@@ -244,9 +244,7 @@ class Training:
             If a batch exceeds the training split.
         """
         if isinstance(self.model, Untrained):
-            started = time.perf_counter()
             self.model.fit(train)
-            self.seconds = time.perf_counter() - started
             return
         config = self.job.config
         if len(train) < config.batch_size:

@@ -126,7 +126,12 @@ def test_a_new_choice_leaves_the_others(tmp_path):
     def record(budget, n_train, **chosen):
         families = {name: {"chosen": {"epochs": epochs}} for name, epochs in chosen.items()}
         return {
-            "search": {"experiment": "darcy", "budget": budget},
+            "search": {
+                "experiment": "darcy",
+                "budget": budget,
+                "trials": sum(chosen.values()),
+                "seconds": 60.0,
+            },
             "data": {"n_train": n_train, "resolution": 64},
             "families": families,
         }
@@ -141,6 +146,10 @@ def test_a_new_choice_leaves_the_others(tmp_path):
         {"unet": {"epochs": 3}},
     ]
     assert [entry["models"] for entry in found["parameters"]] == [{"unet": {"epochs": 4}}]
+    assert found["seconds"][0]["budgets"] == {
+        "unet": {"trials": 5, "seconds": 60.0},
+        "fno": {"trials": 3, "seconds": 60.0},
+    }
 
 
 def test_a_diverged_trial_is_the_worst(run):
