@@ -165,11 +165,11 @@ def searches() -> str:
             for budgets in families
             for family in ("network", *BASELINES)
         }
-        texts.append(f"{trials} trials of {seconds:g} s a model on {get(name).title}")
+        texts.append(f"{trials} trials of {seconds:g} s for each model on {get(name).title}")
     return (
-        "A search of the same cost for each model chose its size, learning rate, batch size and "
-        f"epochs: {', '.join(texts)}. On the other problems there was no search: they use the "
-        "settings of Darcy flow.\n"
+        "A search chose size, learning rate, batch size and epochs of every model: "
+        f"{', '.join(texts)}. The other problems were not searched and use the settings of Darcy "
+        "flow.\n"
     )
 
 

@@ -104,8 +104,10 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
     )
-    assert [job.variant_name for job in jobs] == list(FAMILIES)
-    for job in jobs:
+    *searched, own = jobs
+    assert [job.variant_name for job in searched] == list(FAMILIES)
+    assert own.variant_name == "own-scheme"
+    for job in searched:
         assert job.folder.parent.name == "smoke+sizes=seconds"
         for field, value in record["families"][job.variant_name]["chosen"].items():
             assert getattr(job.config, field) == value
