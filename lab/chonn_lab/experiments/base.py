@@ -157,11 +157,21 @@ class Evaluation:
         Scores along an axis, such as the error of every frame of a rollout.
     fields : mapping of str to Tensor
         A few samples for pictures: "input", "target", "prediction" and the like.
+    milliseconds : float, optional
+        Processor time of the prediction of a test sample by itself.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
     curves: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    milliseconds: float | None = None
+
+
+class Untrained(nn.Module):
+    """A model that no optimiser trains; it may take numbers from the training split."""
+
+    def fit(self, train: TensorDataset) -> None:
+        """Take these numbers: by default none."""
 
 
 class Experiment(ABC, Generic[ConfigT]):
@@ -261,8 +271,13 @@ def batches(
         yield tuple(tensor[start : start + size].to(device) for tensor in dataset.tensors)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Where the parameters of a model are; the CPU for a model without any."""
+    return next((weights.device for weights in model.parameters()), torch.device("cpu"))
+
+
 def sample_fields(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
     """The first `n` samples of fields (B, 1, \\*grid) with the predictions of a model."""
-    source, target = next(batches(samples, n, next(model.parameters()).device))
+    source, target = next(batches(samples, n, device_of(model)))
     shown = {"input": source, "target": target, "prediction": model(source)}
     return {name: field[:, 0].float().cpu() for name, field in shown.items()}

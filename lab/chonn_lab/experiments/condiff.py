@@ -18,7 +18,7 @@ from chonn_lab.baselines.dilresnet import DilResNet
 from chonn_lab.experiments.base import Data, Makers, Variant, consecutive, relative_l2
 from chonn_lab.experiments.darcy import BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import CornerSolve, Physics
+from chonn_lab.experiments.solvers import CornerScheme, Physics
 from chonn_lab.experiments.steady import SteadyExperiment, workers
 from chonn_lab.experiments.steady_models import SEARCHED, Variants, in_channels
 from chonn_lab.problems import condiff
@@ -130,7 +130,7 @@ class ConDiff(SteadyExperiment[ConDiffConfig]):
         return Units((*[mean] * 4, 0.0), (*[deviation] * 4, 1.0), 0.0, spread)
 
     def variants(self, config: ConDiffConfig) -> tuple[Variant[ConDiffConfig], ...]:
-        """Those of Darcy flow, DilResNet, and the control that is told the equation."""
+        """Those of Darcy flow, and DilResNet."""
         made = Variants(self, config)
         changes = {"batch_size": config.baseline_batch_size, **DILRESNET[config.sizes]}
         tags = {"family": "dilresnet", "role": "baseline"}
@@ -144,12 +144,10 @@ class ConDiff(SteadyExperiment[ConDiffConfig]):
                 dataclasses.replace(one, changes={**one.changes, **CHANGED.get(one.name, {})})
                 for one in usual
             )
-        told = made.solver("direct", "Direct solve", 0.3)
-        return (
-            *usual,
-            made.variant("dilresnet", "DilResNet", dilresnet, 1.0, changes, tags),
-            dataclasses.replace(told, build=lambda _: CornerSolve()),
-        )
+        return *usual, made.variant("dilresnet", "DilResNet", dilresnet, 1.0, changes, tags)
+
+    def own_scheme(self, config: ConDiffConfig) -> CornerScheme:  # noqa: ARG002
+        return CornerScheme()
 
     def makers(self, config: ConDiffConfig, folder: Path, progress: bool = True) -> Makers:
         law = config.resolution, config.covariance, config.variance

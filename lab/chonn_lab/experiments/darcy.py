@@ -22,7 +22,7 @@ from chonn_lab.experiments.base import (
     relative_l2,
 )
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import Physics
+from chonn_lab.experiments.solvers import CellScheme, Physics
 from chonn_lab.experiments.steady import (
     SOURCES,
     SteadyConfig,
@@ -139,6 +139,9 @@ class Darcy(SteadyExperiment[SteadyConfig]):
     def contrast_of(self, config: SteadyConfig) -> float:  # noqa: ARG002 - a subclass's setting
         """Conductivity of one phase over the other's."""
         return self.contrast
+
+    def own_scheme(self, config: SteadyConfig) -> CellScheme:
+        return CellScheme(config.resolution)
 
     def makers(self, config: SteadyConfig, folder: Path, progress: bool = True) -> Makers:
         """PDEBench's file at its resolution, otherwise a name with the sizes; then the test samples

@@ -8,17 +8,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Makers, Variant, consecutive
 from chonn_lab.experiments.darcy import Box, BoxConfig, Darcy, scales_of, sources_of
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import Physics, WaveSolve
+from chonn_lab.experiments.solvers import Physics, WaveScheme
 from chonn_lab.experiments.steady import SteadyExperiment, workers
-from chonn_lab.experiments.steady_models import Variants
+from chonn_lab.experiments.steady_models import OWN_SCHEME, Variants
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
 
@@ -29,12 +28,6 @@ class WavesConfig(BoxConfig):
 
     def _check_finer(self) -> None:
         """Any grid that `SteadyConfig` takes."""
-
-
-def _told(made: Variants, build: Callable[[Any], nn.Module]) -> Variant[Any]:
-    """The control that is told the equation and learns one factor."""
-    told = made.solver("direct", "Direct solve", 0.5)
-    return dataclasses.replace(told, build=build, changes={**told.changes, "epochs": 3})
 
 
 class Helmholtz(Box):
@@ -55,9 +48,10 @@ class Helmholtz(Box):
     scales = scales_of(WavesConfig, smoke={}, small={}, paper={"resolution": 64})
 
     def variants(self, config: BoxConfig) -> tuple[Variant[BoxConfig], ...]:
-        made = Variants(self, config)
-        told = _told(made, lambda _: WaveSolve())
-        return (*super().variants(config), made.alternating(), told)
+        return (*super().variants(config), Variants(self, config).alternating())
+
+    def own_scheme(self, config: BoxConfig) -> WaveScheme:  # noqa: ARG002
+        return WaveScheme()
 
     def makers(self, config: BoxConfig, folder: Path, progress: bool = True) -> Makers:
         """All samples; then the test samples on finer grids."""
@@ -112,20 +106,17 @@ class HelmholtzOpen(SteadyExperiment[OpenConfig]):
 
     def variants(self, config: OpenConfig) -> tuple[Variant[OpenConfig], ...]:
         """U-Net, both FNOs, UNO, F-FNO, networks with direct and alternating current, and the
-        control that is told the equation."""
-        made = Variants(self, config)
+        data's scheme."""
         every = super().variants(config)
         kept = ("unet", "fno", "fno-neuralop", "uno", "ffno", "network", "network-constant")
-
-        def told(_: Any) -> nn.Module:
-            return WaveSolve(helmholtz_open.LAYER, helmholtz_open.ATTENUATION)
-
         return (
-            *(variant for variant in every if variant.name in kept),
+            *(variant for variant in every if variant.name in (*kept, OWN_SCHEME)),
             # "matched" walls alone reflect oblique waves: 0.075 without the margin (one seed).
-            made.alternating(boundary="matched", margin=0.125, epochs=7),
-            _told(made, told),
+            Variants(self, config).alternating(boundary="matched", margin=0.125, epochs=7),
         )
+
+    def own_scheme(self, config: OpenConfig) -> WaveScheme:  # noqa: ARG002
+        return WaveScheme(helmholtz_open.LAYER, helmholtz_open.ATTENUATION)
 
     def makers(self, config: OpenConfig, folder: Path, progress: bool = True) -> Makers:
         """All samples; then the test samples on finer grids, and at other wave numbers."""

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from chonn_lab.experiments.base import OPTIMIZER_FIELDS, Data, Makers
 from chonn_lab.experiments.darcy import scales_of
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import Physics
+from chonn_lab.experiments.solvers import Physics, SineScheme
 from chonn_lab.experiments.steady import (
     SOURCES,
     SteadyConfig,
@@ -128,6 +128,9 @@ class Poisson(SteadyExperiment[PoissonConfig]):
             'batch size 32 when applicable."'
         ),
     }
+
+    def own_scheme(self, config: PoissonConfig) -> SineScheme:  # noqa: ARG002
+        return SineScheme()
 
     def makers(self, config: PoissonConfig, folder: Path, progress: bool = True) -> Makers:
         """Both files, at their resolution under the published names; then tests on finer grids."""

@@ -26,7 +26,7 @@ class Run:
     `data`, `code`, `commit` and `dirty` are those of
     `chonn_lab.experiments.provenance.Provenance`, empty where an old file does not record them.
     `changes` names the settings that differ between models by design, `notes` has remarks for a
-    reader of the numbers.
+    reader of the numbers. `milliseconds` is that of `chonn_lab.experiments.base.Evaluation`.
     """
 
     experiment: str
@@ -54,6 +54,7 @@ class Run:
     dirty: bool | None = None
     changes: Sequence[str] | None = None
     notes: Sequence[str] = ()
+    milliseconds: float | None = None
 
     @classmethod
     def parse(cls, record: Any) -> Run:

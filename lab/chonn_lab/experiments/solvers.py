@@ -1,25 +1,28 @@
 """Controls of the steady problems: direct solves, and blocks without a solve.
 
-They show how much of a model's error a solver of the equation would have, and what the cells add.
+`OwnScheme` is given the equation and the scheme that made the data. `DirectSolve` knows the
+equation, not the scheme. `NoCell` shows what the cells of a network add.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from chonn_lab.baselines.fields import with_coordinates
+from chonn_lab.experiments.base import Untrained
 from chonn_lab.experiments.modules import Units
 from chonn_ops.boundary import Dirichlet
 from chonn_ops.checks import check_least
 from chonn_ops.network import (
     absorbing_layer,
     edge_conductance,
-    helmholtz_network,
     kirchhoff_network,
 )
 from chonn_ops.network.diffusion import face_area, walls_of
@@ -27,6 +30,8 @@ from chonn_ops.nn.geometry import NODES
 from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
+# In float64; elimination leaves less.
+_OWN_TOLERANCE = 1e-10
 # Initial distance of a fitted wall, relative to the side of the square.
 _WALL = 0.01
 
@@ -55,8 +60,10 @@ class Physics(NamedTuple):
 class DirectSolve(nn.Module):
     """Finite volumes on the input's own grid, (B, 1, \\*grid), in the data's own units.
 
-    The equation is known, and its few unknown numbers are trained: the size of the source if the
-    input is a coefficient, the three numbers of the two affine functions if it is a source.
+    It knows the equation, not the scheme that made the data: faces have harmonic means and u = 0 at
+    the walls, as in textbooks. The few unknown numbers of the equation are trained: the size of the
+    source if the input is a coefficient, the three numbers of the two affine functions if it is a
+    source.
 
     Parameters
     ----------
@@ -121,68 +128,149 @@ def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
     return nn.functional.pad(faces, padding) * (face_area(steps, axis) / steps[axis])
 
 
-class CornerSolve(nn.Module):
-    """Finite volumes around the corners between cells, as ConDiff's, in the data's own units.
+class OwnScheme(Untrained):
+    """The scheme that made the data, on the data's own grid, in float64.
+
+    Nothing is trained, so what is left of the error is the rounding of the stored fields, or what
+    models do not see of the data. Subclasses solve.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.solve(x.double()).to(x.dtype)
+
+    def solve(self, x: Tensor) -> Tensor:
+        """The output of an input (B, C, R, R) in float64."""
+        raise NotImplementedError
+
+
+class CellScheme(OwnScheme):
+    """PDEBench's scheme of ``-div(k grad u) = 1``, as `chonn_lab.problems.darcy_solver` has it.
+
+    A face has the arithmetic mean of its cells. u = 0 half a cell of the training grid outside.
+
+    Parameters
+    ----------
+    resolution : int
+        Cells along an axis of the training grid. On finer grids the walls stay where they are.
+    """
+
+    def __init__(self, resolution: int) -> None:
+        super().__init__()
+        self.resolution = resolution
+
+    def solve(self, x: Tensor) -> Tensor:
+        # A cell over the distance from the outermost centres to the wall.
+        wall = 2 / (1 + x.shape[-1] / self.resolution)
+        faces = []
+        for dim in (2, 3):
+            n = x.shape[dim]
+            inner = (x.narrow(dim, 0, n - 1) + x.narrow(dim, 1, n - 1)) / 2
+            first, last = x.narrow(dim, 0, 1), x.narrow(dim, n - 1, 1)
+            faces.append(torch.cat((wall * first, inner, wall * last), dim))
+        return _solve_faces(faces, torch.full_like(x, x.shape[-1] ** -2.0))
+
+
+class CornerScheme(OwnScheme):
+    """ConDiff's scheme: finite volumes around the corners between cells.
 
     The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
     and u at the corners between them. The first field of the input (B, C, R, R) has all cells but
     those of the last row and column, which are taken for those beside them, the last field is f.
-    The size of the source is trained.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: Tensor) -> Tensor:
+    def solve(self, x: Tensor) -> Tensor:
         k, f = nn.functional.pad(x[:, :1], [0, 1, 0, 1], mode="replicate"), x[:, -1:]
         # Half of the face between two corners lies in each of two cells.
-        across = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
-        edges, leak = [], torch.zeros_like(f)
-        for dim, g in zip((2, 3), across, strict=True):
-            first, inner, last = g.tensor_split((1, f.shape[dim]), dim)
-            edges.append(torch.cat((inner, torch.zeros_like(last)), dim).movedim(1, -1))
-            ends = torch.zeros_like(f)
-            ends.narrow(dim, 0, 1).add_(first)
-            ends.narrow(dim, f.shape[dim] - 1, 1).add_(last)
-            leak = leak + ends
-        h = 1 / k.shape[-1]
-        source, ground = f.movedim(1, -1) * h**2, leak.movedim(1, -1)
-        return self.scale * kirchhoff_network(source, edges, ground, tol=_TOLERANCE).movedim(-1, 1)
+        faces = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
+        return _solve_faces(faces, f / k.shape[-1] ** 2)
 
 
-class WaveSolve(nn.Module):
-    """Finite volumes of ``-laplace u - k^2 u = f``, on the input's own grid, in the data's units.
-
-    The equation is known, and the size of the source is trained.
+class WaveScheme(OwnScheme):
+    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces.
 
     Parameters
     ----------
     layer, attenuation : float
         Thickness of the absorbing medium around the square, and the amplitude that crosses it
-        twice. With thickness 0, u is 0 at the walls of the square and f is 1.
+        twice. With thickness 0, f is 1 and u is real.
     """
 
     def __init__(self, layer: float = 0.0, attenuation: float = 0.01) -> None:
         super().__init__()
         self.layer, self.attenuation = layer, attenuation
-        self.scale = nn.Parameter(torch.ones(()))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def solve(self, x: Tensor) -> Tensor:
         n = x.shape[-1]
         k, f = x[:, :1], x[:, 1:] if self.layer else torch.ones_like(x)
         pad = math.ceil(self.layer * n)
-        k = nn.functional.pad(k, [pad] * 4, mode="replicate").movedim(1, -1)
-        f = nn.functional.pad(f, [pad] * 4).movedim(1, -1)
-        one, h = torch.ones_like(k), 1 / n
-        loss: Tensor | float = 0.0
+        k = nn.functional.pad(k, [pad] * 4, mode="replicate")
+        f = nn.functional.pad(f, [pad] * 4)
+        loss = torch.zeros_like(k)
         if pad:
-            loss = absorbing_layer(one, k.square(), pad * h, h, attenuation=self.attenuation)
-        u = helmholtz_network(
-            f, one, k.square(), loss, 1.0, h, boundary="dirichlet", tol=_TOLERANCE
-        )
-        u = self.scale * u.movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
+            one = torch.ones_like(k).movedim(1, -1)
+            squares = k.square().movedim(1, -1)
+            loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=self.attenuation)
+            loss = loss.movedim(-1, 1)
+        faces = []
+        for dim in (2, 3):
+            wall = torch.full_like(k.narrow(dim, 0, 1), 2.0)
+            inner = torch.ones_like(k.narrow(dim, 1, k.shape[dim] - 1))
+            faces.append(torch.cat((wall, inner, wall), dim))
+        # A complex network may have leaks of either sign.
+        u = _solve_faces(faces, f / n**2, torch.complex(-k.square(), -loss) / n**2)
+        u = u[..., pad : pad + n, pad : pad + n]
         return torch.cat((u.real, u.imag), 1) if pad else u.real
+
+
+class SineScheme(OwnScheme):
+    """The sine series of ``-laplace u = f`` on (B, 1, R, R) nodes, those of the walls among them.
+
+    The fields are normalised, f to a f + b and u to c u + d. Where f is 0, on the walls, the input
+    shows b; c / a and d come from the training samples by least squares.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        numbers = torch.tensor((1.0, 0.0), dtype=torch.float64)
+        self.numbers = nn.Parameter(numbers, requires_grad=False)
+
+    def fit(self, train: TensorDataset) -> None:
+        f, u = (field.double() for field in train.tensors)
+        found = self.series(f)
+        scale = (found - found.mean()).mul(u).sum() / (found - found.mean()).square().sum()
+        self.numbers.copy_(torch.stack((scale, u.mean() - scale * found.mean())))
+
+    def solve(self, x: Tensor) -> Tensor:
+        scale, level = self.numbers
+        return level + scale * self.series(x)
+
+    def series(self, x: Tensor) -> Tensor:
+        """Solution of the source less its value on the walls, u = 0 there."""
+        n = x.shape[-1] - 1
+        modes = torch.arange(1, n, dtype=x.dtype, device=x.device)
+        nodes = torch.arange(n + 1, dtype=x.dtype, device=x.device)
+        sine = torch.sin(math.pi / n * modes[:, None] * nodes)
+        squares = math.pi**2 * (modes[:, None].square() + modes.square())
+        weights = (2 / n) ** 2 * (sine @ (x - x[..., :1, :1]) @ sine.T) / squares
+        return sine.T @ weights @ sine
+
+
+def _solve_faces(faces: Sequence[Tensor], source: Tensor, leak: Tensor | float = 0.0) -> Tensor:
+    """Potentials (B, 1, R, R) of nodes between faces, the outermost of which lead to ground.
+
+    `faces` are the conductances across each axis, one more along it than there are nodes.
+    """
+    edges, total = [], torch.zeros_like(source) + leak
+    for dim, across in zip((2, 3), faces, strict=True):
+        n = source.shape[dim]
+        first, inner, last = across.tensor_split((1, n), dim)
+        edges.append(torch.cat((inner, torch.zeros_like(last)), dim).movedim(1, -1))
+        rest = torch.zeros_like(source.narrow(dim, 1, n - 1))
+        total = total + torch.cat((first, rest), dim) + torch.cat((rest, last), dim)
+    v = kirchhoff_network(
+        source.movedim(1, -1), edges, total.movedim(1, -1), tol=_OWN_TOLERANCE, method="direct"
+    )
+    return v.movedim(-1, 1)
 
 
 class SolveThenConvolve(nn.Module):

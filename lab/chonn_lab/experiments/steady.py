@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,10 +21,11 @@ from chonn_lab.experiments.base import (
     Variant,
     batches,
     consecutive,
+    device_of,
     sample_fields,
 )
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import Physics
+from chonn_lab.experiments.solvers import OwnScheme, Physics
 from chonn_lab.experiments.steady_models import (
     BY_HAND,
     FAMILY_SIZES,
@@ -39,6 +41,8 @@ from chonn_ops.metrics import MetricAccumulator
 
 SCORED_AT_ONCE = 32
 PICTURES = 2
+# Test samples whose predictions are timed.
+TIMED = 8
 FEW_SAMPLES = 64
 # Metrics that need whole grids.
 GRID_METRICS = ("boundary_rmse", "fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
@@ -208,6 +212,18 @@ def with_finer(
     return dataclasses.replace(data, tests={**data.tests, **tests})
 
 
+def _milliseconds(model: nn.Module, test: TensorDataset) -> float | None:
+    """Processor time of a prediction, all threads together, after a first one; None on a GPU."""
+    inputs = test.tensors[0][:TIMED].split(1)
+    if device_of(model).type != "cpu":
+        return None
+    model(inputs[0])
+    started = time.process_time()
+    for x in inputs:
+        model(x)
+    return 1e3 * (time.process_time() - started) / len(inputs)
+
+
 def workers(config: SteadyConfig) -> int:
     """Processes that make the data: one for a few samples, which take less than its start."""
     return usable_cores() if config.n_samples > FEW_SAMPLES else 1
@@ -249,6 +265,11 @@ class SteadyExperiment(Experiment[SteadyT]):
     def variants(self, config: SteadyT) -> tuple[Variant[SteadyT], ...]:
         return variants(self, config)
 
+    def own_scheme(self, config: SteadyT) -> OwnScheme | None:  # noqa: ARG002
+        """The control that is given the equation and the scheme that made the data of the square;
+        None where the inputs of the models do not suffice for it."""
+        return None
+
     def errors(self, config: SteadyT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
         return self.error(*self._existing(config, model(source), target))
@@ -269,7 +290,9 @@ class SteadyExperiment(Experiment[SteadyT]):
             # Where there is nothing to predict, pictures show no error.
             exists = self.mask(config, config.resolution)
             fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
-        return Evaluation(scores, fields=fields)
+        return Evaluation(
+            scores, fields=fields, milliseconds=_milliseconds(model, data.tests["test"])
+        )
 
     def example(self, config: SteadyT) -> tuple[Tensor, ...]:
         # Not of zeros, which are no medium.
@@ -277,7 +300,7 @@ class SteadyExperiment(Experiment[SteadyT]):
 
     def _scores(self, config: SteadyT, model: nn.Module, test: TensorDataset) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []
-        device = next(model.parameters()).device
+        device = device_of(model)
         # As many points at once on finer grids.
         points = test.tensors[0][0].numel()
         size = max(1, SCORED_AT_ONCE * config.resolution**2 // points)

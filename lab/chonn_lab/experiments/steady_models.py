@@ -58,6 +58,7 @@ SOLVED = ("coefficient", "source")
 HALVING, MULTIPLE = ("unet", "cno"), 16
 # Models whose learning rate is a field of the config.
 RATES = ("network", "cno", "unet", "fno")
+OWN_SCHEME = "own-scheme"
 _NETWORK, _CONSTANT = "CHONN network", "CHONN network of constant conductances"
 _ALTERNATING = "CHONN network, alternating current"
 _SOLVER_RATE, _CORRECTION_RATE = 1e-2, 5e-3
@@ -314,23 +315,23 @@ def chosen(config: SteadyConfig, *experiments: str) -> Mapping[str, Mapping[str,
 
 
 def variants(experiment: SteadyExperiment[Any], config: SteadyConfig) -> tuple[Variant[Any], ...]:
-    """All models; at a budget of the search, those with searched sizes."""
+    """All models; at a budget of the search, those with searched sizes and the data's scheme."""
     made = Variants(experiment, config)
     tags = {"role": "network", "order": 1, "depth": config.network_depth}
-    everything = (
+    trained = (
         *map(made.baseline, BASELINES),
         made.network("network", _NETWORK, network, 0.9, **tags),
         *(map(made.backbone, ORDERS) if experiment.ladders else ()),
         *made.controls(),
     )
-    if config.sizes in BY_HAND:
-        return everything
-    settings = chosen(config, experiment.name, *experiment.searched)
-    return tuple(
-        dataclasses.replace(variant, changes={**variant.changes, **settings[variant.name]})
-        for variant in everything
-        if variant.name in settings
-    )
+    if config.sizes not in BY_HAND:
+        settings = chosen(config, experiment.name, *experiment.searched)
+        trained = (
+            dataclasses.replace(variant, changes={**variant.changes, **settings[variant.name]})
+            for variant in trained
+            if variant.name in settings
+        )
+    return (*trained, *made.own_scheme())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,6 +394,13 @@ class Variants:
             return SolveThenConvolve(direct, units, config.width, config.depth)
 
         yield dataclasses.replace(solve, build=corrected, changes=changes)
+
+    def own_scheme(self) -> Iterator[Variant[Any]]:
+        """The control that is given the equation and the data's scheme, where there is one."""
+        if self.config.domain == SQUARE and self.experiment.own_scheme(self.config):
+            tags = {"family": "direct", "role": "control"}
+            build = cast("Callable[[Any], nn.Module]", self.experiment.own_scheme)
+            yield Variant(OWN_SCHEME, "The data's own scheme", build, tags, cost=0.02)
 
     def _rate(self, family: str) -> dict[str, Any]:
         return {"learning_rate": getattr(self.config, f"{family}_learning_rate")}

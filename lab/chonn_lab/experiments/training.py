@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from chonn_lab import cost
 from chonn_lab.experiments import provenance
-from chonn_lab.experiments.base import Config, Evaluation
+from chonn_lab.experiments.base import Config, Evaluation, Untrained, device_of
 from chonn_lab.experiments.jobs import Job
 from chonn_lab.experiments.provenance import ANYWAY, Provenance
 from chonn_lab.experiments.records import HISTORY, Run
@@ -123,6 +123,7 @@ def _execute(job: Job, progress: bool, on_epoch: Callable[[], object] | None) ->
         },
         curves={name: list(map(float, values)) for name, values in evaluation.curves.items()},
         seconds=training.seconds,
+        milliseconds=evaluation.milliseconds,
         peak_memory_mib=provenance.peak_memory_mib(device),
     ).write(job.result)
 
@@ -210,16 +211,16 @@ class Training:
         self.seconds = 0.0
         config = job.config
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        self.optimizer = kind(
-            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        # An optimiser refuses a model without parameters, which it has nothing to do with.
+        weights = list(model.parameters()) or [torch.zeros(())]
+        self.optimizer = kind(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
         schedules = torch.optim.lr_scheduler
         self.schedule: torch.optim.lr_scheduler.LRScheduler = (
             schedules.StepLR(self.optimizer, config.step_size, config.gamma)
             if config.schedule == "step"
             else schedules.CosineAnnealingLR(self.optimizer, config.epochs)
         )
-        self._device = next(model.parameters()).device
+        self._device = device_of(model)
 
     @property
     def epochs(self) -> int:
@@ -234,7 +235,7 @@ class Training:
         progress: bool = False,
         on_epoch: Callable[[], object] | None = None,
     ) -> None:
-        """Train the remaining epochs, with a checkpoint after each.
+        """Train the remaining epochs, with a checkpoint after each; none of an `Untrained` model.
 
         Raises
         ------
@@ -242,6 +243,9 @@ class Training:
         ValueError
             If a batch exceeds the training split.
         """
+        if isinstance(self.model, Untrained):
+            self.model.fit(train)
+            return
         config = self.job.config
         if len(train) < config.batch_size:
             raise ValueError(

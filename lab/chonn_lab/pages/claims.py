@@ -39,6 +39,15 @@ def page(found: Sequence[Study]) -> str:
     return "\n".join(parts)
 
 
+def sentence(found: Sequence[Study]) -> str:
+    """How many claims have which verdict, for the README."""
+    return (
+        "The paper's claims, tested at the sizes that two CPU cores can train: "
+        f"{claims.summary(claims.verdicts(_with_claims(found)))} "
+        "([docs/lab/claims.md](docs/lab/claims.md)).\n"
+    )
+
+
 def _with_claims(found: Sequence[Study]) -> list[Study]:
     """Studies of the models that the claims are about; those of a search have others."""
     return [study for study in found if "+" not in study.scale]

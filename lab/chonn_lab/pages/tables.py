@@ -21,6 +21,8 @@ from chonn_ops.files import write_whole
 CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(kept()),
+    "search": results.searches,
+    "verdicts": lambda: claims.sentence(studies()),
     **HOSTS,
     **PERFORMANCE,
     **study_tables.STUDIES,

@@ -388,12 +388,15 @@ def choose(record: Mapping[str, Any], path: Path) -> None:
     search = record["search"]
     entries = found.setdefault(search["experiment"], {}).setdefault(search["budget"], [])
     models = {name: family["chosen"] for name, family in record["families"].items()}
+    budget = {name: search[name] for name in ("trials", "seconds")}
+    made = {"models": models, "budgets": dict.fromkeys(models, budget)}
     for entry in entries:
         if entry["data"] == record["data"]:
-            entry["models"].update(models)
+            for part, families in made.items():
+                entry[part].update(families)
             break
     else:
-        entries.append({"data": record["data"], "models": models})
+        entries.append({"data": record["data"], **made})
     write_json(path, finite(found))
 
 

@@ -45,7 +45,7 @@ def check_smoke(experiment, folder, names=()):
             accelerator="cpu",
         )
         run = execute(job)
-        assert run.parameters > 0
+        assert run.parameters > 0 or variant.name == "own-scheme"
         assert np.isfinite([v for scores in run.metrics.values() for v in scores.values()]).all()
         with np.load(job.fields) as fields:
             assert {name: fields[name].shape for name in fields} == dict.fromkeys(

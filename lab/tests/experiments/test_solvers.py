@@ -1,6 +1,7 @@
 """Controls of the steady problems: what a direct solve gives, what a network without cells sees."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -11,8 +12,11 @@ pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 pytest.importorskip("tqdm")
 
+from steady import check_smoke
+
 from chonn_lab.experiments import darcy, get
 from chonn_lab.experiments import solvers as controls
+from chonn_lab.experiments.records import Run
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_ops import NetworkCell
 
@@ -40,6 +44,36 @@ def error(found, expected):
     return float((found.detach()[:, 0] - expected).norm() / expected.norm())
 
 
+@pytest.mark.parametrize("resolution", [24, 12])
+def test_darcys_own_scheme_is_the_generators_on_finer_grids_too(resolution):
+    k = medium()
+    found = controls.CellScheme(resolution)(k)
+    assert error(found, generated(k, 0.5 / resolution)) < 1e-12
+
+
+def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(tmp_path):
+    experiment = get("poisson")
+    config = dataclasses.replace(experiment.scales["smoke"], test_resolutions=(96,))
+    experiment.prepare(config, tmp_path, progress=False)
+    data = experiment.load(config, tmp_path)
+    scheme = experiment.own_scheme(config)
+    for test in data.tests.values():
+        assert experiment.errors(config, scheme, test.tensors).min() > 0.1
+    scheme.fit(data.train)
+    assert set(data.tests) >= {"test", "out_of_distribution", "at_96"}
+    for name, test in data.tests.items():
+        assert experiment.errors(config, scheme, test.tensors).max() < 3e-6, name
+
+
+def test_a_run_of_the_own_scheme_trains_nothing_and_says_what_a_sample_takes(tmp_path):
+    experiment = get("darcy")
+    run = check_smoke(experiment, tmp_path, ("own-scheme",))
+    assert run.metrics["test"]["relative_l1"] < 3e-7
+    assert (run.parameters, run.seconds, list(run.curve["epoch"])) == (0, 0.0, [])
+    assert run.milliseconds > 0
+    assert Run.parse(json.loads(next(tmp_path.rglob("own-scheme-seed0.json")).read_text())) == run
+
+
 def test_the_fitted_solve_can_be_the_datas_own():
     k = medium()
     solve = controls.DirectSolve(MEDIUM, UNITS, fitted=True).double()
@@ -47,6 +81,7 @@ def test_the_fitted_solve_can_be_the_datas_own():
         solve.mean.fill_(1.0)
         solve.wall.fill_(math.log(0.5 / 24))
     assert error(solve(k), generated(k)) < 1e-5
+    assert error(controls.CellScheme(24)(k), generated(k)) < 1e-12
     # And is another scheme with other walls or another mean at the faces.
     with torch.no_grad():
         solve.mean.fill_(0.0)
@@ -185,4 +220,4 @@ def test_no_solver_where_the_domain_is_not_the_square():
         config = dataclasses.replace(experiment.scales["small"], domain="l-shape")
         names = {variant.name for variant in experiment.variants(config)}
         assert {"network-no-cell", "network-constant", "transolver"} <= names
-        assert not {"direct", "direct-fitted", "solve-cnn"} & names
+        assert not {"direct", "direct-fitted", "solve-cnn", "own-scheme"} & names

@@ -13,6 +13,7 @@ from chonn_lab.pages.blocks import rewritten, without_origin
 from chonn_lab.pages.results import PROOFS
 from chonn_lab.results_file import has_origin, read_record
 
+OWN = "own-scheme"
 CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
 
 
@@ -28,6 +29,8 @@ def equal_time(controls=2.0, network=0.01):
             family = "chonn" if name.startswith("network") else "direct"
             tags = {"family": family, "role": "control"}
             yield result_files.record("darcy", name, tags, controls * network, seed)
+    told = {"family": "direct", "role": "control"}
+    yield result_files.record("darcy", OWN, told, 1e-8, seconds=0.0, milliseconds=2.5)
 
 
 def section(page, title):
@@ -40,7 +43,10 @@ def test_every_model_has_a_row_and_controls_follow():
     shown = section(page, "Darcy flow")
     rows = re.findall(r"^\| (?!model|---)(.*?) \|", shown, flags=re.M)
     assert rows[:11] == ["network", *(f"base{place}, scaled down" for place in range(10))]
-    assert set(rows[11:]) == set(CONTROLS)
+    assert set(rows[11:]) == {OWN, *CONTROLS}
+    assert "own-scheme is given the equation: " in shown
+    assert "with nothing trained; 2.5 ms of processor time a sample." in shown
+    assert re.search(r"^\| own-scheme \| 100,000 \| - \|", shown, flags=re.M)
     assert "Searched. Training took" in shown
     assert "](../figures/results-darcy.svg)" in shown
 
@@ -49,10 +55,9 @@ def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_
     found = study(equal_time(controls=0.5), "small+sizes=seconds")
     page = results_page.results_page([found])
     (row,) = re.findall(r"^\| Darcy flow, .*$", page.partition("\n## ")[0], flags=re.M)
-    ours, best, told = (
-        found.find(**tags)[0].metric("relative_l1")
-        for tags in ({"role": "network"}, {"family": "family0"}, {"family": "direct"})
-    )
+    metric = {group.variant: group.metric("relative_l1") for group in found.groups}
+    ours, best, told = metric["network"], metric["base0"], metric[OWN]
+    knows = min((metric[name] for name in CONTROLS[:3]), key=lambda value: value.mean)
     cells = row.strip("| ").split(" | ")
     assert len(cells) == len(results_page.HEADER)
     assert cells[0] == "Darcy flow, relative L1"
@@ -60,11 +65,14 @@ def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_
     assert (cells[5], cells[9]) == (f"{ours} (3)", f"{best} (3)")
     assert cells[6] == "base0"
     assert cells[10] == f"{best.mean / ours.mean:.1f}x, significant"
-    assert cells[11:] == [f"{told} (3)", "-"]
+    assert cells[11:] == [str(told), f"{knows} (3)", "-"]
     (short,) = results_page.summary([found]).splitlines()[2:]
     assert [cell for cell in short.strip("| ").split(" | ") if not cell.endswith("x")] == [
         *(cells[0], str(ours), cells[4], cells[6], str(best), f"{cells[8]} (1.00x)", str(told)),
     ]
+    # Who knows the equation alone is not given it.
+    others = study([run for run in equal_time() if run["variant"] != OWN], "small+sizes=seconds")
+    assert results_page.summary([others]).endswith("| - |\n")
     two_seeds = study([run for run in equal_time() if run["seed"] < 2], "small+sizes=seconds")
     assert len(results_page.summary([two_seeds]).splitlines()) == 2
     assert len(results_page.summary([study(equal_time())]).splitlines()) == 2

@@ -104,8 +104,10 @@ def test_the_search_chooses_by_validation_alone_and_goes_on(tmp_path, monkeypatc
     jobs = schedule.plan(
         "darcy", "smoke", output=tmp_path, data=tmp_path, assignments=["sizes=seconds"]
     )
-    assert [job.variant_name for job in jobs] == list(FAMILIES)
-    for job in jobs:
+    *searched, own = jobs
+    assert [job.variant_name for job in searched] == list(FAMILIES)
+    assert own.variant_name == "own-scheme"
+    for job in searched:
         assert job.folder.parent.name == "smoke+sizes=seconds"
         for field, value in record["families"][job.variant_name]["chosen"].items():
             assert getattr(job.config, field) == value
@@ -126,7 +128,12 @@ def test_a_new_choice_leaves_the_others(tmp_path):
     def record(budget, n_train, **chosen):
         families = {name: {"chosen": {"epochs": epochs}} for name, epochs in chosen.items()}
         return {
-            "search": {"experiment": "darcy", "budget": budget},
+            "search": {
+                "experiment": "darcy",
+                "budget": budget,
+                "trials": sum(chosen.values()),
+                "seconds": 60.0,
+            },
             "data": {"n_train": n_train, "resolution": 64},
             "families": families,
         }
@@ -141,6 +148,10 @@ def test_a_new_choice_leaves_the_others(tmp_path):
         {"unet": {"epochs": 3}},
     ]
     assert [entry["models"] for entry in found["parameters"]] == [{"unet": {"epochs": 4}}]
+    assert found["seconds"][0]["budgets"] == {
+        "unet": {"trials": 5, "seconds": 60.0},
+        "fno": {"trials": 3, "seconds": 60.0},
+    }
 
 
 def test_a_diverged_trial_is_the_worst(run):
