@@ -339,6 +339,36 @@ def models(rows: list[Row]) -> str:
     )
 
 
+def gpu_steps(sections: list[Row]) -> str:
+    (rows,) = (section["rows"] for section in sections if "steps" in section)
+    return tabulate(
+        rows,
+        ("model", "name", "`{}`"),
+        ("step, ms", "step_ms", "{:.1f}"),
+        ("peak MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+    )
+
+
+def gpu_scans(sections: list[Row]) -> str:
+    rows = [section for section in sections if "shape" in section]
+
+    def cell(section: Row, column: str) -> str:
+        return milliseconds(section["rows"][0], column)
+
+    return tabulate(
+        rows,
+        ("B x L x D x N", shape),
+        ("dtype", "dtype"),
+        ("forward, ms", lambda section: cell(section, "forward")),
+        ("both passes, ms", lambda section: cell(section, "both")),
+    )
+
+
+def gpu_machine(about: Row) -> str:
+    versions = about["versions"]
+    return f"{about['gpu']}, PyTorch {versions['torch']}, Triton {versions['triton']}.\n"
+
+
 PERFORMANCE: dict[str, Build] = {
     "scan": block("scan", "rows", scans),
     "scan memory": block("scan", "rows", scan_memory),
@@ -367,4 +397,7 @@ PERFORMANCE: dict[str, Build] = {
     "block": block("block", "rows", blocks),
     "block peers": block("block", "rows", block_peers),
     "models": block("models", "rows", models),
+    "gpu machine": block("gpu", "environment", gpu_machine),
+    "gpu steps": block("gpu", "sections", gpu_steps),
+    "gpu scans": block("gpu", "sections", gpu_scans),
 }
