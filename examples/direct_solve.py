@@ -22,12 +22,12 @@ from chonn_lab.problems import darcy
 from chonn_ops import Dirichlet, diffusion
 
 
-def pressure(permeability: Tensor) -> Tensor:
+def pressure(permeability: Tensor, arithmetic: float = 0.0) -> Tensor:
     """Solve -div(a grad u) = 1 on the unit square for u (B, R, R), given a (B, R, R)."""
     k = permeability[..., None]  # one channel
     h = 1 / k.shape[1]
     wall = Dirichlet(0.0, distance=h / 2)  # PDEBench has u = 0 half a cell outside
-    return diffusion(k, h, boundary=wall).solve(torch.ones_like(k), tol=1e-6)[..., 0]
+    return diffusion(k, h, boundary=wall, arithmetic=arithmetic).solve(torch.ones_like(k))[..., 0]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,8 +42,10 @@ def main(arguments: list[str] | None = None) -> None:
             a, truth = torch.tensor(file["nu"][:]), torch.tensor(file["tensor"][:, 0])
 
     u = pressure(a)
-    error = (u - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
-    print(f"relative L2 difference from PDEBench's scheme: {error.mean():.4f}")
+    # PDEBench's scheme takes the arithmetic mean of two cells at their face.
+    for name, found in (("harmonic", u), ("arithmetic", pressure(a, arithmetic=1.0))):
+        error = (found - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
+        print(f"relative L2 difference from the data, {name} faces: {error.mean():.1e}")
     print(f"smallest pressure: {u.min():.2e} >= 0, because a resistor network is passive")
 
     a = a.clone().requires_grad_()

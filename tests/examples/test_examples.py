@@ -33,7 +33,8 @@ def test_the_eight_scripts_and_no_more():
 
 def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
     module, printed = run("direct_solve", capsys, "--resolution", "16", "--samples", "2")
-    assert 0 < float(re.search(r"scheme: ([\d.]+)", printed)[1]) < 0.1
+    assert 0.001 < float(re.search(r"harmonic faces: (\S+)", printed)[1]) < 0.1
+    assert float(re.search(r"arithmetic faces: (\S+)", printed)[1]) < 1e-6
     # Twice the conductivity, half the pressure.
     a = torch.rand(1, 8, 8) + 0.1
     torch.testing.assert_close(module.pressure(2 * a), module.pressure(a) / 2)
