@@ -208,7 +208,7 @@ def _solve_shared(
     whole = hierarchy.finest(SOURCE.value).flatten(1).square().sum(1)
     running = (whole > 0).int()
     iterations = torch.zeros_like(running)
-    state = torch.stack([running.to(whole.dtype), torch.full_like(whole, torch.inf), 0 * whole])
+    rule = torch.stack([running.to(whole.dtype), torch.full_like(whole, torch.inf), 0 * whole])
     sums = whole.new_ones(6, networks, parts)
     of_cycle = (hierarchy.fields, hierarchy.factors, hierarchy.table, running, networks)
     of_level = (hierarchy.fields, hierarchy.table)
@@ -233,9 +233,9 @@ def _solve_shared(
         share_apply[grid](*of_level, p, Ap, *state, **shape, **sums_of, **block)
         share_update[grid](*of_level, p, Ap, v, *state, **PARTS, **sums_of, **block)
         stop_converged[(networks,)](
-            whole, state, iterations, running, sums, tol, networks, parts, **PARTS, **options
+            whole, rule, iterations, running, sums, tol, networks, parts, **PARTS, **options
         )
-    return iterations, state[0]
+    return iterations, rule[0]
 
 
 def _solve_alone(

@@ -185,18 +185,18 @@ def share_update(
 
 @triton.jit(do_not_specialize=("networks", "parts"))
 def stop_converged(
-    whole, state, iterations, running, sums, tol, networks, parts, PARTS: tl.constexpr
+    whole, rule, iterations, running, sums, tol, networks, parts, PARTS: tl.constexpr
 ):
     """Stop the networks that have converged.
 
-    `whole` has the squared norms of the sources; `state` (3, networks) the deviations of
+    `whole` has the squared norms of the sources; `rule` (3, networks) the deviations of
     `chonn_ops.network.stopping`, and the last iteration's terms and ratios.
     """
     network = tl.program_id(0)
     if tl.load(running + network) != 0:
         pAp = _total(sums, P_AP, network, networks, parts, PARTS)
         if pAp > 0:
-            deviation = state + network
+            deviation = rule + network
             last_term = deviation + networks
             last_ratio = last_term + networks
             term = _most(sums, TERM, network, networks, parts, PARTS)
