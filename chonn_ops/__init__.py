@@ -7,6 +7,7 @@ residual block, and the CHONN models are made of such blocks.
 """
 
 from chonn_ops import inverse, metrics, uncertainty
+from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
 from chonn_ops.circuit import read_circuits, to_netlist
 from chonn_ops.models import (
     CHONNFNO1d,
@@ -25,7 +26,9 @@ from chonn_ops.models import (
     CNOUNet,
 )
 from chonn_ops.network import (
+    Circuit,
     absorbing_layer,
+    diffusion,
     edge_admittance,
     edge_conductance,
     edge_inductance,
@@ -60,12 +63,19 @@ __all__ = [
     "CHONNWaves2d",
     "CKBOptions",
     "CNOUNet",
+    "Circuit",
+    "Dirichlet",
     "KirchhoffCell",
+    "Matched",
     "Network",
     "NetworkCell",
+    "Neumann",
+    "Periodic",
+    "Robin",
     "Scan",
     "absorbing_layer",
     "available_backends",
+    "diffusion",
     "edge_admittance",
     "edge_conductance",
     "edge_inductance",

@@ -1,13 +1,285 @@
-"""Boundary conditions: one vocabulary for operators, cells and models."""
+"""Boundary conditions: values, and the words that are short for them.
+
+A condition says what a face of the grid adds to a node beside it: a conductance to ground and a
+current. That is all a circuit knows of its boundary. A new condition is one class here, with its
+word in `CONDITIONS` if it has a default.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from chonn_ops.checks import error
 
 BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched", "robin")
+# Those of circuits with coils or directed edges.
+BOUNDED = ("neumann", "dirichlet", "periodic")
 
-Boundary = str | Sequence[str | tuple[str, str]]
+Words = str | Sequence[str | tuple[str, str]]
+
+Number = float | Tensor
+
+
+class Face(NamedTuple):
+    """What a condition may depend on: one face of each of some cells.
+
+    Attributes
+    ----------
+    conductivity : Tensor
+        k of the cells.
+    area : float
+        Of the face.
+    distance : float
+        From the cell's node to the face.
+    step : float
+        Distance of the nodes along the axis.
+    leak : Tensor
+        Conductance of the cells' nodes to ground without any boundary.
+    """
+
+    conductivity: Tensor
+    area: float
+    distance: float
+    step: float
+    leak: Tensor
+
+
+class Wall(NamedTuple):
+    """What a face adds to the node beside it: a conductance to ground and a current into the node.
+    None where it adds nothing."""
+
+    conductance: Tensor | None = None
+    current: Tensor | None = None
+
+
+def series(a: Tensor, b: Tensor) -> Tensor:
+    """Two conductances in series, 1 / (1/a + 1/b), or 0 where both are 0.
+
+    The order of operations forms no product that could overflow, and no derivative is a difference
+    of nearly equal numbers: a quotient of the smaller over the larger one has neither.
+    """
+    # One of both where they are equal: second derivatives of `minimum` would be wrong there.
+    first = a.abs() < b.abs() if a.is_complex() or b.is_complex() else a < b
+    small, large = torch.where(first, a, b), torch.where(first, b, a)
+    some = large != 0
+    small = torch.where(some, small, 0)
+    return small / (1 + small / torch.where(some, large, 1))
+
+
+def endless_line(g: Tensor, leak: Tensor) -> Tensor:
+    """The input conductance of an endless line with edges g and leaks l.
+
+    It is the positive root of G = g (l + G) / (g + l + G): an edge in series with a leak beside
+    the rest of the line. The complex roots belong to waves in both directions. From node to node of
+    the line potentials are multiplied by (r - 1) / (r + 1) with r = sqrt(l + 4 g) / sqrt(l); the
+    root with Re r > 0 decays. Without loss Re r = 0. Then the root is the one that takes power in,
+    and for real conductances the wave that goes out with exp(-i omega t).
+    """
+    if leak.is_complex():
+        some, g = leak != 0, g.to(leak.dtype)
+        l = torch.where(some, leak, 1)  # noqa: E741
+        r = (l + 4 * g).sqrt() / l.sqrt()
+        # Re r may be below the rounding of Im r. Then the sign of Im r^2 says which root decays;
+        # its two terms have one sign in networks that are passive.
+        g0, l0, r0 = g.detach(), l.detach(), r.detach()
+        imag = g0.imag * l0.real - g0.real * l0.imag
+        outgoing = torch.where(imag == 0, g0.imag >= 0, imag > 0) == (r0.imag >= 0)
+        keep = torch.where(r0.imag.abs() > r0.real.abs(), outgoing, r0.real >= 0)
+        return torch.where(some, 2 * g / (1 + torch.where(keep, r, -r)), 0)
+    some = leak > 0
+    l = torch.where(some, leak, 1)  # noqa: E741
+    return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)
+
+
+def _number(name: str, value: Any, least: float = -math.inf) -> None:
+    """Require a Tensor, or a number of at least `least` that is not NaN."""
+    if isinstance(value, Tensor):
+        return
+    try:
+        right = float(value) >= least
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        expected = "a number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
+        raise error(name, expected, repr(value))
+
+
+def _times(value: Number, field: Tensor) -> Tensor | None:
+    """A number or a tensor times a field; None for the number 0, which adds nothing."""
+    return None if not isinstance(value, Tensor) and value == 0 else value * field
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Condition:
+    """A boundary condition. Numbers may be tensors that broadcast to the face: (B, \\*grid, C) with
+    1 along the face's axis."""
+
+    @property
+    def periodic(self) -> bool:
+        """Whether the face is joined to the opposite one."""
+        return False
+
+    def wall(self, face: Face) -> Wall:
+        """What a face adds to the nodes beside it."""
+        del face
+        return Wall()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Neumann(Condition):
+    """A given flux through the face, k dv/dn with n the outward normal.
+
+    Parameters
+    ----------
+    flux : float or Tensor
+        Into the domain, per unit area. 0, the default, is an insulated face.
+    """
+
+    flux: Number = 0.0
+
+    def __post_init__(self) -> None:
+        _number("flux", self.flux)
+
+    def wall(self, face: Face) -> Wall:
+        k = face.conductivity
+        # No current enters where no cell is.
+        return Wall(None, _times(self.flux, torch.where(k != 0, face.area, 0.0).to(k.dtype)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dirichlet(Condition):
+    """A given potential at the face: the cell's own conductivity joins its node to it.
+
+    Parameters
+    ----------
+    value : float or Tensor
+        Potential.
+    distance : float or Tensor
+        How far behind the face the potential is given, >= 0, in the unit of the spacing. The cell's
+        conductivity reaches that far.
+    """
+
+    value: Number = 0.0
+    distance: Number = 0.0
+
+    def __post_init__(self) -> None:
+        _number("value", self.value)
+        _number("distance", self.distance, 0.0)
+
+    def wall(self, face: Face) -> Wall:
+        # A node on its wall has the distance 0, which would divide by 0.
+        length = max(face.distance, 1e-3 * face.step) + self.distance
+        g = face.conductivity * face.area / length
+        return Wall(g, _times(self.value, g))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Robin(Condition):
+    """A film between the face and a given potential: -k dv/dn = coefficient (v - value).
+
+    Parameters
+    ----------
+    coefficient : float or Tensor
+        Conductance of the film per unit area, >= 0. 0 is an insulated face; infinity is
+        `Dirichlet`.
+    value : float or Tensor
+        Potential behind the film.
+    """
+
+    coefficient: Number
+    value: Number = 0.0
+
+    def __post_init__(self) -> None:
+        _number("coefficient", self.coefficient, 0.0)
+        _number("value", self.value)
+
+    def wall(self, face: Face) -> Wall:
+        cell = Dirichlet().wall(face).conductance
+        assert cell is not None
+        film = torch.as_tensor(self.coefficient, dtype=cell.dtype, device=cell.device) * face.area
+        closed = torch.isinf(film)
+        g = torch.where(closed, cell, series(cell, torch.where(closed, 1, film).expand(cell.shape)))
+        return Wall(g, _times(self.value, g))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matched(Condition):
+    """An unbounded medium: an endless line of the cell at the face and its leak goes on behind it.
+    It reflects nothing of a wave at normal incidence, and conducts nothing where the leak is 0."""
+
+    def wall(self, face: Face) -> Wall:
+        g = face.conductivity * face.area / face.step
+        return Wall(endless_line(g, face.leak))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Periodic(Condition):
+    """The face is joined to the opposite one, which must be periodic, too."""
+
+    @property
+    def periodic(self) -> bool:
+        return True
+
+
+# What the words are short for. "robin" has no default; cells and blocks learn its distance.
+CONDITIONS = {
+    "neumann": Neumann(),
+    "dirichlet": Dirichlet(),
+    "periodic": Periodic(),
+    "matched": Matched(),
+}
+
+Boundary = str | Condition | Sequence[str | Condition | tuple[str | Condition, str | Condition]]
+Faces = tuple[tuple[Condition, Condition], ...]
+
+
+def conditions(boundary: Boundary, axes: int, words: Sequence[str] = tuple(CONDITIONS)) -> Faces:
+    """Two conditions an axis, for its low and its high face.
+
+    Parameters
+    ----------
+    boundary : str, Condition, or a sequence
+        One for all faces, or for each axis one or a pair (low face, high face).
+    axes : int
+        Number of axes.
+    words : sequence of str
+        The words that the caller accepts. Conditions of the classes of other words are refused.
+
+    Raises
+    ------
+    ValueError
+        For another word, another number of axes, or "periodic" at only one face of an axis.
+    """
+    kinds = tuple(type(CONDITIONS[word]) for word in words)
+    kinds += (Robin,) if len(words) == len(CONDITIONS) else ()
+
+    def condition(entry: Any) -> Condition | None:
+        if isinstance(entry, str):
+            return CONDITIONS[entry] if entry in words else None
+        return entry if isinstance(entry, kinds) else None
+
+    single = isinstance(boundary, (str, Condition))
+    entries = (boundary,) * axes if single else _entries(boundary)
+    faces = tuple(tuple(map(condition, _pair(entry))) for entry in entries)
+    if len(faces) != axes or any(len(pair) != 2 or None in pair for pair in faces):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(
+            f"boundary: expected one of {tuple(words)} or a condition ({names}), or {axes} of them "
+            f"or of pairs (low face, high face) of them, got {boundary!r}"
+        )
+    found: Any = faces
+    for low, high in found:
+        if low.periodic != high.periodic:
+            raise ValueError(
+                f"boundary: expected 'periodic' at both faces of an axis, got {boundary!r}"
+            )
+    return found
 
 
 def per_axis(
@@ -56,7 +328,7 @@ def _pair(entry: Any) -> tuple[Any, ...]:
 
 
 def per_face(
-    boundary: Boundary, axes: int, known: Sequence[str] = BOUNDARIES
+    boundary: Words, axes: int, known: Sequence[str] = BOUNDARIES
 ) -> tuple[tuple[str, str], ...]:
     """Normalise boundary conditions to two words an axis, for its low and its high face.
 

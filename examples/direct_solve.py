@@ -19,19 +19,15 @@ import torch
 from torch import Tensor
 
 from chonn_lab.problems import darcy
-from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops import Dirichlet, diffusion
 
 
 def pressure(permeability: Tensor) -> Tensor:
     """Solve -div(a grad u) = 1 on the unit square for u (B, R, R), given a (B, R, R)."""
     k = permeability[..., None]  # one channel
     h = 1 / k.shape[1]
-    leak = torch.zeros_like(k)
-    for axis in (1, 2):
-        for end in (0, -1):  # PDEBench has u = 0 half a cell outside: one cell from a centre
-            leak.select(axis, end).add_(k.select(axis, end))
-    source = torch.full_like(k, h * h)
-    return kirchhoff_network(source, edge_conductance(k, h), leak, tol=1e-6)[..., 0]
+    wall = Dirichlet(0.0, distance=h / 2)  # PDEBench has u = 0 half a cell outside
+    return diffusion(k, h, boundary=wall).solve(torch.ones_like(k), tol=1e-6)[..., 0]
 
 
 def main(arguments: list[str] | None = None) -> None:

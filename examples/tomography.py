@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from chonn_ops import edge_conductance, factorize
+from chonn_ops import Circuit, diffusion
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 
 NOISE = 1e-3
@@ -48,10 +48,11 @@ class Disc:
 
     def measure(self, k: Tensor) -> Tensor:
         """Differences (currents, pairs); NaN at pairs with an electrode that carries current."""
-        g = edge_conductance(k[None, ..., None], self.spacing, mask=self.mask)
-        ground = torch.zeros_like(g[0])
+        plate = diffusion(k[None, ..., None], self.spacing, mask=self.mask)
+        ground = torch.zeros_like(plate.leak)
         ground[:, self.n // 2, self.n // 2] = 1  # any node: the currents sum to zero
-        v = factorize(g, ground).solve(self.pairs[None, ..., None])[0, ..., 0]
+        circuit = Circuit(plate.conductance, ground)
+        v = circuit.solve(self.pairs[None, ..., None])[0, ..., 0]
         values = v.flatten(1) @ self.pairs.flatten(1).T
         one = torch.eye(len(values), dtype=torch.bool)
         return values.masked_fill(one | one.roll(1, 1) | one.roll(-1, 1), math.nan)

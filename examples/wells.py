@@ -14,7 +14,7 @@ import argparse
 import torch
 from torch import Tensor
 
-from chonn_ops import edge_conductance, factorize
+from chonn_ops import diffusion
 from chonn_ops.inverse import Reconstruction, Smoothness, reconstruct
 
 SIDE = 1000.0  # metres
@@ -43,9 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
     for seed in range(args.seeds):
         generator = torch.Generator().manual_seed(seed)
         truth = PERMEABILITY * prior.sample((n, n), spacing, generator=generator)[0].exp()
-        g = edge_conductance(truth[None, ..., None] * mobility, spacing)
-        network = factorize(g, torch.zeros_like(g[0]), boundary="dirichlet")
-        pressure = network.solve(source[None, ..., None])[0, ..., 0][:, wells[:, 0], wells[:, 1]]
+        medium = diffusion(truth[None, ..., None] * mobility, spacing, boundary="dirichlet")
+        pressure = medium.solve(source[None, ..., None] / spacing**2, method="direct")
+        pressure = pressure[0, ..., 0][:, wells[:, 0], wells[:, 1]]
         noise = 0.01 * pressure.abs()
         measured = pressure + noise * torch.randn(
             pressure.shape, dtype=pressure.dtype, generator=generator

@@ -10,13 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary, is_periodic, per_face
+from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
 from chonn_ops.checks import error
 from chonn_ops.network import Factorization, factorize
-from chonn_ops.network.conductance import Spacing, spacings
-
-# Other boundaries depend on the unknown field in ways that are not offered here.
-BOUNDED = ("neumann", "dirichlet", "periodic")
+from chonn_ops.network.diffusion import Spacing, spacings
 
 
 class Domain(NamedTuple):
@@ -38,9 +35,13 @@ class Domain(NamedTuple):
         return is_periodic(self.faces)
 
     @property
-    def insulated(self) -> tuple[str, ...]:
-        """The boundary of a network whose leaks hold all conductances to ground."""
-        return tuple("periodic" if closed else "neumann" for closed in self.periodic)
+    def inner(self) -> str | None:
+        """What holds at faces towards missing nodes: "dirichlet" where it does at all faces of the
+        grid, else "neumann". None where no node is missing."""
+        words = {word for pair in self.faces for word in pair}
+        if bool(self.mask.all()):
+            return None
+        return "dirichlet" if "dirichlet" in words and "neumann" not in words else "neumann"
 
     def field(self, values: Tensor) -> Tensor:
         """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
@@ -49,7 +50,7 @@ class Domain(NamedTuple):
 
     def eliminate(self, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
         """Networks whose leaks hold all conductances to ground."""
-        return factorize(tuple(edges), leak, boundary=self.insulated)
+        return factorize(tuple(edges), leak, periodic=self.periodic)
 
 
 def as_tensor(name: str, values: Any, device: torch.device | None = None) -> Tensor:
@@ -66,7 +67,7 @@ def domain_of(
     grid: Sequence[int],
     spacing: Spacing,
     mask: Any,
-    boundary: Boundary,
+    boundary: Words,
     device: torch.device,
 ) -> Domain:
     """Check the arguments and make a domain of them."""
@@ -84,5 +85,6 @@ def domain_of(
             raise error("mask", f"shape (*grid) = {grid}", tuple(exists.shape))
         if not bool(exists.any()):
             raise error("mask", "at least one node", "none")
+    # Other boundaries depend on the unknown field in ways that are not offered here.
     faces = per_face(boundary, len(grid), BOUNDED)
     return Domain(grid, spacings(spacing, len(grid)), exists, faces)

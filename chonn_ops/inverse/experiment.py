@@ -16,9 +16,8 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.inverse.domain import Domain, as_tensor
-from chonn_ops.network import Factorization, edge_conductance, wall_leak
+from chonn_ops.network import Factorization, diffusion
 from chonn_ops.network.direct.factor import drops
-from chonn_ops.network.leaks import leak_with_boundary
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Rows of the Jacobian that are pulled back at once.
@@ -121,16 +120,10 @@ class Experiment:
         assert k is not None
         assert leak is not None
         k, leak = (y[None, ..., None] for y in (k, leak))
-        g = edge_conductance(k, domain.steps, mask=domain.mask, boundary=domain.faces)
+        mask = None if domain.inner is None else domain.mask
+        made = diffusion(k, domain.steps, boundary=domain.faces, mask=mask, inner=domain.inner)
         leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
-        if bool(domain.mask.all()):
-            return leak_with_boundary(g, leak, domain.faces, None, leak.dtype), *g
-        # A face of the grid conducts also where the mask has removed the edge next to it.
-        words = {word for pair in domain.faces for word in pair}
-        exists = domain.mask if "dirichlet" in words and "neumann" not in words else None
-        k = torch.where(domain.mask[..., None], k, 0)
-        walls = wall_leak(k, domain.steps, mask=exists, boundary=domain.faces)
-        return leak + walls, *g
+        return made.leak + leak, *made.conductance
 
     def factorize(self, x: Tensor) -> Factorization:
         """The network of a field (n,), eliminated."""

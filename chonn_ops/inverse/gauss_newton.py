@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary
+from chonn_ops.boundary import Words
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
 from chonn_ops.inverse.domain import as_tensor, domain_of
 from chonn_ops.inverse.experiment import (
@@ -34,7 +34,7 @@ from chonn_ops.inverse.experiment import (
     weights_of,
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
-from chonn_ops.network.conductance import Spacing
+from chonn_ops.network.diffusion import Spacing
 
 Unknown = Literal["conductivity", "leak", "source"]
 
@@ -157,7 +157,7 @@ def reconstruct(
     leak: Any = None,
     spacing: Spacing = 1.0,
     mask: Any = None,
-    boundary: Boundary = "neumann",
+    boundary: Words = "neumann",
     tol: float = 0.05,
     max_iterations: int = 50,
     progress: bool = False,
@@ -206,7 +206,7 @@ def reconstruct(
         Which nodes exist. Edges to missing nodes conduct nothing; but with "dirichlet" at all
         faces, or at all that are not "periodic", the boundary of the mask is at potential 0, too.
     boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `kirchhoff_network`. A connected part without any path to ground takes sources that
+        As in `diffusion`. A connected part without any path to ground takes sources that
         sum to zero in it and measured differences: weights that sum to zero in it.
     tol : float
         Largest last step, in posterior standard deviations.
@@ -247,17 +247,14 @@ def reconstruct(
     measured at every fourth node under two currents:
 
     >>> import torch
-    >>> from chonn_ops import edge_conductance, kirchhoff_network
+    >>> from chonn_ops import diffusion
     >>> from chonn_ops.inverse import Smoothness, reconstruct
     >>> k = torch.ones(32, dtype=torch.float64)
     >>> k[12:20] = 3.0
     >>> nodes = torch.arange(2, 32, 4)[:, None]
     >>> source = torch.zeros(2, 32, dtype=torch.float64)
     >>> source[0, 8] = source[1, 24] = 1.0
-    >>> g = edge_conductance(k[None, :, None])
-    >>> v = kirchhoff_network(
-    ...     source[None, ..., None], g, torch.zeros(1, 32, 1), boundary="dirichlet"
-    ... )
+    >>> v = diffusion(k[None, :, None], boundary="dirichlet").solve(source[None, ..., None])
     >>> found = reconstruct(
     ...     v[0, :, nodes[:, 0], 0],
     ...     nodes,

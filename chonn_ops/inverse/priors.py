@@ -178,7 +178,7 @@ class BoundSmoothness:
     def __init__(self, prior: Smoothness, domain: Domain) -> None:
         volume, exists = domain.volume, domain.mask[None, ..., None].double()
         kappa2 = 8 * (2 - len(domain.grid) / 2) / prior.length**2
-        edges = edge_conductance(exists, domain.steps, mask=domain.mask, boundary=domain.insulated)
+        edges = edge_conductance(exists, domain.steps, mask=domain.mask, boundary=domain.faces)
         # diag(A^-1 V A^-1) is minus the derivative of diag(A^-1) by kappa^2.
         at = 1 + STEP * torch.tensor([-2, -1, 1, 2], dtype=exists.dtype, device=exists.device)
         leaks = kappa2 * volume * exists * at.reshape(4, *[1] * (exists.dim() - 1))
@@ -274,7 +274,7 @@ class BoundTotalVariation:
         # 1 for edges between nodes that exist.
         self.joined = [
             (g > 0)[0, ..., 0].double()
-            for g in edge_conductance(exists, mask=domain.mask, boundary=domain.insulated)
+            for g in edge_conductance(exists, mask=domain.mask, boundary=domain.faces)
         ]
         self.leak = exists[0, ..., 0] / (exists.sum() * LEVEL**2)
 
@@ -283,9 +283,9 @@ class BoundTotalVariation:
         x = offset.reshape(self.domain.grid)
         steps, axes = self.domain.steps, len(self.domain.grid)
         differences = [
-            drops(x, axis - axes, word == "periodic") * joined
-            for axis, (word, joined) in enumerate(
-                zip(self.domain.insulated, self.joined, strict=True)
+            drops(x, axis - axes, closed) * joined
+            for axis, (closed, joined) in enumerate(
+                zip(self.domain.periodic, self.joined, strict=True)
             )
         ]
         slopes = [d / h for d, h in zip(differences, steps, strict=True)]

@@ -17,7 +17,7 @@ from chonn_ops.models._blocks import check_field
 from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
-from chonn_ops.network.conductance import Spacing, spacings
+from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import NODES, UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear

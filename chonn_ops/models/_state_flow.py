@@ -152,9 +152,7 @@ def solve_shared(source: Tensor, edges: Sequence[Tensor], leak: float) -> Tensor
     conductance = [edge.to(wide).expand(shape) for edge in edges]
     ground = wide.new_full((), leak).expand(shape)
     # The batch shares one network, so one factorisation serves all.
-    return kirchhoff_network(wide[None], conductance, ground, boundary="periodic", method="direct")[
-        0
-    ]
+    return kirchhoff_network(wide[None], conductance, ground, periodic=True, method="direct")[0]
 
 
 def _slope(field: Tensor, dim: int) -> Tensor:

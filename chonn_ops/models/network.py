@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._blocks import Factory, build_ckb, check_field
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.conductance import Spacing, spacings
+from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
 from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear

@@ -13,7 +13,7 @@ from chonn_ops.checks import check_bool, check_choice, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import ORDERS
-from chonn_ops.network import rc_step
+from chonn_ops.network import Circuit, rc_step
 from chonn_ops.nn.geometry import node_positions
 
 DAMPINGS = ("state", "increment", "none")
@@ -151,8 +151,9 @@ class _CHONNRollout(Forecast):
         wide = field.to(torch.promote_types(field.dtype, torch.float32))
         diffusivity = self.diffusivity().to(wide)
         edges = [(diffusivity / step**2).expand_as(wide) for step in steps]
-        words = ["periodic" if end == "periodic" else "neumann" for end in self.boundary]
-        return rc_step(wide, edges, torch.zeros_like(wide), 1.0, 1.0, boundary=words, tol=1e-4)
+        periodic = [end == "periodic" for end in self.boundary]
+        circuit = Circuit(edges, torch.zeros_like(wide), periodic=periodic)
+        return rc_step(wide, circuit, 1.0, 1.0, tol=1e-4)
 
 
 class CHONNRollout1d(_CHONNRollout):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from chonn_ops.network.conductance import Spacing
+from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn import CKB, CKBOptions
 
 SIZES: dict[str, dict[str, Any]] = {

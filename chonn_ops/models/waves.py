@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
-from chonn_ops.network import edge_conductance, kirchhoff_network
+from chonn_ops.network import diffusion, kirchhoff_network
 from chonn_ops.network.edges import drops, outflow, used_edges
 from chonn_ops.nn.layers import PositionLinear
 
@@ -120,8 +120,8 @@ class _CHONNWaves(Forecast):
         else:
             # The coils of a given medium do not depend on the wave.
             raw, source = self.medium(media).to(wide), readout.to(wide)
-        conductances = edge_conductance(self.conductivity(raw), units, boundary=words)
-        per_node = [edge / math.prod(units) for edge in conductances]
+        circuit = diffusion(self.conductivity(raw), units, boundary=words)
+        per_node = [edge / circuit.volume for edge in circuit.conductance]
         push = CHANGE * SOURCE * self._without_mean(source) / self.substeps**2
 
         def force(v: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class _CHONNWaves(Forecast):
             if self.implicit:
                 quarter = [edge / 4 for edge in per_node]
                 one = torch.ones_like(into)
-                into = kirchhoff_network(into, quarter, one, boundary=words, tol=1e-4)
+                into = kirchhoff_network(into, quarter, one, periodic=circuit.periodic, tol=1e-4)
             return into
 
         # `moved` is twice the displacement of a network that starts at rest: two frames and their
@@ -167,7 +167,7 @@ class CHONNWaves2d(_CHONNWaves):
         d' = a d - L v + s,    v' = v + d',    d = v - v_before
 
     L v is the current out of each node by Kirchhoff's current law, with conductances that
-    `edge_conductance` computes from :math:`k > 0`. The factor a < 1 is the share of a current that
+    `diffusion` computes from :math:`k > 0`. The factor a < 1 is the share of a current that
     the inductors' resistance leaves after a step. The fields k and s are computed from features
     with the layers of `CHONNRollout2d`. In the continuum the step is
     :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`. Shallow water of depth v over a flat

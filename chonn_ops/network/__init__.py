@@ -4,7 +4,8 @@
 from chonn_ops.boundary import BOUNDARIES
 from chonn_ops.network.alternating import absorbing_layer, edge_admittance, helmholtz_network
 from chonn_ops.network.api import NetworkInfo, kirchhoff_network
-from chonn_ops.network.conductance import edge_conductance, wall_leak
+from chonn_ops.network.circuit import Circuit, Currents
+from chonn_ops.network.diffusion import diffusion, edge_conductance, wall_leak
 from chonn_ops.network.direct import Factorization, factorize
 from chonn_ops.network.lc import LCState, edge_inductance, lc_energy, lc_step, zero_current
 from chonn_ops.network.operator import available_backends
@@ -12,11 +13,14 @@ from chonn_ops.network.rc import rc_step
 
 __all__ = [
     "BOUNDARIES",
+    "Circuit",
+    "Currents",
     "Factorization",
     "LCState",
     "NetworkInfo",
     "absorbing_layer",
     "available_backends",
+    "diffusion",
     "edge_admittance",
     "edge_conductance",
     "edge_inductance",

@@ -15,24 +15,26 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
-from chonn_ops.boundary import Boundary, is_periodic, per_face
+from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
 from chonn_ops.checks import error
-from chonn_ops.network.api import Method, kirchhoff_network
+from chonn_ops.network.api import Method
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
+    Periodic,
     check_field,
     check_not_negative,
     check_positive,
+    per_axis_periodic,
     readable,
 )
-from chonn_ops.network.conductance import (
+from chonn_ops.network.diffusion import (
     Spacing,
     _existing,
-    edge_conductance,
+    circuit_of,
+    edges,
     edges_alone,
     face_area,
     spacings,
-    wall_leak,
 )
 from chonn_ops.network.direct.factor import check_sources
 
@@ -88,7 +90,7 @@ def edge_admittance(
     spacing: Spacing = 1.0,
     *,
     mask: Tensor | None = None,
-    boundary: Boundary = "neumann",
+    periodic: Periodic = False,
 ) -> tuple[Tensor, ...]:
     r"""Admittances between the nodes of a grid of cells at a frequency, for `kirchhoff_network`.
 
@@ -111,8 +113,10 @@ def edge_admittance(
         C > 0 in series. None: no capacitor.
     omega : float
         Angular frequency > 0.
-    spacing, mask, boundary
+    spacing, mask
         As in `edge_conductance`.
+    periodic : bool or sequence of bool
+        As in `kirchhoff_network`.
 
     Returns
     -------
@@ -156,24 +160,18 @@ def edge_admittance(
     R, X = R.expand(like.shape), X.expand(like.shape)
     conducting, mask = _existing(torch.ones_like(like, dtype=wide), mask)
     axes = like.dim() - 2
-    steps, periodic = spacings(spacing, axes), is_periodic(per_face(boundary, axes))
+    steps, closed = spacings(spacing, axes), per_axis_periodic(periodic, axes)
     found = []
     for axis, step in enumerate(steps):
         dim = axis + 1
         both = conducting * conducting.roll(-1, dim) > 0
-        both = edges_alone(both.to(wide), axis, periodic[axis]) > 0
+        both = edges_alone(both.to(wide), axis, closed[axis]) > 0
         impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
         if readable(impedance) and (both & (impedance == 0)).any():
             raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
         impedance = torch.where(both, impedance, 1)
         found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
     return tuple(found)
-
-
-def _only(pair: tuple[str, str], words: tuple[str, ...]) -> tuple[str, str]:
-    """The boundaries of an axis that are among the words, "neumann" in place of others."""
-    low, high = (word if word in words else "neumann" for word in pair)
-    return low, high
 
 
 def helmholtz_network(
@@ -190,7 +188,7 @@ def helmholtz_network(
     method: Method = "auto",
     backend: str | None = None,
 ) -> Tensor:
-    r"""Time-harmonic waves in a medium: one call of `kirchhoff_network`.
+    r"""Time-harmonic waves in a medium, by one solve of a complex circuit.
 
     .. math::
 
@@ -215,8 +213,8 @@ def helmholtz_network(
         Angular frequency > 0.
     spacing, mask
         As in `edge_conductance`: missing nodes are sound-hard obstacles, in which u is 0.
-    boundary : {"neumann", "dirichlet", "periodic", "matched"} or a sequence
-        As in `kirchhoff_network`.
+    boundary : {"neumann", "dirichlet", "periodic", "matched"}, Condition, or a sequence
+        As in `diffusion`.
     tol, method, backend
         Those of `kirchhoff_network`.
 
@@ -251,33 +249,20 @@ def helmholtz_network(
     loss = _density("loss", loss, conductivity, wide)
     conductivity = conductivity.to(wide)
     axes = conductivity.dim() - 2
-    faces = per_face(boundary, axes, ("neumann", "dirichlet", "periodic", "matched"))
-    steps = spacings(spacing, axes)
-    edges = edge_conductance(conductivity, spacing, mask=mask, boundary=faces)
+    faces, steps = conditions(boundary, axes), spacings(spacing, axes)
+    k, exists = _existing(conductivity, mask)
     volume = math.prod(steps)
-    real = -(omega**2) * volume * capacity
-    if any("dirichlet" in pair for pair in faces):
-        # The operator takes the conductivity from the edge next to the face; this takes the node's.
-        walls = [_only(pair, ("dirichlet", "periodic")) for pair in faces]
-        real = real + wall_leak(conductivity, spacing, boundary=walls)
-    leak = torch.complex(
-        real.expand(conductivity.shape), (-omega * volume * loss).expand(conductivity.shape)
+    leak = volume * torch.complex(
+        (-(omega**2) * capacity).expand(k.shape), (-omega * loss).expand(k.shape)
     )
-    source = source.to(leak.dtype) * volume
-    if mask is not None:
-        exists = _existing(torch.ones_like(conductivity), mask)[0] > 0
+    if exists is not None:
         leak = torch.where(exists, leak, 0)
         source = torch.where(exists if source.dim() == leak.dim() else exists[:, None], source, 0)
-    left = [_only(pair, ("periodic", "matched")) for pair in faces]
-    return kirchhoff_network(
-        source,
-        edges,
-        leak,
-        boundary=left,
-        tol=tol,
-        method=method,
-        backend=backend,
-    )
+    closed = [low.periodic for low, _ in faces]
+    hard = ((Neumann(), Neumann()),) * axes
+    found = edges(k, steps, closed)
+    circuit = circuit_of(k, found, leak, steps, faces, exists=exists, inner=hard)
+    return circuit.solve(source.to(leak.dtype), tol=tol, method=method, backend=backend)
 
 
 def absorbing_layer(
@@ -336,7 +321,7 @@ def absorbing_layer(
     wide = _dtype_of(conductivity, capacity)
     capacity = _density("capacity", capacity, conductivity, wide)
     axes = conductivity.dim() - 2
-    steps, faces = spacings(spacing, axes), per_face(boundary, axes)
+    steps, faces = spacings(spacing, axes), conditions(boundary, axes)
     _check_number("thickness", thickness, math.inf, "a finite number > 0")
     _check_number("attenuation", attenuation, 1, "above 0 and below 1")
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
@@ -345,8 +330,8 @@ def absorbing_layer(
         place = (torch.arange(n, dtype=wide, device=conductivity.device) + 0.5) * step
         inside = [place, n * step - place]
         line = torch.zeros_like(place)
-        for word, distance in zip(pair, inside, strict=True):
-            if word == "matched":
+        for condition, distance in zip(pair, inside, strict=True):
+            if isinstance(condition, Matched):
                 line = torch.maximum(line, (1 - distance / thickness).clamp(min=0))
         depth = torch.maximum(depth, line.reshape([n] + [1] * (conductivity.dim() - axis - 2)))
     strength = (GRADING + 1) * math.log(1 / attenuation) / thickness

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
-from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import error
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
+    Periodic,
     any_complex,
     check_arguments,
     check_grounded,
@@ -22,7 +22,6 @@ from chonn_ops.network.checks import (
     traced,
 )
 from chonn_ops.network.direct.factor import check_sources, factorize
-from chonn_ops.network.leaks import leak_with_boundary
 
 Method = Literal["auto", "direct", "multigrid"]
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
@@ -50,8 +49,7 @@ def solve_checked(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    faces: Sequence[tuple[str, str]],
-    wall: Tensor | None,
+    periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
     backend: str | None,
@@ -59,26 +57,20 @@ def solve_checked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`kirchhoff_network` of checked arguments.
 
-    Returns potentials in the dtype of the solve, iterations and residuals. `faces` is what
-    `chonn_ops.boundary.per_face` returns.
+    Returns potentials in the dtype of the solve, iterations and residuals.
     """
     axes = len(conductance)
-    dtype = compute_dtype(source, leak, wall, *conductance)
-    total = leak_with_boundary(conductance, leak, faces, wall, dtype)
     return torch.ops.chonn_ops.kirchhoff_network(
         source,
         conductance[0],
         conductance[1] if axes > 1 else None,
         conductance[2] if axes > 2 else None,
-        total,
-        is_periodic(faces),
+        leak,
+        list(periodic),
         float(tol),
         min(int(max_iterations), _MOST_ITERATIONS),
         requested(backend),
         method,
-        None if total is leak else leak.detach(),
-        None if wall is None else wall.detach(),
-        True,
     )
 
 
@@ -88,8 +80,7 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
+    periodic: Periodic = False,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
@@ -104,8 +95,7 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
+    periodic: Periodic = False,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
@@ -119,8 +109,7 @@ def kirchhoff_network(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
+    periodic: Periodic = False,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
@@ -144,19 +133,8 @@ def kirchhoff_network(
     A gradient costs one more solve; a direct forward keeps its factors for it, as long as all that
     are kept take at most 2 GiB.
 
-    ===========  =================================================================================
-    boundary     conductance to ground of the nodes at a face of the grid
-    ===========  =================================================================================
-    neumann      none: no current leaves
-    dirichlet    half an edge to potential 0: 2 g
-    robin        `wall` in series with half an edge: 1 / (1 / wall + 1 / (2 g))
-    matched      an endless line of the same edges and leaks, for an unbounded domain:
-                 2 g l / (l + sqrt(l^2 + 4 g l)); 0 where l = 0
-    periodic     none; an edge joins the last node and the first
-    ===========  =================================================================================
-
-    with g the conductance of the edge next to the face (an axis of one node: its only entry) and l
-    the node's leak. "robin" goes from "neumann" (``wall=0``) to "dirichlet" (``wall=inf``).
+    This is the plain operator, which knows nodes, edges and leaks. `diffusion` makes them from an
+    equation, its walls included.
 
     Parameters
     ----------
@@ -168,20 +146,15 @@ def kirchhoff_network(
         under `torch.func` each source has its own elimination.
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
-        the next one along that axis. The last entry along an axis is used by "periodic" only, where
-        it joins the last node to the first; where it is 0 the axis is open. `edge_conductance`
-        computes them from a conductivity; pass it "periodic", too, for this last edge.
+        the next one along that axis. The last entry along an axis counts where it is periodic only:
+        it joins the last node to the first.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
-        connected part of a network needs a leak at one node, or a boundary that adds one; otherwise
+        connected part of a network needs a leak at one node; otherwise
         its potentials are not determined, and the call raises a ValueError. A node with neither
         edge nor leak has potential 0, whatever its source.
-    boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
-        Boundary condition, see above: one word for all axes, or for each axis one word or a pair
-        of words for its low and its high face.
-    wall : Tensor, shape (C,) or (axes, 2, C), optional
-        Conductance >= 0 to ground behind the half edge at "robin" faces, which require it: one a
-        channel, or one for the low and the high face of each axis. Other faces do not use theirs.
+    periodic : bool or sequence of bool
+        Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     tol : float
         Relative residual at which iterations stop: :math:`|s - A v|_2 \le tol \, |s|_2`. A direct
         solve is right to rounding, which alone leaves residuals of about
@@ -217,11 +190,10 @@ def kirchhoff_network(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; negative conductance, leak or wall, or a connected part
-        without leak, which is named (checked on the CPU only, because reading values stalls a GPU;
-        a direct solve finds such parts everywhere); an unknown boundary or method; a `wall` without
-        "robin" or "robin" without `wall`; a `tol` not between 0 and 1, a `max_iterations` below 1;
-        an unknown or unavailable backend.
+        Wrong shape, dtype or device; a negative conductance or leak, or a connected part without
+        leak, which is named (checked on the CPU only, because reading values stalls a GPU; a direct
+        solve finds such parts everywhere); an unknown method; a `tol` not between 0 and 1; a
+        `max_iterations` below 1; an unknown or unavailable backend.
     RuntimeError
         A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
         is "multigrid", or a complex network is at a resonance. The message says what to change.
@@ -242,14 +214,10 @@ def kirchhoff_network(
     before they are rounded to complex64. Gradients follow PyTorch: for a real loss, the conjugate
     Wirtinger derivative, and its real part for a real input.
 
-    "matched" takes the root of the endless line that decays away from the face. Without loss
-    neither decays; then it is the root that takes power in, and for real conductances the wave
-    that goes out with :math:`e^{-i \omega t}`. It reflects nothing of a wave at normal incidence.
-
     References
     ----------
     C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE Trans.
-    Circuits and Systems 22 (1975). The boundary "matched" is this package's own.
+    Circuits and Systems 22 (1975).
 
     Examples
     --------
@@ -267,14 +235,14 @@ def kirchhoff_network(
     fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
         v, info = _solve_many(
-            source, conductance, leak, boundary, wall, tol, max_iterations, method, backend
+            source, conductance, leak, periodic, tol, max_iterations, method, backend
         )
         return (v, info) if return_info else v
-    faces = check_arguments(
-        source, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
+    closed = check_arguments(
+        source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
     )
     v, iterations, residual = solve_checked(
-        source, conductance, leak, faces, wall, tol, max_iterations, backend, method
+        source, conductance, leak, closed, tol, max_iterations, backend, method
     )
     v = v.to(potential_dtype(source, v.dtype))
     return (v, NetworkInfo(iterations, residual)) if return_info else v
@@ -284,36 +252,32 @@ def _solve_many(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    boundary: Boundary,
-    wall: Tensor | None,
+    periodic: Periodic,
     tol: float,
     max_iterations: int,
     method: str,
     backend: str | None,
 ) -> tuple[Tensor, NetworkInfo]:
     """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
-    faces = check_arguments(
-        leak, conductance, leak, boundary, wall, tol, max_iterations, method, NETWORK_DTYPES
+    closed = check_arguments(
+        leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
     )
     check_sources("source", source, leak, NETWORK_DTYPES)
-    if source.is_complex() and not any_complex(leak, wall, *conductance):
+    if source.is_complex() and not any_complex(leak, *conductance):
         leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
     B, S, C = source.shape[0], source.shape[1], source.shape[-1]
     if traced(source):  # what transforms and compilers cannot do with `factorize`
         apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
-        faces = per_face(boundary, len(conductance))
         options = (tol, max_iterations, backend, "direct")
-        found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], faces, wall, *options)
+        found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], closed, *options)
         v, iterations, residual = (x.unflatten(0, (B, S)) for x in found)
         return v.to(potential_dtype(source, v.dtype)), NetworkInfo(iterations, residual)
-    networks = factorize(conductance, leak, boundary=boundary, wall=wall, backend=backend)
+    networks = factorize(conductance, leak, periodic=closed, backend=backend)
     if readable(leak):
         with torch.no_grad():
-            dtype = compute_dtype(leak, wall, *conductance)
-            total = leak_with_boundary(conductance, leak, faces, wall, dtype)
-            check_grounded(conductance, total, is_periodic(faces))
+            check_grounded(conductance, leak, closed)
     v, residual = networks.solve_with_residual(source)
     iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
     return v, NetworkInfo(iterations, residual)

@@ -40,9 +40,9 @@ _OPERATOR = torch.ops.chonn_ops.kirchhoff_network.default
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _BELOW = torch._C._after_autograd_keyset
 _BATCHED = torch._C._dispatch_key_parse("Batched")
-_DEFAULTS = ("auto", None, None, True)
+_DEFAULTS = ("auto", True)
 # Last arguments of a second solve with a network that has passed its checks.
-_AGAIN = (None, None, False)
+_AGAIN = (False,)
 
 
 def _faces(v: Tensor, axis: int, periodic: Sequence[bool]) -> tuple[str, str]:
@@ -111,7 +111,7 @@ class _Network(_SingleLevelFunction):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
         grad_v = grad_outputs[0]
         if grad_v is None:
-            return (None,) * 14
+            return (None,) * 12
         source, *conductance, leak, v = ctx.saved_tensors[:6]
         needed, periodic = ctx.needs_input_grad[1:], ctx.options[0]
         over_v, over_w = ctx.saved_tensors[6:], []
@@ -134,7 +134,7 @@ class _Network(_SingleLevelFunction):
                 grads[axis] = to_dtype_of(_edge_gradient(w, v, axis, periodic), g)
         grad_leak = to_dtype_of((conj_w * v).neg_().conj(), leak) if needed[4] else None
         grad_source = to_dtype_of(w, source) if needed[0] else None
-        return (None, grad_source, *grads, grad_leak, *[None] * 8)
+        return (None, grad_source, *grads, grad_leak, *[None] * 6)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:
@@ -145,7 +145,7 @@ class _Network(_SingleLevelFunction):
 def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """What the dispatch key "Autograd" runs, once for each level of differentiation."""
     # The dispatcher leaves out last arguments that equal their defaults.
-    args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 13 + len(_DEFAULTS) :])
+    args: tuple[Any, ...] = (*given, *_DEFAULTS[len(given) - 11 + len(_DEFAULTS) :])
     tensors, rest = args[:5], args[5:]
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         with enable_single_level_autograd_function():

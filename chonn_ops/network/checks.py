@@ -10,18 +10,16 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
-from chonn_ops.boundary import BOUNDARIES, Boundary, per_face
 from chonn_ops.checks import check_choice, check_kind, check_tensor, error
 from chonn_ops.network.cpu import floating
 from chonn_ops.network.edges import used_edges
 
-# The boundaries of networks with coils or directed edges.
-BOUNDED = BOUNDARIES[:3]
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
 # Dtypes of networks, those at one frequency included.
 NETWORK_DTYPES = (*DTYPES, *COMPLEX_DTYPES)
 Dtypes = Sequence[torch.dtype]
+Periodic = bool | Sequence[bool]
 
 
 def check_field(name: str, field: Any, dtypes: Dtypes = DTYPES) -> None:
@@ -48,17 +46,28 @@ def check_like(
     check_kind(name, tensor, field.device, owner, dtypes)
 
 
+def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
+    """One bool an axis, from one for all axes or one each."""
+    closed = (periodic,) * axes if isinstance(periodic, bool) else periodic
+    if (
+        not isinstance(closed, (tuple, list))
+        or len(closed) != axes
+        or not all(isinstance(one, bool) for one in closed)
+    ):
+        raise error("periodic", f"a bool, or {axes} of them", repr(periodic))
+    return tuple(closed)
+
+
 def check_network(
     field: Tensor,
     conductance: Any,
-    boundary: Boundary,
-    wall: Any,
+    periodic: Periodic,
     owner: str = "the source",
     dtypes: Dtypes = DTYPES,
-) -> tuple[tuple[str, str], ...]:
-    """Check conductances, boundary and wall of networks with one value a node in `field`.
+) -> tuple[bool, ...]:
+    """Check conductances of networks with one value a node in `field`, and which axes are periodic.
 
-    Reads no values. Returns the boundary at the low and the high face of each axis.
+    Reads no values. Returns one bool an axis.
     """
     axes = field.dim() - 2
     if not isinstance(conductance, (tuple, list)):
@@ -68,53 +77,34 @@ def check_network(
         raise error("conductance", f"{axes} tensors, one an axis", len(conductance))
     for axis, g in enumerate(conductance):
         check_like(f"conductance[{axis}]", g, field, owner, dtypes)
-    faces = per_face(boundary, axes)
-    robin = any("robin" in pair for pair in faces)
-    if robin and wall is None:
-        raise error("wall", "a tensor where a boundary is 'robin'", None)
-    if wall is not None:
-        if not isinstance(wall, Tensor):
-            raise TypeError(
-                "wall: expected a torch.Tensor of shape (C,) or (axes, 2, C), got "
-                f"{type(wall).__name__}"
-            )
-        check_tensor("wall", wall)
-        check_kind("wall", wall, field.device, owner, dtypes)
-        if not robin:
-            raise error("wall", "None where no boundary is 'robin'", "a tensor")
-        C = field.shape[-1]
-        if wall.shape not in ((C,), (axes, 2, C)):
-            expected = f"shape (C,) = {(C,)} or (axes, 2, C) = {(axes, 2, C)}"
-            raise error("wall", expected, tuple(wall.shape))
-    return faces
+    return per_axis_periodic(periodic, axes)
 
 
 def check_arguments(
     source: Any,
     conductance: Any,
     leak: Any,
-    boundary: Boundary,
-    wall: Any,
+    periodic: Periodic,
     tol: float,
     max_iterations: int,
     method: str = "auto",
     dtypes: Dtypes = DTYPES,
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[bool, ...]:
     """Check shapes, dtypes, devices and options, without reading a tensor's values.
 
-    Returns the boundary at the low and the high face of each axis.
+    Returns whether each axis is periodic.
     """
     check_field("source", source, dtypes)
-    faces = check_network(source, conductance, boundary, wall, dtypes=dtypes)
+    closed = check_network(source, conductance, periodic, dtypes=dtypes)
     check_like("leak", leak, source, dtypes=dtypes)
     check_choice("method", method, METHODS)
     if not 0 < _number(tol) < 1:
         raise error("tol", "above 0 and below 1", tol)
     if not 1 <= _number(max_iterations) < math.inf or _number(max_iterations) % 1:
         raise error("max_iterations", "a whole number of at least 1", max_iterations)
-    if method == "multigrid" and any_complex(source, leak, wall, *conductance):
+    if method == "multigrid" and any_complex(source, leak, *conductance):
         raise error("method", "'auto' or 'direct' for complex numbers", repr(method))
-    return faces
+    return closed
 
 
 def _number(value: Any) -> float:
@@ -171,9 +161,7 @@ def _refuse_negative(name: str, tensor: Tensor) -> None:
         raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
 
 
-def refuse_negative(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool], wall: Tensor | None
-) -> None:
+def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
     """Refuse negative values where values may be read."""
     if not readable(leak):
         return
@@ -181,8 +169,6 @@ def refuse_negative(
         if not _smallest(g) >= 0:  # reading a whole tensor is faster than reading its edges only
             _refuse_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
     _refuse_negative("leak", leak)
-    if wall is not None:
-        _refuse_negative("wall", wall)
 
 
 def check_some_leak(leak: Tensor) -> None:
@@ -194,8 +180,8 @@ def check_some_leak(leak: Tensor) -> None:
         first = ", ".join("0" for _ in range(leak.dim() - 2))
         raise error(
             "leak",
-            "> 0 at some node of every network (a boundary 'dirichlet', 'matched' or 'robin' adds "
-            f"to it; where the sources sum to zero, ground any one node: leak[:, {first}] = 1)",
+            "> 0 at some node of every network (a wall adds to it, as `diffusion` has them; where "
+            f"the sources sum to zero, ground any one node: leak[:, {first}] = 1)",
             f"none in {int((~grounded).sum())} of {grounded.numel()} networks, whose potentials "
             "are not determined",
         )

@@ -8,18 +8,17 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary, per_face
+from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
 from chonn_ops.checks import check_tensor, error
 from chonn_ops.network.api import NetworkInfo, solve_checked
 from chonn_ops.network.checks import (
-    BOUNDED,
     check_arguments,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
 )
-from chonn_ops.network.conductance import Spacing, edge_conductance, face_area, spacings
+from chonn_ops.network.diffusion import Spacing, edge_conductance, face_area, spacings
 from chonn_ops.network.edges import drops, outflow, pad
 from chonn_ops.network.rc import check_step, like
 
@@ -72,7 +71,7 @@ def inductance_of(g: Tensor) -> Tensor:
     return torch.where(some, torch.where(some, g, 1).reciprocal(), torch.inf)
 
 
-def zero_current(voltage: Tensor, boundary: Boundary = "neumann") -> LCState:
+def zero_current(voltage: Tensor, boundary: Words = "neumann") -> LCState:
     """A state without currents.
 
     Parameters
@@ -93,7 +92,7 @@ def zero_current(voltage: Tensor, boundary: Boundary = "neumann") -> LCState:
 
 
 def edge_inductance(
-    conductivity: Tensor, spacing: Spacing = 1.0, *, boundary: Boundary = "neumann"
+    conductivity: Tensor, spacing: Spacing = 1.0, *, boundary: Words = "neumann"
 ) -> tuple[Tensor, ...]:
     r"""Inductances of the edges of a grid of cells, for `lc_step`: 1 over `edge_conductance`.
 
@@ -163,7 +162,7 @@ def lc_step(
     source: Tensor | None = None,
     *,
     leak: Tensor | None = None,
-    boundary: Boundary = "neumann",
+    boundary: Words = "neumann",
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[False] = False,
@@ -180,7 +179,7 @@ def lc_step(
     source: Tensor | None = None,
     *,
     leak: Tensor | None = None,
-    boundary: Boundary = "neumann",
+    boundary: Words = "neumann",
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[True],
@@ -196,7 +195,7 @@ def lc_step(
     source: Tensor | None = None,
     *,
     leak: Tensor | None = None,
-    boundary: Boundary = "neumann",
+    boundary: Words = "neumann",
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: bool = False,
@@ -311,11 +310,8 @@ def lc_step(
         fed = fed - outflow(i.to(fed.dtype), axis, pair)
         half.append(g)
         edges.append(edge)
-    rest = ["periodic" if low == "periodic" else "neumann" for low, _ in faces]
-    inner = check_arguments(fed, edges, total, rest, None, tol, max_iterations)
-    m, iterations, residual = solve_checked(
-        fed, edges, total, inner, None, tol, max_iterations, backend
-    )
+    closed = check_arguments(fed, edges, total, is_periodic(faces), tol, max_iterations)
+    m, iterations, residual = solve_checked(fed, edges, total, closed, tol, max_iterations, backend)
     after = LCState(
         (2 * m - v).to(v.dtype),
         tuple(

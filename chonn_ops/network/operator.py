@@ -74,8 +74,7 @@ _NAME = "chonn_ops::kirchhoff_network"
 torch.library.define(
     _NAME,
     "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, "
-    "int max_iterations, str backend, str method='auto', Tensor? own_leak=None, Tensor? wall=None, "
-    "bool check=True) "
+    "int max_iterations, str backend, str method='auto', bool check=True) "
     "-> (Tensor, Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
@@ -92,14 +91,11 @@ def _network(
     max_iterations: int,
     backend: str,
     method: str = "auto",
-    own_leak: Tensor | None = None,
-    wall: Tensor | None = None,
     check: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials (B, \\*grid, C), iterations (B, C) and relative residuals (B, C).
 
-    Potentials and residuals in the dtype they were computed in. `own_leak` and `wall`, from which
-    `leak` was made, are here for their values to be checked.
+    Potentials and residuals in the dtype they were computed in.
     """
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     for name, tensor in zip(("leak", "g0", "g1", "g2"), (leak, *conductance), strict=False):
@@ -112,7 +108,7 @@ def _network(
         )
     if check and leak.device.type == "cpu":  # reading values stalls a GPU
         if not any_complex(source, leak, *conductance):
-            refuse_negative(conductance, leak if own_leak is None else own_leak, periodic, wall)
+            refuse_negative(conductance, leak, periodic)
         check_grounded(conductance, leak, periodic)
     dtype = compute_dtype(source, leak, *conductance)
     B, C = source.shape[0], source.shape[-1]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary
 from chonn_ops.checks import error
 from chonn_ops.network.api import NetworkInfo, solve_checked
 from chonn_ops.network.checks import (
@@ -18,6 +16,8 @@ from chonn_ops.network.checks import (
     check_like,
     check_not_negative,
 )
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.direct.factor import currents_of
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -47,15 +47,12 @@ def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
 @overload
 def rc_step(
     v: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
     method: str = "euler",
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[False] = False,
@@ -66,15 +63,12 @@ def rc_step(
 @overload
 def rc_step(
     v: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
     method: str = "euler",
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[True],
@@ -84,25 +78,26 @@ def rc_step(
 
 def rc_step(
     v: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
     method: str = "euler",
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: bool = False,
     backend: str | None = None,
 ) -> Tensor | tuple[Tensor, NetworkInfo]:
-    r"""Advance the potentials of RC networks, `kirchhoff_network` with capacitors, by `dt`.
+    r"""Advance the potentials of RC networks, circuits with a capacitor at every node, by `dt`.
 
     .. math::
 
         C_p \dot v_p + \sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p
+
+    with C = c V and s = f V + i, where V is the circuit's volume of a cell and i the current that
+    comes in through its walls. With a circuit of `diffusion` this is
+    :math:`c \, \dot v = \nabla\cdot(k \nabla v) - a v + f` with the absorption a.
 
     One implicit step is one solve of a resistor network, in which each capacitor is a conductance
     :math:`C_p / dt` to ground and a current source :math:`C_p v_p / dt`.
@@ -117,7 +112,7 @@ def rc_step(
                                                                                        oscillate
     ==========  ============================================================  =======  ============
 
-    Here A is the matrix of `kirchhoff_network`. Without sources the energy
+    Here A is the matrix of the circuit. Without sources the energy
     :math:`\tfrac12 \sum_p C_p v_p^2` does not rise, except by rounding, for any conductances, step
     and tolerance: the residual of converged conjugate gradients is orthogonal to the potentials,
     so it adds no energy. Up to `tol`, "euler" keeps all potentials between 0 and the extremes of
@@ -129,20 +124,20 @@ def rc_step(
     ----------
     v : Tensor, shape (B, \*grid, C)
         Potentials before the step, 1 to 3 grid axes.
-    conductance : sequence of Tensor, shape (B, \*grid, C)
-        One tensor an axis, as in `kirchhoff_network`. `leak`, `boundary`, `wall`, `tol`,
-        `max_iterations` and `backend` are as there. "matched" is an endless line at rest.
-    leak : Tensor, shape (B, \*grid, C)
-        Conductance to ground >= 0; may be 0 everywhere, as the capacitors lead to ground.
+    circuit : Circuit
+        Edges and leaks, in the shape of `v`. The leak may be 0 everywhere, as the capacitors lead
+        to ground.
     capacitance : float or Tensor that expands to the shape of `v`
-        :math:`C_p \ge 0`, in the unit of conductance times that of `dt`. A node with C = 0 has no
-        state: its potential follows from those of its neighbours.
+        c >= 0 per unit volume, in the unit of conductance times that of `dt`. A node with c = 0 has
+        no state: its potential follows from those of its neighbours.
     dt : float
         Length of the step > 0.
     source : Tensor, shape (B, \*grid, C), optional
-        Current into each node during the step; none by default.
+        f per unit volume during the step; none by default.
     method : {"euler", "midpoint"}
         As above.
+    tol, max_iterations, backend
+        As in `kirchhoff_network`.
     return_info : bool
         Also return iterations and residual of each network.
 
@@ -169,26 +164,38 @@ def rc_step(
     A capacitor of 1 F at 1 V discharges through 1 S for 1 s:
 
     >>> import torch
-    >>> from chonn_ops import rc_step
+    >>> from chonn_ops import Circuit, rc_step
     >>> one = torch.ones(1, 1, 1)
-    >>> rc_step(one, (one,), one, 1.0, 1.0).item()
+    >>> rc_step(one, Circuit((one,), one), 1.0, 1.0).item()
     0.5
     """
     if method not in METHODS:
         raise error("method", f"one of {tuple(METHODS)}", repr(method))
     check_step(dt)
     check_field("v", v)
-    faces = check_arguments(v, conductance, leak, boundary, wall, tol, max_iterations)
+    if not isinstance(circuit, Circuit):
+        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
+    closed = check_arguments(
+        v, circuit.conductance, circuit.leak, circuit.periodic, tol, max_iterations
+    )
     storage = like("capacitance", capacitance, v)
-    check_not_negative("leak", leak)
+    check_not_negative("leak", circuit.leak)
     check_not_negative("capacitance", storage)
-    storage = storage * (METHODS[method] / dt)
+    storage = storage * (circuit.volume * METHODS[method] / dt)
     current = storage * v
     if source is not None:
         check_like("source", source, v)
-        current = current + source
+        current = current + currents_of(source, circuit.volume, circuit.current)
+    elif circuit.current is not None:
+        current = current + circuit.current
     after, iterations, residual = solve_checked(
-        current, conductance, leak + storage, faces, wall, tol, max_iterations, backend
+        current,
+        circuit.conductance,
+        circuit.leak + storage,
+        closed,
+        tol,
+        max_iterations,
+        backend,
     )
     if method == "midpoint":
         after = 2 * after - v

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import GRID_AXES, check_choice, check_integer, check_precision, check_shape
-from chonn_ops.network.conductance import Spacing
+from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn.geometry import existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_choice, check_tensor
-from chonn_ops.network.conductance import Spacing, spacings
+from chonn_ops.network.diffusion import Spacing, spacings
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}

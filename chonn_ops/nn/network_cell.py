@@ -11,7 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import BOUNDARIES, per_axis
+from chonn_ops.boundary import (
+    BOUNDARIES,
+    CONDITIONS,
+    Condition,
+    Dirichlet,
+    Faces,
+    Neumann,
+    per_axis,
+)
 from chonn_ops.checks import (
     GRID_AXES,
     check_bool,
@@ -22,8 +30,8 @@ from chonn_ops.checks import (
     check_shape,
     error,
 )
-from chonn_ops.network.api import solve_checked
-from chonn_ops.network.conductance import Spacing, blended_edges, end_walls, wall_leak
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
@@ -65,9 +73,6 @@ WALL = -3.0
 # The weight of the arithmetic mean and the distance of the walls are one number for the whole
 # field, which has to move further than a weight: they are stored divided by these gains.
 MEAN_GAIN, WALL_GAIN = 8.0, 4.0
-MAX_ITERATIONS = 100
-# The boundaries that the cell itself adds to the leak.
-WALLED = ("robin", "dirichlet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +154,7 @@ class NetworkCell(nn.Module):
 
     where g is a mean of both nodes' conductivities k times face area over distance, V the volume of
     a node's cell and l the leak, one number a network: the finite volumes of
-    :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.edge_conductance`). Features set the
+    :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.diffusion`). Features set the
     logarithm of k, whose contrast is up to 10^7. Each network learns its mean, between the harmonic
     mean (k jumps at the face) and the arithmetic one (the k of many finite-difference codes). So a
     trained cell belongs to a domain and not to a grid: on finer grids its output converges with the
@@ -176,7 +181,7 @@ class NetworkCell(nn.Module):
     options : Network
     boundary : {"robin", "neumann", "dirichlet", "periodic", "matched"} or a sequence
         One word, or one an axis. "robin" is a wall at potential 0 at a learned distance behind the
-        face (near: Dirichlet, far: Neumann); the others are those of `chonn_ops.kirchhoff_network`.
+        face (near: Dirichlet, far: Neumann); the others are those of `chonn_ops.diffusion`.
         With a mask, faces towards missing nodes get the boundary of their axis, but "neumann" where
         that is "periodic" or "matched".
 
@@ -334,10 +339,8 @@ class NetworkCell(nn.Module):
             If the shape, the spacing, the mask or the nodes do not fit, or if nodes are not said on
             a grid other than that of the training.
         """
-        source, edges, leak = self.assemble(u, spacing, mask, nodes)
-        v = solve_checked(
-            source, edges, leak, self.faces(), None, self.options.tol, MAX_ITERATIONS, None
-        )[0]
+        circuit, source = self.assemble(u, spacing, mask, nodes)
+        v = circuit.solve(source, tol=self.options.tol)
         return torch.cat((v.real, v.imag), -1) if self.options.ac else v
 
     def assemble(
@@ -346,41 +349,37 @@ class NetworkCell(nn.Module):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
-    ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The networks that `forward` solves.
-
-        Returns
-        -------
-        source : Tensor, shape (B, \\*grid, m)
-        conductance : list of Tensor, shape (B, \\*grid, m), one an axis
-        leak : Tensor, shape (B, \\*grid, m)
-            Includes the walls.
-        """
+    ) -> tuple[Circuit, Tensor]:
+        """The circuits that `forward` solves, and their sources (B, \\*grid, m) per unit volume."""
         spacing, nodes = self.check(u, spacing, mask, nodes)
         steps = [UNIT * step for step in spacing]
-        volume = math.prod(steps)
         conductivity, leak, source = self.coefficients(u)
-        leak, source = leak * volume, source * (SOURCE_GAIN * volume)
+        leak, source = leak * math.prod(steps), source * SOURCE_GAIN
         edges = self.edges(conductivity, spacing)
-        walled = [(word in WALLED, word in WALLED) for word in self.boundary]
-        margins = self.margins(conductivity)
-        if margins is not None:
-            leak = leak + end_walls(conductivity, steps, walled, margins, NODES[nodes])
+        faces, exists, inner = self.faces(conductivity), None, None
         if mask is not None:
             exists = existing(mask, conductivity)
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
             edges = between_existing(edges, exists)
-            if margins is not None:
-                # The grid's own faces have their walls already. Faces towards missing nodes are
-                # half a step away.
-                open_faces = ["periodic" if w == "periodic" else "neumann" for w in self.boundary]
-                leak = leak + wall_leak(
-                    conductivity, steps, mask=exists, boundary=open_faces, margin=margins
-                )
-        return source, edges, leak
+            # Nothing goes on behind a hole.
+            walled = [isinstance(low, (Dirichlet, Neumann)) for low, _ in faces]
+            hard = (Neumann(), Neumann())
+            inner = tuple(pair if kept else hard for pair, kept in zip(faces, walled, strict=True))
+            conductivity = torch.where(exists, conductivity, 0)
+        circuit = circuit_of(
+            conductivity,
+            edges,
+            leak,
+            steps,
+            faces,
+            exists=exists,
+            inner=inner,
+            distances=NODES[nodes],
+        )
+        return circuit, source
 
     def edges(self, conductivity: Tensor, spacing: Sequence[float]) -> list[Tensor]:
-        """Conductances of the edges between the nodes, as `chonn_ops.edge_conductance` has them.
+        """Conductances of the edges between the nodes, as `chonn_ops.diffusion` has them.
 
         Parameters
         ----------
@@ -400,25 +399,13 @@ class NetworkCell(nn.Module):
             arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(conductivity.dtype))
         return recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
 
-    def faces(self) -> list[tuple[str, str]]:
-        """The boundary that is left to the operator once the walls are in the leak.
-
-        The operator's own "dirichlet" takes the conductivity from the edge next to the face, which
-        a mask may have removed; finite volumes take the node's.
-        """
-        return [("neumann", "neumann") if w in WALLED else (w, w) for w in self.boundary]
-
-    def margins(self, like: Tensor) -> Tensor | None:
-        """Distance of the walls behind the faces of each axis, (axes, m), in the unit of the
-        networks: 0 for "dirichlet", infinite where there is no wall. None without any wall."""
-        if not any(word in WALLED for word in self.boundary):
-            return None
-        zero = like.new_zeros(self.options.num_networks)
-        margins = {"dirichlet": zero}
+    def faces(self, like: Tensor) -> Faces:
+        """The condition at the faces of each axis; "robin" is a potential of 0 at the learned
+        distance behind the face."""
+        known: dict[str, Condition] = dict(CONDITIONS)
         if self.wall_param is not None:
-            margins["robin"] = torch.exp(WALL_GAIN * self.wall_param.to(like.dtype))
-        none = torch.full_like(zero, math.inf)
-        return torch.stack([margins.get(word, none) for word in self.boundary])
+            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * self.wall_param.to(like.dtype)))
+        return tuple((known[word], known[word]) for word in self.boundary)
 
     def check(
         self,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import chonn_ops
-from chonn_ops import CKBOptions, Network, Scan, experimental
+from chonn_ops import CKBOptions, Network, Scan
 
 # Tighter than the default, since a U-Net enlarges what a solve leaves.
 CELLS = {"network": Network(tol=1e-6), "scan": Scan()}
@@ -90,8 +90,6 @@ MODELS = {
     },
     "KirchhoffCell": (partial(chonn_ops.KirchhoffCell, 4), ((1, 16, 4),)),
     "NetworkCell": (partial(chonn_ops.NetworkCell, 4, 2, Network(2)), ((1, 8, 8, 4),)),
-    "RCNetworkCell": (partial(experimental.RCNetworkCell, 4, 2, Network(2)), ((1, 2, 8, 8, 4),)),
-    "LCNetworkCell": (partial(experimental.LCNetworkCell, 4, 2, Network(2)), ((1, 2, 8, 8, 4),)),
     "CKB of scans": (partial(chonn_ops.CKB, 4, 2, cell=Scan()), _fields(2, 4)),
     "CKB of networks": (
         partial(chonn_ops.CKB, 4, 2, cell=Network(2), kernel_size=3),

@@ -27,10 +27,10 @@ from chonn_ops._dtypes import (
     to_dtype_of,
     without_autocast,
 )
-from chonn_ops.boundary import Boundary, is_periodic
 from chonn_ops.checks import check_kind, check_tensor, error
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
+    Periodic,
     any_complex,
     check_field,
     check_network,
@@ -44,7 +44,6 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
-from chonn_ops.network.leaks import leak_with_boundary
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
@@ -75,6 +74,17 @@ def check_sources(
     if tuple(source.shape[:1] + source.shape[2:] if several else source.shape) != shape:
         raise error(name, f"shape (B, *grid, C) = {shape} or (B, S, *grid, C)", tuple(source.shape))
     check_kind(name, source, leak.device, "the network", dtypes)
+
+
+def currents_of(density: Tensor, volume: float, current: Tensor | None) -> Tensor:
+    """Currents into nodes, (B, \\*grid, C) or (B, S, \\*grid, C): a source per unit volume times
+    the volume of a node's cell, and `current` (B, \\*grid, C)."""
+    if current is None:
+        return density if volume == 1 else density * volume
+    wide = torch.promote_types(density.dtype, current.dtype)
+    return density.to(wide) * volume + (
+        current[:, None] if density.dim() > current.dim() else current
+    )
 
 
 def _plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
@@ -381,10 +391,13 @@ class Factorization:
         leak: Tensor,
         periodic: tuple[bool, ...],
         backend: str | None = None,
+        volume: float = 1.0,
+        current: Tensor | None = None,
     ) -> None:
         # Copies: refinement, residuals and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
+        self._volume, self._current = volume, current
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
@@ -393,9 +406,13 @@ class Factorization:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is read from a file, is eliminated anew."""
         # PyTorch copies leaves of a graph only.
-        given = (x.detach().requires_grad_(x.requires_grad) for x in self._given)
-        leak, *conductance = given
-        return type(self), (tuple(conductance), leak, self._periodic, self._backend)
+        given = [
+            None if x is None else x.detach().requires_grad_(x.requires_grad)
+            for x in (*self._given, self._current)
+        ]
+        leak, *conductance, current = given
+        options = self._periodic, self._backend, self._volume, current
+        return type(self), (tuple(conductance), leak, *options)
 
     @cached_property
     def undetermined(self) -> list[tuple[int, int]]:
@@ -447,7 +464,8 @@ class Factorization:
         check_sources("source", source, self._given[0], dtypes)
         self._check_ground()
         several = source.dim() == len(self.shape) + 1
-        s = (source if several else source[:, None]).to(self._factor.dtype)
+        s = currents_of(source, self._volume, self._current)
+        s = (s if several else s[:, None]).to(self._factor.dtype)
         solved: Any = _Solve.apply(self._factor, self._periodic, s, *self._given)
         v, residual = solved if several else (x[:, 0] for x in solved)
         dtype = potential_dtype(source, self.dtype)
@@ -530,8 +548,7 @@ def factorize(
     conductance: Sequence[Tensor],
     leak: Tensor,
     *,
-    boundary: Boundary = "neumann",
-    wall: Tensor | None = None,
+    periodic: Periodic = False,
     backend: str | None = None,
 ) -> Factorization:
     r"""Eliminate networks on a grid once, to solve for many sources and more.
@@ -548,7 +565,7 @@ def factorize(
         axis. The last entry along an axis counts for periodic axes only. Zeros are no edges.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p \ge 0` from each node to ground.
-    boundary, wall
+    periodic : bool or sequence of bool
         As in `kirchhoff_network`.
     backend : {"cpu", "torch"}, optional
         Default: the compiled kernel for tensors on the CPU, else "torch".
@@ -563,8 +580,7 @@ def factorize(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; a negative conductance, leak or wall (checked on the CPU); an
-        unknown boundary; a `wall` without "robin" or the other way round.
+        Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
 
     References
     ----------
@@ -584,14 +600,24 @@ def factorize(
     >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
     [2.0, 1.0]
     """
+    return factorize_for_densities(conductance, leak, periodic, backend)
+
+
+@_uncompiled
+def factorize_for_densities(
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Periodic,
+    backend: str | None,
+    volume: float = 1.0,
+    current: Tensor | None = None,
+) -> Factorization:
+    """`factorize`, with a `solve` that takes sources per unit volume: see `currents_of`."""
     check_field("leak", leak, NETWORK_DTYPES)
-    faces = check_network(leak, conductance, boundary, wall, "the leak", NETWORK_DTYPES)
-    periodic = is_periodic(faces)
-    if not any_complex(leak, wall, *conductance):
-        refuse_negative(conductance, leak, periodic, wall)
-    dtype = compute_dtype(leak, wall, *conductance)
-    total = leak_with_boundary(conductance, leak, faces, wall, dtype)
-    return Factorization(conductance, total, tuple(periodic), backend)
+    closed = check_network(leak, conductance, periodic, "the leak", NETWORK_DTYPES)
+    if not any_complex(leak, *conductance):
+        refuse_negative(conductance, leak, closed)
+    return Factorization(conductance, leak, closed, backend, volume, current)
 
 
 def predicted_bytes(

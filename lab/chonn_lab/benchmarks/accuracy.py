@@ -37,8 +37,8 @@ from torch import Tensor
 
 from chonn_lab.benchmarks.harness import arguments, environment, show, start, write_result
 from chonn_ops import kirchhoff_network
-from chonn_ops.boundary import per_face
-from chonn_ops.network.leaks import leak_with_boundary
+from chonn_ops.boundary import CONDITIONS, Faces, Robin
+from chonn_ops.network.diffusion import walls_of
 
 MEDIA = ("smooth", "channels", "stripes", "binary noise", "log-uniform noise")
 CONTRASTS = (1e2, 1e4, 1e8, 1e12)
@@ -95,24 +95,28 @@ def disc(grid: Sequence[int]) -> _Array:
 class Case:
     """Networks of one call: numbers that the narrow dtype holds, in the wide one.
 
-    `fields` are source, leak and conductances, (count, *grid, 1).
+    `fields` are source, leak without walls and conductances, (count, *grid, 1); `k` is the
+    conductivity of the cells beside walls.
     """
 
     def __init__(
-        self, fields: Sequence[_Array], boundary: Any, narrow: torch.dtype, weight: _Array
+        self,
+        fields: Sequence[_Array],
+        k: _Array,
+        boundary: Any,
+        narrow: torch.dtype,
+        weight: _Array,
     ) -> None:
         wide = torch.complex128 if narrow.is_complex else torch.float64
         source, leak, *g = (torch.from_numpy(x).to(narrow).to(wide)[..., None] for x in fields)
         self.wide, self.weight = wide, torch.from_numpy(weight).to(narrow).to(wide)[..., None]
-        self.source, self.leak, self.g = source, leak, g
-        self.faces = per_face(boundary, len(g))
-        self.boundary = boundary
-        robin = any("robin" in pair for pair in self.faces)
-        self.wall = torch.full((1,), 0.5, dtype=wide) if robin else None
-
-    @property
-    def periodic(self) -> tuple[bool, ...]:
-        return tuple("periodic" in pair for pair in self.faces)
+        faces = faces_of(boundary, len(g))
+        medium = torch.from_numpy(k).to(wide)[..., None]
+        wall = walls_of(medium, [1.0] * len(g), faces, leak).conductance
+        self.source, self.g = source, g
+        # Rounded once more: what the narrow dtype holds.
+        self.leak = leak if wall is None else (leak + wall).to(narrow).to(wide)
+        self.periodic = tuple(low.periodic for low, _ in faces)
 
     def first(self, count: int) -> Case:
         """The first networks."""
@@ -122,6 +126,14 @@ class Case:
             setattr(part, name, getattr(self, name)[:count])
         part.g = [x[:count] for x in self.g]
         return part
+
+
+def faces_of(boundary: Any, axes: int) -> Faces:
+    """A word for all faces, or one or two an axis; "robin" with a film of 0.5."""
+    known = {**CONDITIONS, "robin": Robin(0.5)}
+    entries = (boundary,) * axes if isinstance(boundary, str) else boundary[:axes]
+    pairs = ((entry, entry) if isinstance(entry, str) else entry for entry in entries)
+    return tuple((known[low], known[high]) for low, high in pairs)
 
 
 def edges_of(
@@ -199,20 +211,10 @@ def eliminate(
     return x.reshape(sources.shape)
 
 
-def total_leak(case: Case, leaves: Sequence[Tensor]) -> Tensor:
-    """Of leak and conductances `leaves`, with the conductances of the boundary."""
-    return leak_with_boundary(leaves[1:], leaves[0], case.faces, case.wall, case.wide)
-
-
 def gradients(case: Case, v: Tensor, w: Tensor, products: Sequence[Tensor]) -> list[Tensor]:
     """Of source, leak and conductances: `v` and the solution `w` for the conjugate of the weights
     conjugated, and the products of both's differences along each axis."""
-    leaves = [x.detach().clone().requires_grad_() for x in (case.leak, *case.g)]
-    total = total_leak(case, leaves)
-    chain = torch.autograd.grad(total, leaves, -w * v.conj(), allow_unused=True)
-    found = [w, chain[0]]
-    for product, more in zip(products, chain[1:], strict=True):
-        found.append(-product + (0 if more is None else more))
+    found = [w, -w * v.conj(), *(-product for product in products)]
     return without_mask(case, found)
 
 
@@ -244,9 +246,7 @@ def truth(case: Case) -> list[Tensor]:
     Real potentials are those for currents s - l V, and V, the sum of s over that of l. A constant
     that lifts all of them costs their differences no digits then.
     """
-    with torch.no_grad():
-        total = total_leak(case, [case.leak, *case.g])
-    leak, *g = (x[..., 0].numpy() for x in (total, *case.g))
+    leak, *g = (x[..., 0].numpy() for x in (case.leak, *case.g))
     both = torch.stack([case.source, case.weight.conj()], 1)[..., 0].resolve_conj().numpy()
     each = (slice(None), slice(None), *[None] * len(g))
     nodes = tuple(range(-len(g), 0))
@@ -270,10 +270,7 @@ def ours(case: Case, dtype: torch.dtype, method: Any, batch: int = 0) -> list[Te
     rows = torch.arange(batch or count) % count
     source, leak, *g, weight = (x[rows].to(dtype) for x in fields)
     leaves = [x.requires_grad_() for x in (source, leak, *g)]
-    wall = None if case.wall is None else case.wall.to(dtype)
-    v = kirchhoff_network(
-        source, g, leak, boundary=case.boundary, wall=wall, method=method, backend="cpu"
-    )
+    v = kirchhoff_network(source, g, leak, periodic=case.periodic, method=method, backend="cpu")
     return [v.detach(), *without_mask(case, torch.autograd.grad(v, leaves, weight))]
 
 
@@ -281,9 +278,7 @@ def theirs(case: Case) -> list[Tensor]:
     """The same by `spsolve`."""
     from scipy.sparse.linalg import spsolve
 
-    with torch.no_grad():
-        total = total_leak(case, [case.leak, *case.g])
-    leak, *g = (x[..., 0].numpy() for x in (total, *case.g))
+    leak, *g = (x[..., 0].numpy() for x in (case.leak, *case.g))
     both = torch.stack([case.source, case.weight.conj()], -1)[..., 0, :].resolve_conj().numpy()
     found = np.empty_like(both)
     for i, a in enumerate(matrices(g, leak, case.periodic)):
@@ -360,9 +355,8 @@ def resistors(
     ]
     rng = np.random.default_rng(1)
     source, weight = (rng.random(k.shape) * inside for _ in range(2))
-    faces = boundary if isinstance(boundary, str) else boundary[: len(grid)]
     fields = (source, leak * np.ones(k.shape) * inside, *g)
-    return Case(fields, faces, torch.float32, weight)
+    return Case(fields, k * inside, boundary, torch.float32, weight)
 
 
 def contenders() -> list[Row]:
@@ -443,23 +437,22 @@ def alternating(
     if kind == "waves":  # -laplace u - (omega / c)^2 (1 + i loss) u, 8 to 16 nodes a wave
         g: list[_Array] = [np.ones(k.shape) + 0j for _ in grid]
         leak = -((2 * np.pi / 16) ** 2) * k * (1 + 1j * loss)
+        medium = g[0]
     else:  # g = 1 / (R + i omega L), l = G + i omega C
         g = [1 / (k * (loss + 1j) * (1 + rng.random(k.shape))) for _ in grid]
+        medium = 1 / (k * (loss + 1j))
         leak = 0.3 * (loss + 1j) * (1 + rng.random(k.shape))
     g = [x * inside * np.roll(inside, -1, axis) for axis, x in enumerate(g)]
     source, weight = (
         (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape)) * inside
         for _ in range(2)
     )
-    faces = boundary if isinstance(boundary, str) else boundary[: len(grid)]
-    return Case((source, leak * inside, *g), faces, torch.complex64, weight)
+    return Case((source, leak * inside, *g), medium * inside, boundary, torch.complex64, weight)
 
 
 def condition(case: Case) -> float:
     """The largest condition number of the networks, nodes outside a mask left out."""
-    with torch.no_grad():
-        total = total_leak(case, [case.leak, *case.g])
-    leak, *g = (x[..., 0].numpy() for x in (total, *case.g))
+    leak, *g = (x[..., 0].numpy() for x in (case.leak, *case.g))
     count, *grid = leak.shape
     a = np.zeros((count, leak[0].size, leak[0].size), leak.dtype)
     i = np.arange(leak[0].size)

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import arguments, environment, show, start, write_result
-from chonn_ops import edge_conductance, factorize
+from chonn_ops import diffusion, edge_conductance, factorize
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment
@@ -328,8 +328,8 @@ def experiment(n: int, a_side: int, pumped: int, seed: int) -> dict[str, Any]:
     source = torch.zeros(pumped, n, n, dtype=torch.float64)
     source[range(pumped), some[:, 0], some[:, 1]] = 1
     k = x.exp()[None, ..., None]
-    network = factorize(edge_conductance(k, 1 / n), 0 * k, boundary="dirichlet")
-    v = network.solve(source[None, ..., None])[0, ..., 0][:, wells[:, 0], wells[:, 1]]
+    network = diffusion(k, 1 / n, boundary="dirichlet").factorize()
+    v = network.solve(source[None, ..., None] * n**2)[0, ..., 0][:, wells[:, 0], wells[:, 1]]
     noise = 0.01 * v.abs()
     measured = v + noise * torch.randn(v.shape, dtype=v.dtype, generator=generator)
     begin = time.process_time()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.modules import Units
+from chonn_ops.boundary import Dirichlet
 from chonn_ops.checks import check_least
 from chonn_ops.network import (
     absorbing_layer,
@@ -21,7 +22,7 @@ from chonn_ops.network import (
     helmholtz_network,
     kirchhoff_network,
 )
-from chonn_ops.network.conductance import end_walls, face_area
+from chonn_ops.network.diffusion import face_area, walls_of
 from chonn_ops.nn.geometry import NODES
 from chonn_ops.nn.layers import PositionLinear
 
@@ -103,10 +104,11 @@ class DirectSolve(nn.Module):
                 harmonic + self.mean.abs() * (_arithmetic(k, axis, steps) - harmonic)
                 for axis, harmonic in enumerate(g)
             )
-        margin = None
-        if self.wall is not None:
-            margin = self.wall.exp().expand(len(steps), k.shape[-1])
-        leak = end_walls(k, steps, [(True, True)] * len(steps), margin, NODES[self.physics.nodes])
+        wall = Dirichlet(0.0, 0.0 if self.wall is None else self.wall.exp())
+        faces = ((wall, wall),) * len(steps)
+        nothing, distances = torch.zeros_like(k), NODES[self.physics.nodes]
+        leak = walls_of(k, steps, faces, nothing, distances=distances).conductance
+        assert leak is not None
         v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
         return v.movedim(-1, 1)
 

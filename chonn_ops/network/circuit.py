@@ -1,0 +1,191 @@
+"""`Circuit`: nodes, edges, leaks, and what the equation behind them says about sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import potential_dtype
+from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
+from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, per_axis_periodic
+from chonn_ops.network.direct.factor import (
+    Factorization,
+    check_sources,
+    currents_of,
+    factorize_for_densities,
+)
+from chonn_ops.network.edges import drops, pad, used_edges
+
+
+class Currents(NamedTuple):
+    """Where the current of a circuit flows.
+
+    Attributes
+    ----------
+    edges : tuple of Tensor, shape (B, \\*grid, C), one an axis
+        Entry p is the current from node p to the next one along that axis; 0 where no edge is.
+    walls : Tensor, shape (B, \\*grid, C)
+        Current from each node out of the domain, through all of its walls; negative where it comes
+        in. Summed over the nodes of a face it is the flow through that face.
+    """
+
+    edges: tuple[Tensor, ...]
+    walls: Tensor
+
+
+class Circuit:
+    r"""Resistor networks on a grid, one a batch entry and channel.
+
+    .. math::
+
+        \sum_q g_{pq} (v_p - v_q) + l_p v_p = V f_p + i_p
+
+    `diffusion` makes circuits from an equation. A bare one, ``Circuit(conductance, leak)``, has
+    V = 1 and no current i: its sources are the currents into its nodes.
+
+    Parameters
+    ----------
+    conductance : sequence of Tensor, shape (B, \*grid, C)
+        :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
+        axis. The last entry along an axis counts where it is periodic only.
+    leak : Tensor, shape (B, \*grid, C)
+        Conductance :math:`l_p \ge 0` from each node to ground, walls included.
+    periodic : bool or sequence of bool
+        Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
+    volume : float
+        V of the cell around each node, which turns a source per unit volume into a current.
+    wall : Tensor, shape (B, \*grid, C), optional
+        What part of the leak leads through the boundary.
+    current : Tensor, shape (B, \*grid, C), optional
+        i, what comes in through the boundary: from potentials other than 0 and given fluxes.
+
+    Attributes
+    ----------
+    conductance, leak, periodic, volume, wall, current
+        As given; `periodic` one bool an axis.
+
+    Examples
+    --------
+    Two nodes, 1 ohm between them, 1 ohm from the second to ground, 1 A into the first:
+
+    >>> import torch
+    >>> from chonn_ops import Circuit
+    >>> field = lambda *values: torch.tensor(values).reshape(1, 2, 1)
+    >>> circuit = Circuit((field(1.0, 0.0),), field(0.0, 1.0))
+    >>> v = circuit.solve(field(1.0, 0.0))
+    >>> v.flatten().tolist()
+    [2.0, 1.0]
+    >>> circuit.currents(v).edges[0].flatten().tolist()
+    [1.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        *,
+        periodic: Periodic = False,
+        volume: float = 1.0,
+        wall: Tensor | None = None,
+        current: Tensor | None = None,
+    ) -> None:
+        self.conductance, self.leak = tuple(conductance), leak
+        self.periodic = per_axis_periodic(periodic, len(self.conductance))
+        self.volume, self.wall, self.current = volume, wall, current
+
+    def source(self, density: Tensor) -> Tensor:
+        """Current into each node for a source f per unit volume: V f + i.
+
+        `density` and the result have the shape (B, \\*grid, C) or (B, S, \\*grid, C). In the
+        circuit's precision or wider.
+        """
+        check_sources("source", density, self.leak, NETWORK_DTYPES)
+        return currents_of(density, self.volume, self.current)
+
+    @overload
+    def solve(
+        self,
+        source: Tensor,
+        *,
+        info: Literal[False] = False,
+        tol: float = 1e-5,
+        max_iterations: int = 100,
+        method: Method = "auto",
+        backend: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def solve(
+        self,
+        source: Tensor,
+        *,
+        info: Literal[True],
+        tol: float = 1e-5,
+        max_iterations: int = 100,
+        method: Method = "auto",
+        backend: str | None = None,
+    ) -> tuple[Tensor, NetworkInfo]: ...
+
+    def solve(
+        self,
+        source: Tensor,
+        *,
+        info: bool = False,
+        tol: float = 1e-5,
+        max_iterations: int = 100,
+        method: Method = "auto",
+        backend: str | None = None,
+    ) -> Tensor | tuple[Tensor, NetworkInfo]:
+        """Potentials of all nodes, differentiable: one call of `kirchhoff_network`.
+
+        Parameters
+        ----------
+        source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+            f per unit volume; S sources share one elimination.
+        info : bool
+            Also return a `NetworkInfo`.
+        tol, max_iterations, method, backend
+            As in `kirchhoff_network`, as are the errors.
+
+        Returns
+        -------
+        v : Tensor, shape and dtype of `source`
+        info : NetworkInfo
+            Only with `info`.
+        """
+        v, found = kirchhoff_network(
+            self.source(source),
+            self.conductance,
+            self.leak,
+            periodic=self.periodic,
+            tol=tol,
+            max_iterations=max_iterations,
+            method=method,
+            return_info=True,
+            backend=backend,
+        )
+        v = v.to(potential_dtype(source, v.dtype))
+        return (v, found) if info else v
+
+    def factorize(self, *, backend: str | None = None) -> Factorization:
+        """The circuit, eliminated once, for many sources and more: see `factorize`.
+
+        Its `solve` takes sources as that of the circuit does.
+        """
+        return factorize_for_densities(
+            self.conductance, self.leak, self.periodic, backend, self.volume, self.current
+        )
+
+    def currents(self, v: Tensor) -> Currents:
+        """Where the current flows at the potentials v, (B, \\*grid, C)."""
+        flows = []
+        for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
+            closed = closed and v.shape[axis + 1] > 1
+            faces = ("periodic", "periodic") if closed else ("neumann", "neumann")
+            flow = used_edges(g, axis, closed) * drops(v, axis, faces)
+            flows.append(flow if closed else pad(flow, axis, 0, 1))
+        out = torch.zeros_like(v) if self.wall is None else self.wall * v
+        return Currents(tuple(flows), out if self.current is None else out - self.current)

@@ -1,0 +1,466 @@
+"""Finite volumes: circuits that discretise a conductivity, with everything about their walls.
+
+`diffusion` makes the whole circuit. `edge_conductance` and `wall_leak` make its two parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import (
+    BOUNDED,
+    Boundary,
+    Condition,
+    Dirichlet,
+    Face,
+    Faces,
+    Neumann,
+    Robin,
+    Wall,
+    Words,
+    conditions,
+    is_periodic,
+    per_face,
+    series,
+)
+from chonn_ops.checks import check_tensor, error
+from chonn_ops.network.checks import check_field, check_like, check_not_negative
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.edges import pad
+
+Spacing = float | Sequence[float]
+
+
+def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
+    """One length an axis, from one for all axes or one each."""
+    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
+    try:
+        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so.
+        steps = [step if isinstance(step, torch.SymFloat) else float(step) for step in steps]
+    except (TypeError, ValueError):  # neither a number nor numbers
+        steps = []
+    if len(steps) != axes or not all(0 < step < math.inf for step in steps):
+        raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
+    return steps
+
+
+def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
+    """A mask that broadcasts with (B, \\*grid, C)."""
+    if mask is None:
+        return None
+    check_tensor("mask", mask)
+    shape = tuple(conductivity.shape)
+    if mask.dtype != torch.bool:
+        raise error("mask", "dtype torch.bool, True where a node exists", mask.dtype)
+    if mask.device != conductivity.device:
+        raise error("mask", f"device {conductivity.device}, as the conductivity", mask.device)
+    full = mask[None, ..., None] if mask.dim() == len(shape) - 2 else mask
+    if full.dim() != len(shape) or any(
+        m not in (1, n) for m, n in zip(full.shape, shape, strict=True)
+    ):
+        expected = f"shape (*grid) = {shape[1:-1]}, or one that broadcasts to {shape}"
+        raise error("mask", expected, tuple(mask.shape))
+    return full
+
+
+def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The conductivity in float32 or wider, 0 at missing nodes, and the mask."""
+    check_field("conductivity", conductivity)
+    mask = _mask_of_fields(mask, conductivity)
+    wide = torch.promote_types(conductivity.dtype, torch.float32)
+    k = conductivity.to(wide)
+    k = k if mask is None else torch.where(mask, k, 0)
+    check_not_negative("conductivity", k)
+    return k, mask
+
+
+def face_area(steps: list[float], axis: int) -> float:
+    """Area of the face between two cells along an axis."""
+    area = 1.0
+    for other, step in enumerate(steps):
+        area *= 1.0 if other == axis else step
+    return area
+
+
+def _index(field: Tensor, axis: int) -> Tensor:
+    """Indices along a grid axis, in a shape that broadcasts with the field."""
+    n = field.shape[axis + 1]
+    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
+
+
+def edge_conductance(
+    conductivity: Tensor,
+    spacing: Spacing = 1.0,
+    *,
+    mask: Tensor | None = None,
+    boundary: Words = "neumann",
+) -> tuple[Tensor, ...]:
+    r"""Conductances between the nodes of a grid of cells: the edges of `diffusion`.
+
+    .. math::
+
+        g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
+
+    Here :math:`|F_{pq}|` is the area of the face between two cells, the product of the other
+    spacings, and h is the distance of the cells' centres, which are the nodes. The edge is half of
+    one cell in series with half of the other, which is exact for layers. If source and leak are
+    multiplied by the cell's volume, the network is the finite-volume scheme of second order for
+    :math:`-\nabla \cdot (k \nabla v) + c \, v = f`.
+
+    Parameters
+    ----------
+    conductivity : Tensor, shape (B, \*grid, C)
+        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite).
+    spacing : float or sequence of float, one an axis
+        Distance h between nodes > 0, in the unit of length.
+    mask : Tensor of bool, shape (\*grid), or one that broadcasts to the conductivity's, optional
+        Which nodes exist; edges to missing nodes conduct nothing. By default all nodes exist.
+    boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
+        With "periodic" the last entry along the axis is the edge from the last node to the first;
+        pass ``periodic=True`` to `kirchhoff_network`, too. All other words make it 0.
+
+    Returns
+    -------
+    tuple of Tensor, shape (B, \*grid, C)
+        One tensor an axis, in the conductivity's dtype; entry p joins node p and the next one along
+        that axis. An axis of one node has no edge, and its only entry counts for nothing.
+
+    Raises
+    ------
+    TypeError
+        Something else than a Tensor.
+    ValueError
+        Wrong shape, dtype or device of conductivity or mask; a negative conductivity at a node that
+        exists (checked on the CPU only, because reading values stalls a GPU); spacings not above 0;
+        an unknown boundary.
+
+    References
+    ----------
+    S. Patankar, "Numerical Heat Transfer and Fluid Flow" (1980), section 4.2-3; R. Eymard,
+    T. Gallouet, R. Herbin, "Finite volume methods" (2000).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from chonn_ops import edge_conductance
+    >>> k = torch.tensor([1.0, 3.0]).reshape(1, 2, 1)
+    >>> edge_conductance(k, 0.5)[0].flatten().tolist()
+    [3.0, 0.0]
+    """
+    k, _ = _existing(conductivity, mask)
+    axes = k.dim() - 2
+    periodic = is_periodic(per_face(boundary, axes))
+    return tuple(g.to(conductivity.dtype) for g in edges(k, spacings(spacing, axes), periodic))
+
+
+def edges(k: Tensor, steps: list[float], periodic: list[bool]) -> list[Tensor]:
+    """`edge_conductance` of checked arguments."""
+    found: list[Tensor] = []
+    for axis, step in enumerate(steps):
+        g = series(k, k.roll(-1, axis + 1))
+        found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
+    return found
+
+
+def blended_edges(
+    k: Tensor, steps: list[float], periodic: list[bool], arithmetic: Tensor
+) -> list[Tensor]:
+    """Conductances of faces that blend the arithmetic and the harmonic mean of k > 0.
+
+    `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
+    """
+    resistivity = torch.reciprocal(k)
+    found: list[Tensor] = []
+    for axis, step in enumerate(steps):
+        n, scale = k.shape[axis + 1], face_area(steps, axis) / step
+        harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
+        if not periodic[axis] and n > 1:  # the last entry is not an edge
+            edge = (_index(k, axis) < n - 1).to(k.dtype)
+            harmonic, mean = edge * harmonic, edge * mean
+        parallel = mean * (k + k.roll(-1, axis + 1))
+        in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
+        found.append(torch.addcmul(parallel, harmonic, in_series))
+    return found
+
+
+def edges_alone(g: Tensor, axis: int, periodic: bool) -> Tensor:
+    """Set the last entry along an axis, which is no edge, to 0, unless periodic or of one node."""
+    n = g.shape[axis + 1]
+    if periodic or n == 1:
+        return g
+    return torch.where(_index(g, axis) < n - 1, g, 0)
+
+
+def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[Tensor]:
+    """Which nodes that exist have a neighbour on the grid that does not, at their low and at their
+    high face of an axis."""
+    dim, n = axis + 1, exists.shape[axis + 1]
+    at = _index(exists, axis)
+    for shift, last in ((1, 0), (-1, n - 1)):
+        found = exists & ~exists.roll(shift, dim)
+        yield found if periodic else found & (at != last)
+
+
+def walls_of(
+    k: Tensor,
+    steps: Sequence[float],
+    faces: Faces,
+    leak: Tensor,
+    *,
+    exists: Tensor | None = None,
+    inner: Faces | None = None,
+    distances: tuple[float, float] = (0.5, 0.5),
+) -> Wall:
+    """What all faces add to the nodes, (B, \\*grid, C) each.
+
+    Parameters
+    ----------
+    k, leak : Tensor, shape (B, \\*grid, C)
+        Conductivity of the cells, 0 where none exists, and leak of their nodes.
+    steps : sequence of float, one an axis
+    faces : pairs of Condition, one an axis
+        The faces of the grid.
+    exists : Tensor of bool, optional
+        Which nodes exist, in a shape that broadcasts to that of k.
+    inner : pairs of Condition, one an axis, optional
+        Low and high faces of cells towards cells that do not exist.
+    distances : pair of float
+        From the low face of the grid to the first node and from the last node to the high face, in
+        steps. All other faces are half a step from their node.
+    """
+    conductance: Tensor | None = None
+    current: Tensor | None = None
+    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
+        dim, n, area = axis + 1, k.shape[axis + 1], face_area(list(steps), axis)
+        for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
+            cells = Face(
+                k.narrow(dim, node, 1), area, distance * step, step, leak.narrow(dim, node, 1)
+            )
+            added = condition.wall(cells)
+            if added.conductance is not None:
+                whole = pad(added.conductance, axis, node, n - 1 - node)
+                conductance = whole if conductance is None else conductance + whole
+            if added.current is not None:
+                slice_of_k = added.current.expand(cells.conductivity.shape)
+                whole = pad(slice_of_k, axis, node, n - 1 - node)
+                current = whole if current is None else current + whole
+        if exists is None or inner is None:
+            continue
+        sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
+        for condition, beside in zip(inner[axis], sides, strict=True):
+            added = condition.wall(Face(k, area, step / 2, step, leak))
+            if added.conductance is not None:
+                whole = torch.where(beside, added.conductance, 0)
+                conductance = whole if conductance is None else conductance + whole
+            if added.current is not None:
+                whole = torch.where(beside, added.current, 0)
+                current = whole if current is None else current + whole
+    return Wall(conductance, current)
+
+
+def circuit_of(
+    k: Tensor,
+    edges: Sequence[Tensor],
+    leak: Tensor,
+    steps: Sequence[float],
+    faces: Faces,
+    **walls: Any,
+) -> Circuit:
+    """The circuit of checked fields: edges, leak and the walls of `walls_of`."""
+    wall = walls_of(k, steps, faces, leak, **walls)
+    total = leak if wall.conductance is None else leak + wall.conductance
+    periodic = [low.periodic for low, _ in faces]
+    return Circuit(
+        edges,
+        total,
+        periodic=periodic,
+        volume=math.prod(steps),
+        wall=wall.conductance,
+        current=wall.current,
+    )
+
+
+def wall_leak(
+    conductivity: Tensor,
+    spacing: Spacing = 1.0,
+    *,
+    mask: Tensor | None = None,
+    boundary: Words = "dirichlet",
+) -> Tensor:
+    r"""Leak of the nodes beside a boundary at potential 0: the walls of `diffusion`.
+
+    Each face of a cell towards a cell that does not exist conducts half an edge to ground,
+    :math:`2 k_p |F| / h`, which is a Dirichlet boundary at the face. With a mask these are the
+    faces of holes and pores inside the domain, too.
+
+    Parameters
+    ----------
+    conductivity : Tensor, shape (B, \*grid, C)
+        As in `edge_conductance`, as are `spacing` and `mask`.
+    boundary : {"dirichlet", "neumann", "periodic"} or a sequence
+        The faces of the grid: one word, or for each axis one word or a pair of words. "neumann"
+        adds nothing there; "periodic" has no face.
+
+    Returns
+    -------
+    Tensor, shape (B, \*grid, C)
+        In the conductivity's dtype; 0 away from the boundary and where no node exists.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `edge_conductance`; also for the boundaries "matched" and "robin".
+    """
+    k, mask = _existing(conductivity, mask)
+    axes = k.dim() - 2
+    faces = conditions(boundary, axes, BOUNDED)
+    inner = ((Dirichlet(), Dirichlet()),) * axes
+    nothing = torch.zeros_like(k)
+    found = walls_of(k, spacings(spacing, axes), faces, nothing, exists=mask, inner=inner)
+    leak = nothing if found.conductance is None else found.conductance
+    return leak.to(conductivity.dtype)
+
+
+def diffusion(
+    conductivity: Tensor,
+    spacing: Spacing = 1.0,
+    *,
+    boundary: Boundary = "neumann",
+    absorption: Tensor | float = 0.0,
+    mask: Tensor | None = None,
+    inner: str | Condition | None = None,
+    arithmetic: float = 0.0,
+) -> Circuit:
+    r"""The circuit of :math:`-\nabla \cdot (k \nabla v) + c \, v = f` by finite volumes.
+
+    ``diffusion(k, h, boundary="dirichlet").solve(f)`` solves the equation. The scheme is of second
+    order on smooth media and exact for layers. Nodes are the centres of the cells; two of them are
+    joined through the face between their cells, and a node beside a wall is joined to the wall
+    through its own half of a cell.
+
+    Parameters
+    ----------
+    conductivity : Tensor, shape (B, \*grid, C)
+        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite).
+    spacing : float or sequence of float, one an axis
+        Distance h of the nodes > 0, in the unit of length.
+    boundary : str, Condition, or a sequence
+        What holds at the faces of the grid: one for all, or for each axis one or a pair (low face,
+        high face). The words "neumann", "dirichlet", "periodic" and "matched" are short for
+        `chonn_ops.boundary`'s `Neumann(0)`, `Dirichlet(0)`, `Periodic()` and `Matched()`; `Robin`
+        needs its coefficient. "matched" continues the medium at the face without end.
+    absorption : float or Tensor that expands to the shape of the conductivity
+        c >= 0, per unit volume.
+    mask : Tensor of bool, shape (\*grid), or one that broadcasts to the conductivity's, optional
+        Which cells exist; the others have v = 0. By default all exist.
+    inner : str or Condition, optional
+        With a mask: what holds at faces towards cells that do not exist, holes inside the domain
+        included ("neumann", "dirichlet", or a condition other than periodic and matched). Default:
+        the boundary of the grid where that is one such condition for all faces; else it has to be
+        given.
+    arithmetic : float
+        Weight of the arithmetic mean of both cells' k in the conductivity of a face, 0 to 1. The
+        default 0 is the harmonic mean, which is right where k jumps at the face. Many
+        finite-difference codes take 1.
+
+    Returns
+    -------
+    Circuit
+        Its `solve` takes f per unit volume. In float32, or float64 where an input is float64.
+
+    Raises
+    ------
+    TypeError
+        Something else than a Tensor.
+    ValueError
+        Wrong shape, dtype or device; a negative k or c at a node that exists (checked on the CPU
+        only, because reading values stalls a GPU); spacings not above 0; an unknown boundary; a
+        mask whose faces have no condition.
+
+    References
+    ----------
+    S. Patankar, "Numerical Heat Transfer and Fluid Flow" (1980), section 4.2-3; R. Eymard,
+    T. Gallouet, R. Herbin, "Finite volume methods" (2000). "matched" is this package's own.
+
+    Examples
+    --------
+    Darcy flow on the unit square, v = 0 at its walls:
+
+    >>> import torch
+    >>> from chonn_ops import diffusion
+    >>> k = f = torch.ones(1, 32, 32, 1)
+    >>> v = diffusion(k, 1 / 32, boundary="dirichlet").solve(f)
+    >>> round(v.max().item(), 3)  # 0.0737 for h -> 0
+    0.074
+    """
+    k, exists = _existing(conductivity, mask)
+    axes = k.dim() - 2
+    steps, faces = spacings(spacing, axes), conditions(boundary, axes)
+    inside = None if exists is None else _inner(inner, faces)
+    if exists is None and inner is not None:
+        raise error("inner", "None without a mask", repr(inner))
+    if not 0 <= arithmetic <= 1:
+        raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
+    leak = _density_of("absorption", absorption, k) * math.prod(steps)
+    if exists is not None:
+        leak = torch.where(exists, leak, 0)
+    k = k.to(leak.dtype)
+    closed = [low.periodic for low, _ in faces]
+    found = edges(k, steps, closed)
+    if arithmetic:
+        found = [
+            torch.lerp(harmonic, mean, float(arithmetic))
+            for harmonic, mean in zip(found, _arithmetic(k, steps, closed), strict=True)
+        ]
+    return circuit_of(k, found, leak, steps, faces, exists=exists, inner=inside)
+
+
+def _arithmetic(k: Tensor, steps: list[float], periodic: list[bool]) -> Iterator[Tensor]:
+    """Conductances of faces with the arithmetic mean; 0 beside a cell that conducts nothing."""
+    for axis, step in enumerate(steps):
+        other = k.roll(-1, axis + 1)
+        mean = torch.where((k > 0) & (other > 0), (k + other) / 2, 0)
+        yield edges_alone(mean, axis, periodic[axis]) * (face_area(steps, axis) / step)
+
+
+def _density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
+    """A number or a Tensor as a field of the shape of k, in its precision or wider."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise error(name, "a number or a Tensor", repr(value))
+        value = torch.full((), float(value), dtype=k.dtype, device=k.device)
+    elif value.device != k.device:
+        raise error(name, f"device {k.device}, as the conductivity", value.device)
+    try:
+        field = value.to(torch.promote_types(value.dtype, k.dtype)).expand(k.shape)
+    except RuntimeError:
+        expected = f"a number, or a shape that expands to {tuple(k.shape)}"
+        raise error(name, expected, tuple(value.shape)) from None
+    check_like(name, field, k, "the conductivity")
+    check_not_negative(name, field)
+    return field
+
+
+def _inner(inner: str | Condition | None, faces: Faces) -> Faces:
+    """The conditions of faces towards cells that do not exist."""
+    if inner is None:
+        first = faces[0][0]
+        same = all(condition is first for pair in faces for condition in pair)
+        if not same or not isinstance(first, (Neumann, Dirichlet, Robin)):
+            raise error(
+                "inner",
+                "a condition for faces towards missing cells, such as 'neumann' or 'dirichlet', "
+                "where the boundary of the grid is not one such condition for all faces",
+                None,
+            )
+        return faces
+    (pair,) = conditions(inner, 1, BOUNDED) if isinstance(inner, str) else conditions(inner, 1)
+    if not isinstance(pair[0], (Neumann, Dirichlet, Robin)):
+        raise error("inner", "Neumann, Dirichlet or Robin", repr(inner))
+    return (pair,) * len(faces)
