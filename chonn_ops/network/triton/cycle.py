@@ -3,8 +3,9 @@
 
 A cycle is a list of steps (kind, level) in memory. A program that solves a network alone runs the
 list with a barrier after each step, within a loop of conjugate gradients, until the network meets
-the rule of `chonn_ops.network.stopping`; the host does not take part. Many programs share the large levels of few networks, with one
-kernel a step, and one program a network runs the steps of the smaller levels.
+the rule of `chonn_ops.network.stopping`; the host does not take part. Many programs share the large
+levels of few networks, with one kernel a step, and one program a network runs the steps of the
+smaller levels.
 
 `table` has a row of ROW numbers for each level: the offset of its fields, the offset of its
 weights, its three sizes, and for each axis 2 if the next level halves it, else 1.
