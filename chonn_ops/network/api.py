@@ -22,6 +22,7 @@ from chonn_ops.network.checks import (
     traced,
 )
 from chonn_ops.network.direct.factor import check_sources, factorize
+from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
@@ -34,15 +35,22 @@ class NetworkInfo(NamedTuple):
     ----------
     iterations : Tensor, shape (B, C)
         int32; 0 where the network was eliminated without iterations.
-    residual : Tensor, shape (B, C)
-        :math:`|s - A v|_2 / |s|_2`, float32, or float64 where an input is float64. 0 without a
-        source, and 0 where an eliminated network leaves no more than rounding:
-        :math:`|s - A v|_2 \\le 16 \\epsilon \\, | |A| |v| |_2`, with :math:`\\epsilon` the rounding
-        unit. NaN where an input is not finite. It has no gradient.
+    backward_error : Tensor, shape (B, C), or (B, S, C) for S sources
+        :math:`\\max_p |s - A v|_p / (|A||v| + |s|)_p` of the potentials v that are returned,
+        computed in float64, with :math:`(|A||v|)_p = |l_p v_p| + \\sum_q |g_{pq}| (|v_p| + |v_q|)`:
+        the least relative change of leaks, conductances and sources that can make v exact [1]_.
+        About the rounding of v's dtype where the network was eliminated. A node with neither edge
+        nor leak does not count. 0 only where v is exact; NaN where an input is not finite. It has
+        no gradient, and costs a pass over the fields.
+
+    References
+    ----------
+    .. [1] W. Oettli, W. Prager, "Compatibility of approximate solution of linear equations with
+       given error bounds for coefficients and right-hand sides", Numerische Mathematik 6 (1964).
     """
 
     iterations: Tensor
-    residual: Tensor
+    backward_error: Tensor
 
 
 def solve_checked(
@@ -57,7 +65,7 @@ def solve_checked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`kirchhoff_network` of checked arguments.
 
-    Returns potentials in the dtype of the solve, iterations and residuals.
+    Returns potentials in the dtype of the solve, iterations and what was compared with `tol`.
     """
     axes = len(conductance)
     return torch.ops.chonn_ops.kirchhoff_network(
@@ -156,9 +164,9 @@ def kirchhoff_network(
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     tol : float
-        Relative residual at which iterations stop: :math:`|s - A v|_2 \le tol \, |s|_2`. A direct
-        solve is right to rounding, which alone leaves residuals of about
-        :math:`10^{-7} \, |A|\,|v| / |s|` in float32.
+        Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
+        potentials of at most :math:`2 \, tol \max |v|` of the network, see
+        `chonn_ops.network.stopping`. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
@@ -172,7 +180,7 @@ def kirchhoff_network(
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool
-        Also return iterations and residual of each network.
+        Also return iterations and backward error of each network.
     backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_NETWORK_BACKEND``, else by device.
 
@@ -210,9 +218,8 @@ def kirchhoff_network(
     Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64: factors in
     complex64, and steps of refinement with residuals in complex128, one at least, until the
     residual is at most `tol`; networks that stay above it are eliminated in complex128. What is
-    above `tol` then is at a resonance, a `RuntimeError`. The residual is that of the potentials
-    before they are rounded to complex64. Gradients follow PyTorch: for a real loss, the conjugate
-    Wirtinger derivative, and its real part for a real input.
+    above `tol` then is at a resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss,
+    the conjugate Wirtinger derivative, and its real part for a real input.
 
     References
     ----------
@@ -234,18 +241,20 @@ def kirchhoff_network(
     # With conductances that fit the source, it is the leak that lacks an axis.
     fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
-        v, info = _solve_many(
+        v, iterations, closed = _solve_many(
             source, conductance, leak, periodic, tol, max_iterations, method, backend
         )
-        return (v, info) if return_info else v
-    closed = check_arguments(
-        source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
-    )
-    v, iterations, residual = solve_checked(
-        source, conductance, leak, closed, tol, max_iterations, backend, method
-    )
+    else:
+        closed = check_arguments(
+            source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
+        )
+        v, iterations, _ = solve_checked(
+            source, conductance, leak, closed, tol, max_iterations, backend, method
+        )
     v = v.to(potential_dtype(source, v.dtype))
-    return (v, NetworkInfo(iterations, residual)) if return_info else v
+    if not return_info:
+        return v
+    return v, NetworkInfo(iterations, backward_error(v, source, conductance, leak, closed))
 
 
 def _solve_many(
@@ -257,8 +266,9 @@ def _solve_many(
     max_iterations: int,
     method: str,
     backend: str | None,
-) -> tuple[Tensor, NetworkInfo]:
-    """`kirchhoff_network` of sources (B, S, \\*grid, C): one elimination for all of them."""
+) -> tuple[Tensor, Tensor, Sequence[bool]]:
+    """Potentials, iterations, and which axes are periodic, for sources (B, S, \\*grid, C), which
+    share one elimination."""
     closed = check_arguments(
         leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
     )
@@ -272,12 +282,11 @@ def _solve_many(
         apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
         options = (tol, max_iterations, backend, "direct")
         found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], closed, *options)
-        v, iterations, residual = (x.unflatten(0, (B, S)) for x in found)
-        return v.to(potential_dtype(source, v.dtype)), NetworkInfo(iterations, residual)
+        v, iterations, _ = (x.unflatten(0, (B, S)) for x in found)
+        return v, iterations, closed
     networks = factorize(conductance, leak, periodic=closed, backend=backend)
     if readable(leak):
         with torch.no_grad():
             check_grounded(conductance, leak, closed)
-    v, residual = networks.solve_with_residual(source)
     iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
-    return v, NetworkInfo(iterations, residual)
+    return networks.solve(source), iterations, closed

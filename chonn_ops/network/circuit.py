@@ -18,6 +18,7 @@ from chonn_ops.network.direct.factor import (
     factorize_for_densities,
 )
 from chonn_ops.network.edges import drops, pad, used_edges
+from chonn_ops.network.residual import backward_error
 
 
 class Currents(NamedTuple):
@@ -156,19 +157,26 @@ class Circuit:
         info : NetworkInfo
             Only with `info`.
         """
-        v, found = kirchhoff_network(
-            self.source(source),
+        current = self.source(source)
+        solved = kirchhoff_network(
+            current,
             self.conductance,
             self.leak,
             periodic=self.periodic,
             tol=tol,
             max_iterations=max_iterations,
             method=method,
-            return_info=True,
+            return_info=info,
             backend=backend,
         )
-        v = v.to(potential_dtype(source, v.dtype))
-        return (v, found) if info else v
+        v, found = solved if info else (solved, None)
+        rounded = v.to(potential_dtype(source, v.dtype))
+        if found is None:
+            return rounded
+        if rounded.dtype != v.dtype:
+            network = (current, self.conductance, self.leak, self.periodic)
+            found = found._replace(backward_error=backward_error(rounded, *network))
+        return rounded, found
 
     def factorize(self, *, backend: str | None = None) -> Factorization:
         """The circuit, eliminated once, for many sources and more: see `factorize`.

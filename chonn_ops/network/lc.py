@@ -21,6 +21,7 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.diffusion import Spacing, edge_conductance, face_area, spacings
 from chonn_ops.network.edges import drops, outflow, pad
 from chonn_ops.network.rc import check_step, like
+from chonn_ops.network.residual import backward_error, widened
 
 
 class LCState(NamedTuple):
@@ -246,7 +247,8 @@ def lc_step(
     tol, max_iterations, backend
         As in `kirchhoff_network`.
     return_info : bool
-        Also return iterations and residual of each network.
+        Also return iterations and backward error of the solves, the latter from the potentials
+        that are returned.
 
     Returns
     -------
@@ -311,7 +313,8 @@ def lc_step(
         half.append(g)
         edges.append(edge)
     closed = check_arguments(fed, edges, total, is_periodic(faces), tol, max_iterations)
-    m, iterations, residual = solve_checked(fed, edges, total, closed, tol, max_iterations, backend)
+    network = (fed, edges, total, closed)
+    m, iterations, _ = solve_checked(*network, tol, max_iterations, backend)
     after = LCState(
         (2 * m - v).to(v.dtype),
         tuple(
@@ -319,7 +322,10 @@ def lc_step(
             for axis, (i, g, pair) in enumerate(zip(current, half, faces, strict=True))
         ),
     )
-    return (after, NetworkInfo(iterations, residual)) if return_info else after
+    if not return_info:
+        return after
+    solved = (widened(after.voltage) + widened(v)) / 2
+    return after, NetworkInfo(iterations, backward_error(solved, *network))
 
 
 def lc_energy(

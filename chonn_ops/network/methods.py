@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,9 +15,9 @@ from chonn_ops.network.edges import used_edges
 MEMORY = 2 * 2**30
 # Most nodes of a grid by its axes of more than one node: 512 x 512 and 32 x 32 x 32.
 NODES = (1, 2**18, 2**18, 2**15)
-# Residuals below this are worth an elimination: iterations gain about a digit each.
+# A `tol` below this is worth an elimination: iterations gain about a digit each.
 TIGHT = 1e-4
-# Nodes of a volume that are eliminated as fast as iterations reach a tight residual.
+# Nodes of a volume that are eliminated as fast as iterations reach a tight `tol`.
 SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
@@ -33,17 +32,13 @@ ROUNDED = 80
 SAFETY = 4
 
 
-# Plans of large grids take a while to ask.
-bytes_of = lru_cache(maxsize=256)(predicted_bytes)
-
-
 def networks_at_once(
     grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype
 ) -> int:
     """How many of `count` networks the direct method takes at once within `MEMORY`; 0 if none."""
     if math.prod(grid) > NODES[sum(n > 1 for n in grid)]:
         return 0
-    while count and bytes_of(grid, periodic, count, dtype) > MEMORY:
+    while count and predicted_bytes(grid, periodic, count, dtype) > MEMORY:
         count //= 2
     return count
 

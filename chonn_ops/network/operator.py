@@ -5,10 +5,11 @@ A backend is anything with this, `periodic` being one bool an axis::
     solve(source, conductance, leak, periodic, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
-an elimination) and relative residual norms as (B, C), in any dtype and strides. Values have been
-checked; whether a network converged is judged here, and what did not is eliminated by the direct
-method or refused. A source at a node without edge and leak counts for nothing. Derivatives are
-`chonn_ops.network.autograd`'s.
+an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
+with `tol`: after iterations the deviation of `chonn_ops.network.stopping`, after an elimination
+|s - A v| / |s|. Values have been checked; whether a network converged is judged here, and what did
+not is eliminated by the direct method or refused. A source at a node without edge and leak counts
+for nothing. Derivatives are `chonn_ops.network.autograd`'s.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ def _network(
     method: str = "auto",
     check: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C), iterations (B, C) and relative residuals (B, C).
+    """Potentials (B, \\*grid, C), iterations (B, C), and (B, C) what was compared with `tol`.
 
-    Potentials and residuals in the dtype they were computed in.
+    All in the dtype of the solve.
     """
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     for name, tensor in zip(("leak", "g0", "g1", "g2"), (leak, *conductance), strict=False):
@@ -157,7 +158,7 @@ _waiting: weakref.WeakSet[Factor] = weakref.WeakSet()
 def _fits(grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: Any) -> bool:
     """Whether the memory bound allows to keep these factors, too."""
     taken = sum(factor.nbytes for factor in tuple(_waiting))
-    return taken + methods.bytes_of(grid, periodic, count, dtype) <= methods.MEMORY
+    return taken + methods.predicted_bytes(grid, periodic, count, dtype) <= methods.MEMORY
 
 
 def _solve(
@@ -323,7 +324,7 @@ def _require(
         size = " x ".join(map(str, grid))
         wider = "" if dtype == torch.float64 else "float64 inputs, "
         raise RuntimeError(
-            f"kirchhoff_network: expected residuals of at most tol={tol:g}, got "
+            f"kirchhoff_network: expected residuals and errors of at most tol={tol:g}, got "
             f"{float(residual[late].max()):.2e} in the worst of {int(late.sum())} of "
             f"{late.numel()} networks after {int(iterations[late].max())} iterations (grid {size})."
             f" To solve them: method='direct', {wider}a smaller contrast, a larger tol or more "

@@ -18,6 +18,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.direct.factor import currents_of
+from chonn_ops.network.residual import backward_error, widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -139,7 +140,8 @@ def rc_step(
     tol, max_iterations, backend
         As in `kirchhoff_network`.
     return_info : bool
-        Also return iterations and residual of each network.
+        Also return iterations and backward error of the solves, the latter from the potentials
+        that are returned.
 
     Returns
     -------
@@ -188,16 +190,13 @@ def rc_step(
         current = current + currents_of(source, circuit.volume, circuit.current)
     elif circuit.current is not None:
         current = current + circuit.current
-    after, iterations, residual = solve_checked(
-        current,
-        circuit.conductance,
-        circuit.leak + storage,
-        closed,
-        tol,
-        max_iterations,
-        backend,
-    )
+    total = circuit.leak + storage
+    network = (current, circuit.conductance, total, closed)
+    after, iterations, _ = solve_checked(*network, tol, max_iterations, backend)
     if method == "midpoint":
         after = 2 * after - v
     after = after.to(v.dtype)
-    return (after, NetworkInfo(iterations, residual)) if return_info else after
+    if not return_info:
+        return after
+    solved = after if method == "euler" else (widened(after) + widened(v)) / 2
+    return after, NetworkInfo(iterations, backward_error(solved, *network))

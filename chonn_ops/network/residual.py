@@ -1,4 +1,4 @@
-"""The residual of potentials, and when it is no more than rounding."""
+"""Residuals of potentials and their backward error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def relative_residual(
     leak: Tensor,
     periodic: Sequence[bool],
 ) -> Tensor:
-    """(B, C): |s - A v| / |s|, and 0 where that is what rounding v leaves; see `NetworkInfo`."""
+    """(B, C): |s - A v| / |s|, and 0 where that is what rounding v leaves: an elimination is judged
+    by it, whose rounding may leave more than any `tol`."""
     # Where potentials underflow, they have no digits to be right in.
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
@@ -55,6 +56,41 @@ def relative_residual(
     relative = left / torch.where(norm > 0, norm, 1)
     rounding = _ROUNDING * info.eps * norm_of(sizes)
     return torch.where(left <= rounding, 0, relative).to(v.dtype)
+
+
+def widened(field: Tensor) -> Tensor:
+    """In float64 or complex128, without a gradient; in the precision that there is on "mps"."""
+    wide = torch.complex128 if field.is_complex() else torch.float64
+    return field.detach() if field.device.type == "mps" else field.detach().to(wide)
+
+
+@torch.no_grad()
+def backward_error(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+) -> Tensor:
+    """(B, C), or (B, S, C) of potentials (B, S, \\*grid, C): `NetworkInfo.backward_error`."""
+    if v.dim() > leak.dim():
+        pairs = zip(v.unbind(1), source.unbind(1), strict=True)
+        found = [backward_error(x, s, conductance, leak, periodic) for x, s in pairs]
+        nothing = widened(leak.new_empty(len(v), 0, v.shape[-1])).abs()
+        return torch.stack(found, 1) if found else nothing
+    v, source, leak, *conductance = (widened(x) for x in (v, source, leak, *conductance))
+    left = excess(v, source, conductance, leak, periodic).abs()
+    size, tied = v.abs(), leak != 0
+    sizes = source.abs() + leak.abs() * size
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        if v.shape[axis + 1] > 1:
+            edges = used_edges(g, axis, closed).abs()
+            ends = sum_of_ends(size, axis, closed)
+            sizes = sizes + at_both_ends(edges * ends, axis, closed)
+            tied = tied | (at_both_ends((edges != 0).to(size.dtype), axis, closed) != 0)
+    # A node without edge and leak is no part of the network; a NaN in its source still counts.
+    error = torch.where(tied & (left != 0), left / sizes, 0 * left)
+    return error.flatten(1, -2).amax(1)
 
 
 def norm_of(field: Tensor) -> Tensor:

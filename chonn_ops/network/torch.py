@@ -1,7 +1,7 @@
 """Resistor networks in plain PyTorch, on any device: elimination or conjugate gradients.
 
 A line is eliminated. Grids of more axes take conjugate gradients, preconditioned by one cycle of
-`Multigrid`; every network of a batch has its own step lengths and stops by its own residual.
+`Multigrid`; every network of a batch has its own step lengths and stops by the rule of `stopping`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.elimination import solve_lines
 from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
+from chonn_ops.network.stopping import Progress
 
 # From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
 Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
@@ -31,6 +32,10 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.linalg.vecdot(a.flatten(1), b.flatten(1))
 
 
+def _largest(field: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(field.flatten(1), math.inf, dim=1)
+
+
 def _each(factor: Tensor, field: Tensor) -> Tensor:
     """A number for every network, to go with a field."""
     return factor.view(-1, *(1,) * (field.ndim - 1))
@@ -39,11 +44,12 @@ def _each(factor: Tensor, field: Tensor) -> Tensor:
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and relative residuals of networks; overwrites `source`."""
+    """Potentials, iterations and deviations (`stopping`) of networks; overwrites `source`."""
     grid, r = network.grid, source
     norm = _dot(source, source).sqrt()
-    size = norm.clone()
-    running = size > tol * norm
+    progress = Progress(norm)
+    deviation = (norm > 0).to(norm.dtype)
+    running = norm > 0
     iterations = torch.zeros_like(norm, dtype=torch.int32)
     p, Ap = grid.new(source), grid.new(source)
     # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
@@ -65,10 +71,11 @@ def conjugate_gradients(
         alpha = torch.where(running, _dot(p, r) / pAp, 0)
         v += p * _each(alpha.to(wide), v)
         r.addcmul_(_each(alpha, v), Ap, value=-1)
-        size = torch.where(running, _dot(r, r).sqrt(), size)
+        sizes = (_dot(r, r).sqrt(), alpha * _largest(p), _largest(v).to(norm.dtype))
+        deviation = torch.where(running, progress.deviation(*sizes), deviation)
         iterations += running
-        running = running & (size > tol * norm)
-    return v.to(source.dtype), iterations, size / torch.where(norm > 0, norm, 1)
+        running = running & (deviation > tol)
+    return v.to(source.dtype), iterations, deviation
 
 
 def recording(field: Tensor) -> bool:
@@ -109,16 +116,16 @@ def _solve_grids(
     connected = (network.edge_sums() + network.leak) > 0
     s = grid.pad(source).mul_(connected)
     v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
-    residual = s.new_zeros(len(s))
+    deviation = s.new_zeros(len(s))
     for lead, rows in _groups(network):
         part = network if rows is None else network.pick(rows)
         every = slice(None) if rows is None else rows
-        x, iterations[every], residual[every] = iterate(
+        x, iterations[every], deviation[every] = iterate(
             part, Multigrid(part, lead), s[every], tol, max_iterations
         )
         v[every] = grid.inside(x)
     v.mul_(grid.inside(connected))
-    return v, iterations, residual
+    return v, iterations, deviation
 
 
 def _solve_lines(
@@ -164,12 +171,12 @@ def _solve_networks(
     for field, scale in ((source, current), *((g, siemens) for g in (leak, *conductance))):
         field.div_(_each(scale, field)).masked_fill_(_each(~sound, field), 0)
     if len(periodic) == 1:
-        v, iterations, residual = _solve_lines(source, conductance[0], leak)
+        v, iterations, deviation = _solve_lines(source, conductance[0], leak)
     else:
         arguments = (source, conductance, leak, periodic, tol, max_iterations, iterate)
-        v, iterations, residual = _solve_grids(*arguments)
+        v, iterations, deviation = _solve_grids(*arguments)
     v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
-    return v, iterations, residual.masked_fill_(~sound, math.nan)
+    return v, iterations, deviation.masked_fill_(~sound, math.nan)
 
 
 @torch.no_grad()
@@ -194,7 +201,7 @@ def solve(
     periodic : sequence of bool
         Whether an axis is periodic; else no edge leaves its ends.
     tol : float
-        Every network stops at its own residual ``|s - A v| <= tol |s|``, as updated with v.
+        Every network stops by the rule of `chonn_ops.network.stopping`.
     max_iterations : int
         Where it stops at the latest. Lines are eliminated, in no iterations.
     iterate : callable
@@ -206,8 +213,8 @@ def solve(
         float64 if any input is, else float32. All NaN where a network has a NaN or an infinity.
     iterations : Tensor, shape (B, C)
         int32.
-    residual : Tensor, shape (B, C)
-        Relative residual in the 2-norm.
+    deviation : Tensor, shape (B, C)
+        See `chonn_ops.network.stopping`; of lines the relative residual in the 2-norm.
     """
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
@@ -218,7 +225,7 @@ def solve(
     wrapped = [bool(periodic[axis]) and sizes[axis] > 1 for axis in long]
     v = source.new_empty((batch, channels, *sizes), dtype=dtype)
     iterations = source.new_empty((batch, channels), dtype=torch.int32)
-    residual = source.new_empty((batch, channels), dtype=dtype)
+    deviation = source.new_empty((batch, channels), dtype=dtype)
     rows = torch.arange(batch * channels, device=source.device)
     for row in rows.split(networks_at_once(sizes, source.device)):
         b, c = row // channels, row % channels
@@ -226,8 +233,8 @@ def solve(
         s, leaks, *g = (
             f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
         )
-        x, iterations[b, c], residual[b, c] = _solve_networks(
+        x, iterations[b, c], deviation[b, c] = _solve_networks(
             s, g, leaks, wrapped, tol, max_iterations, iterate
         )
         v[b, c] = x.reshape(len(row), *sizes)
-    return v.movedim(1, -1), iterations, residual
+    return v.movedim(1, -1), iterations, deviation

@@ -12,7 +12,9 @@ from triton.compiler import ASTSource
 from chonn_ops.network.triton import cycle, shared
 
 POINTERS = {
-    **dict.fromkeys(("fields", "factors", "p", "Ap", "residual", "sums", "rr", "whole"), "*fp32"),
+    **dict.fromkeys(
+        ("fields", "factors", "p", "Ap", "deviation", "sums", "rule", "whole"), "*fp32"
+    ),
     **dict.fromkeys(("iterations", "schedule", "running"), "*i32"),
     "v": "*fp64",
     "table": "*i64",

@@ -209,7 +209,7 @@ def test_nan_and_infinity_stay_in_their_network(backend, where, value, grid):
             return_info=True,
         )
     assert v[1, ..., 2].isnan().all()
-    assert info.residual[1, 2].isnan()
+    assert info.backward_error[1, 2].isnan()
     v[1, ..., 2] = expected[1, ..., 2]
     assert torch.equal(v, expected)
 
@@ -220,7 +220,7 @@ def test_no_source_no_potential(backend):
     source[0, ..., 1] = 0
     v, info = kirchhoff_network(source, conductance, leak, backend=backend, return_info=True)
     assert v[0, ..., 1].abs().max() == 0
-    assert info.residual[0, 1] == 0
+    assert info.backward_error[0, 1] == 0
     assert info.iterations[0, 1] == 0
 
 
@@ -252,7 +252,7 @@ def test_an_empty_batch():
     source, conductance, leak = make_network((4, 5), B=0)
     v, info = kirchhoff_network(source, conductance, leak, return_info=True)
     assert v.shape == (0, 4, 5, 3)
-    assert info.iterations.shape == info.residual.shape == (0, 3)
+    assert info.iterations.shape == info.backward_error.shape == (0, 3)
 
 
 def test_the_reference_refuses_a_part_without_ground():

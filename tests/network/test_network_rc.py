@@ -173,7 +173,7 @@ def test_strides_dtypes_and_capacitances_of_any_shape():
     torch.testing.assert_close(half.float(), expected, rtol=2e-2, atol=2e-2)
     after, info = rc_step(v, g, leak, 0.5, 0.1, source, return_info=True)
     assert torch.equal(after, expected)
-    assert info.residual.max() <= 1e-5
+    assert info.backward_error.max() <= 1e-5
 
 
 def _step():

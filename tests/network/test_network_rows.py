@@ -52,7 +52,7 @@ def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, bounda
         with monkeypatch.context() as patch:
             patch.setenv("CHONN_NETWORK_ISA", isa)
             actual, info = _solve(network, boundary=boundary, tol=tol, return_info=True)
-        assert info.residual.max() <= tol
+        assert info.backward_error.max() <= 20 * tol
         assert 0 < info.iterations.max() <= 28
         assert (actual - expected).norm() <= 20 * tol * expected.norm(), isa
 
@@ -76,7 +76,7 @@ def test_conductances_and_leaks_of_zero(grid):
     leak = leak * torch.maximum(conducts, _holes(source.shape, 1))
     expected = kirchhoff_network(source, edges, leak, backend="reference")
     actual, info = _solve((source, edges, leak), tol=1e-11, return_info=True)
-    assert info.residual.item() <= 1e-11
+    assert info.backward_error.item() <= 1e-10
     assert (actual - expected).norm() <= 1e-9 * expected.norm()
 
 

@@ -82,14 +82,14 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C), iterations and relative residuals (B, C)."""
+    """Potentials (B, \\*grid, C), iterations and deviations (B, C), see `operator`."""
     network = kernel()
     assert network is not None
     B, *grid, C = source.shape
     dtype = compute_dtype(source, *conductance, leak)
     potential = source.new_empty(source.shape, dtype=dtype)
     iterations = torch.empty(B, C, dtype=torch.int32)
-    residual = torch.empty(B, C, dtype=torch.float64)
+    deviation = torch.empty(B, C, dtype=torch.float64)
     double = dtype == torch.float64
     arguments, order = _arguments(conductance, leak, periodic)
     arguments.iterations_max, arguments.tolerance = max_iterations, tol
@@ -97,10 +97,10 @@ def solve(
     if len(grid) > 1 and B:
         arguments.strength[AXES - len(order) :] = [_strength(conductance[i]) for i in order]
     arguments.source, arguments.potential = field(source, order), field(potential, order)
-    arguments.iterations, arguments.residual = iterations.data_ptr(), residual.data_ptr()
+    arguments.iterations, arguments.deviation = iterations.data_ptr(), deviation.data_ptr()
     threads = arguments.threads
     if not potential.numel():
-        return potential, iterations.zero_(), residual.zero_().to(dtype)
+        return potential, iterations.zero_(), deviation.zero_().to(dtype)
     isa = isa_for(network, B * C, math.prod(grid), threads, double)
     if alone := _are_few(B * C, grid):
         isa = network.isa("CHONN_NETWORK_ISA")
@@ -109,7 +109,7 @@ def solve(
     memory = zeros if alone else uninitialized
     with memory((1 if alone else threads) * size) as arguments.workspace:
         network.call["solve"](isa, double, arguments)
-    return potential, iterations, residual.to(dtype)
+    return potential, iterations, deviation.to(dtype)
 
 
 def floating(

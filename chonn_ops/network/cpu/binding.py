@@ -44,7 +44,7 @@ class Arguments(ctypes.Structure):
         ("leak", _Field),
         ("edges", _Field * AXES),
         ("potential", _Field),
-        *((name, ctypes.c_void_p) for name in ("iterations", "residual", "workspace")),
+        *((name, ctypes.c_void_p) for name in ("iterations", "deviation", "workspace")),
     )
 
 

@@ -13,6 +13,7 @@
 #include "grid.h"
 #include "plan.h"
 #include "cells.h"
+#include "stopping.h"
 
 enum {
     CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause (rows.h) */

@@ -124,7 +124,7 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace,
     NAME(unpack)(a, group, &grid, line.u, 1 + poison);
     for (int lane = 0; lane < group.width; lane++) {
         a->iterations[group.first + lane] = 0;
-        a->residual[group.first + lane] =
+        a->deviation[group.first + lane] =
             (sources[lane] > 0 ? sqrt((double)residuals[lane] / (double)sources[lane]) : 0) +
             (double)poison[lane];
     }

@@ -23,7 +23,7 @@ struct network_args {
     double strength[3]; /* typical conductance along each axis: strong axes are halved first */
     struct network_field source, leak, edges[3], potential;
     int32_t *iterations; /* (batches, channels) */
-    double *residual;    /* (batches, channels) */
+    double *deviation;   /* (batches, channels), see stopping.h; eliminated: the relative residual */
     void *workspace;     /* bytes that chonn_network_workspace returns, a thread or
                         * `alone` in all, which holds zeros; 64-byte aligned */
 };

@@ -39,6 +39,13 @@ INLINE REAL NAME(total)(vec value) {
     return sum;
 }
 
+INLINE REAL NAME(largest_lane)(vec value) {
+    REAL most = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        if (value[lane] > most) most = value[lane];
+    return most;
+}
+
 struct NAME(rows) {
     struct grid grid;
     REAL *edge[STEPS_MAX], *leak, *inverse, *x, *r;
@@ -54,7 +61,7 @@ struct NAME(alone) {
     REAL *v, *low, *p, *Ap;
     struct order order; /* of the elimination at the bottom */
     REAL *mesh, *inverse, *s;
-    double *part;  /* sums of chunks */
+    double *part;  /* of chunks: sums, then twice the most */
     REAL *buffer;  /* BUFFERS rows a thread */
     int64_t width; /* of a buffer */
 };
@@ -798,7 +805,7 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
 }
 
 /* The sum over nodes of what a block of code adds to `sum` for each vector at p, of which `left`
- * nodes or all count, chunk by chunk in a fixed order. */
+ * nodes or all count, chunk by chunk in a fixed order. s->part keeps what it makes of `most` there. */
 #define SUM_ROWS(s, ...)                                                                        \
     ({                                                                                          \
         const struct NAME(rows) *finest = (s)->level;                                           \
@@ -808,6 +815,7 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
         _Pragma("omp parallel for schedule(static) num_threads(threads)")                         \
         for (int64_t chunk = 0; chunk < count; chunk++) {                                       \
             double part = 0;                                                                    \
+            vec most[2] = {};                                                                   \
             for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++) { \
                 const int64_t row = row_at(grid, i);                                            \
                 vec sum = {};                                                                   \
@@ -818,6 +826,8 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
                 part += (double)NAME(total)(sum);                                               \
             }                                                                                   \
             (s)->part[chunk] = part;                                                            \
+            for (int k = 0; k < 2; k++)                                                         \
+                (s)->part[(k + 1) * count + chunk] = (double)NAME(largest_lane)(most[k]);       \
         }                                                                                       \
         double sum = 0;                                                                         \
         for (int64_t chunk = 0; chunk < count; chunk++) sum += (s)->part[chunk];                \
@@ -842,10 +852,11 @@ APART double NAME(advance_alone)(const struct NAME(alone) *s, REAL beta) {
 #undef APPLY
 }
 
-/* v += alpha p, r -= alpha Ap; returns r . r. What rounding takes from v is kept in `low`. */
-APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha) {
+/* v += alpha p, r -= alpha Ap; returns r . r, and leaves max |alpha p| and max |v| in `largest`. What
+ * rounding takes from v is kept in `low`. */
+APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha, double *largest) {
     const struct NAME(rows) *l = s->level;
-    return SUM_ROWS(s, {
+    const double squares = SUM_ROWS(s, {
         const vec v = NAME(load)(s->v + p), step = alpha * NAME(load)(s->p + p);
         const vec next = v + step, added = next - v;
         const vec low = NAME(load)(s->low + p) + ((v - (next - added)) + (step - added));
@@ -854,19 +865,31 @@ APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha) {
         NAME(store)(s->low + p, low, left);
         NAME(store)(l->r + p, r, left);
         sum += NAME(lanes)(r * r, left);
+        most[0] = NAME(larger)(most[0], NAME(lanes)(step, left));
+        most[1] = NAME(larger)(most[1], NAME(lanes)(next, left));
     });
+    const int64_t count = NAME(chunks)(&l->grid);
+    for (int k = 0; k < 2; k++) {
+        largest[k] = 0;
+        for (int64_t chunk = 0; chunk < count; chunk++) {
+            const double of_chunk = s->part[(k + 1) * count + chunk];
+            if (of_chunk > largest[k]) largest[k] = of_chunk;
+        }
+    }
+    return squares;
 }
 
 APART double NAME(dot_alone)(const struct NAME(alone) *s, const REAL *a, const REAL *b) {
     return SUM_ROWS(s, { sum += NAME(lanes)(NAME(load)(a + p) * NAME(load)(b + p), left); });
 }
 
-/* Returns the square of the residual over that of the source. */
+/* Returns the deviation of stopping.h. */
 APART double NAME(iterate_alone)(const struct NAME(alone) *s, const struct network_args *a,
                                  int32_t *iterations) {
     const struct NAME(rows) *l = s->level;
     const double sources = NAME(dot_alone)(s, l->r, l->r);
-    double residuals = sources, rz = 1;
+    struct progress progress = {INFINITY, 0};
+    double left = 1, rz = 1, most[2];
     *iterations = 0;
     if (!(sources > 0)) return 0;
     while (*iterations < a->iterations_max) {
@@ -877,10 +900,11 @@ APART double NAME(iterate_alone)(const struct NAME(alone) *s, const struct netwo
         ++*iterations;
         /* No further: rounding, or a part of the network without leak. */
         if (!(pAp > 0) || !isfinite(rz)) break;
-        residuals = NAME(move_alone)(s, (REAL)(rz / pAp));
-        if (!(residuals > a->tolerance * a->tolerance * sources)) break;
+        const double squares = NAME(move_alone)(s, (REAL)(rz / pAp), most);
+        left = deviation(&progress, squares, sources, most[0], most[1]);
+        if (!(left > a->tolerance)) break;
     }
-    return residuals / sources;
+    return left;
 }
 
 /* ---- Tensors ---- */
@@ -919,7 +943,7 @@ static int64_t NAME(place_alone)(const struct network_args *a, const struct plan
     s->s = NAME(claim)(at, &taken, s->order.nodes);
     s->width = plan->grid->stride[1] + 2 * LANES;
     s->buffer = NAME(claim)(at, &taken, a->threads * BUFFERS * s->width);
-    s->part = (double *)NAME(claim)(at, &taken, rows(plan->grid) * (int64_t)(8 / sizeof(REAL)));
+    s->part = (double *)NAME(claim)(at, &taken, 3 * NAME(chunks)(plan->grid) * (int64_t)(8 / sizeof(REAL)));
     return taken;
 }
 
@@ -961,10 +985,7 @@ static double NAME(largest)(const struct grid *grid, const REAL *field) {
         most = NAME(larger)(most, value);
         bad += value * 0;
     }
-    REAL largest = 0;
-    for (int lane = 0; lane < LANES; lane++)
-        if (most[lane] > largest) largest = most[lane];
-    return (double)(largest + NAME(total)(bad));
+    return (double)(NAME(largest_lane)(most) + NAME(total)(bad));
 }
 
 static void NAME(solve_alone)(const struct network_args *a, const struct NAME(alone) *s,
@@ -995,7 +1016,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
         for (int64_t x = 0; x < grid->n[2]; x++) r[x] = inverse[x] > 0 ? r[x] : 0;
     }
     int32_t iterations = 0;
-    double residual = finite;
+    double left = finite;
     REAL scale = (REAL)finite;
     if (finite == 0) {
         const int exponent = NAME(exponent)((REAL)NAME(largest)(grid, l->r));
@@ -1004,7 +1025,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
         EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++) l->r[ROW(grid) + x] *= down;
         for (int i = 0; i + 1 < s->count; i++) NAME(coarsen_rows)(s, l + i, l + i + 1);
         NAME(factorize_alone)(s);
-        residual = NAME(iterate_alone)(s, a, &iterations);
+        left = NAME(iterate_alone)(s, a, &iterations);
     }
     const struct network_field *f = &a->potential;
     REAL *to = (REAL *)f->at + NAME(origin_of)(a, f, network);
@@ -1015,7 +1036,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
             to[z * f->node[0] + y * f->node[1] + x * f->node[2]] = (s->v[row + x] + s->low[row + x]) * scale;
     }
     a->iterations[network] = iterations;
-    a->residual[network] = sqrt(residual);
+    a->deviation[network] = left;
 }
 
 /* One after the other. */

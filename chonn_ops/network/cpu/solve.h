@@ -1,4 +1,4 @@
-/* Conjugate gradients, each network until its own residual is small enough; the outermost loops.
+/* Conjugate gradients, each network until it meets the rule of stopping.h; the outermost loops.
  * Included once per precision. */
 
 static int64_t NAME(bytes)(const struct plan *plan) {
@@ -90,17 +90,19 @@ APART vec NAME(advance)(const struct NAME(solver) *s, vec beta) {
     return pAp;
 }
 
-/* Returns the squares of the residuals over those of the sources. */
-APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, vec poison,
-                         int32_t *iterations) {
+/* Leaves the deviations of stopping.h. */
+APART void NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, vec poison,
+                         int32_t *iterations, double *deviations) {
     struct NAME(level) *l = s->level;
     const struct grid *grid = &l->grid;
     const vec sources = SUM(grid, l->r[p] * l->r[p]);
-    const REAL enough = (REAL)(a->tolerance * a->tolerance);
-    vec residuals = sources, rz = NAME(splat)(1);
+    vec rz = NAME(splat)(1);
+    struct progress progress[LANES];
     int active[LANES], running = 0;
     for (int lane = 0; lane < LANES; lane++) {
+        progress[lane] = (struct progress){INFINITY, 0};
         active[lane] = sources[lane] > 0 && poison[lane] == 0;
+        deviations[lane] = sources[lane] > 0;
         iterations[lane] = 0;
         running += active[lane];
     }
@@ -124,7 +126,7 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
                 running--;
             }
         }
-        vec squares = NAME(splat)(0);
+        vec squares = NAME(splat)(0), term = squares, largest = squares;
         const NAME(mask) moving = alpha != 0; /* where a network has stopped, p may be no number */
         EACH_ROW(grid) {
             vec part = NAME(splat)(0);
@@ -135,13 +137,16 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
                 s->v[p] = sum;
                 l->r[p] -= NAME(where)(moving, alpha * s->Ap[p]);
                 part += l->r[p] * l->r[p];
+                term = NAME(larger)(term, step);
+                largest = NAME(larger)(largest, sum);
             }
             squares += part;
         }
         for (int lane = 0; lane < LANES; lane++) {
             if (!active[lane]) continue;
-            residuals[lane] = squares[lane];
-            if (!(squares[lane] > enough * sources[lane])) {
+            deviations[lane] = deviation(progress + lane, (double)squares[lane], (double)sources[lane],
+                                         (double)term[lane], (double)largest[lane]);
+            if (!(deviations[lane] > a->tolerance)) {
                 active[lane] = 0;
                 running--;
             }
@@ -149,13 +154,10 @@ APART vec NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, ve
     }
     EACH_ROW(grid)
         for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) s->v[p] += s->low[p];
-    for (int lane = 0; lane < LANES; lane++)
-        residuals[lane] = sources[lane] > 0 ? residuals[lane] / sources[lane] : 0;
-    return residuals;
 }
 
-/* Elimination alone; the residual is what rounding leaves. */
-APART vec NAME(eliminate)(struct NAME(solver) *s) {
+/* Elimination alone; leaves relative residuals, which are what rounding leaves. */
+APART void NAME(eliminate)(struct NAME(solver) *s, double *relative) {
     struct NAME(level) *l = s->level;
     const struct grid *grid = &l->grid;
     const vec sources = SUM(grid, l->r[p] * l->r[p]);
@@ -165,10 +167,8 @@ APART vec NAME(eliminate)(struct NAME(solver) *s) {
     NAME(wrap)(grid, l->x, 1);
     EACH_ROW(grid) FOR_STEPS(grid->steps, NAME(residual_row), l, l->x, ROW(grid), l->r)
     const vec residuals = SUM(grid, l->r[p] * l->r[p]);
-    vec relative;
     for (int lane = 0; lane < LANES; lane++)
-        relative[lane] = sources[lane] > 0 ? residuals[lane] / sources[lane] : 0;
-    return relative;
+        relative[lane] = sources[lane] > 0 ? sqrt((double)residuals[lane] / (double)sources[lane]) : 0;
 }
 
 APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *s,
@@ -183,9 +183,9 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
     const vec poison = NAME(poison)(l);
     NAME(invert)(l);
     const vec scale = NAME(normalize)(l);
-    vec residuals;
+    double deviations[LANES];
     if (s->count == 1) {
-        residuals = NAME(eliminate)(s);
+        NAME(eliminate)(s, deviations);
         memset(iterations, 0, sizeof iterations);
     } else {
         for (int i = 0; i < s->count; i++) {
@@ -194,12 +194,12 @@ APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *
         }
         for (int i = 0; i + 1 < s->count; i++) NAME(coarsen)(s->level + i, s->level + i + 1);
         NAME(factorize)(s->level + s->count - 1, &s->bottom);
-        residuals = NAME(iterate)(s, a, poison, iterations);
+        NAME(iterate)(s, a, poison, iterations, deviations);
     }
     NAME(unpack)(a, group, grid, s->count == 1 ? l->x : s->v, scale + poison);
     for (int lane = 0; lane < group.width; lane++) {
         a->iterations[group.first + lane] = iterations[lane];
-        a->residual[group.first + lane] = sqrt((double)residuals[lane]) + (double)poison[lane];
+        a->deviation[group.first + lane] = deviations[lane] + (double)poison[lane];
     }
 }
 

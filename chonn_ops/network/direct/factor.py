@@ -23,7 +23,6 @@ from chonn_ops._dtypes import (
     DTYPES,
     compute_dtype,
     potential_dtype,
-    real_dtype,
     to_dtype_of,
     without_autocast,
 )
@@ -432,6 +431,7 @@ class Factorization:
             where = divmod(network, self.shape[-1])
             raise ungrounded(where, node_index(node, self.shape[1:-1]))
 
+    @_uncompiled
     def solve(self, source: Tensor) -> Tensor:
         """Potentials.
 
@@ -449,27 +449,14 @@ class Factorization:
         ValueError
             Another shape, dtype or device; a connected part without leak, which is named.
         """
-        return self.solve_with_residual(source)[0]
-
-    @_uncompiled
-    def solve_with_residual(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """`solve`, and ``|s - A v| / |s|`` of each network, 0 where that is what rounding leaves.
-
-        Returns
-        -------
-        potential : Tensor, shape and dtype of `source`
-        residual : Tensor, shape (B, C) or (B, S, C), in the factor's precision
-        """
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
         self._check_ground()
         several = source.dim() == len(self.shape) + 1
         s = currents_of(source, self._volume, self._current)
         s = (s if several else s[:, None]).to(self._factor.dtype)
-        solved: Any = _Solve.apply(self._factor, self._periodic, s, *self._given)
-        v, residual = solved if several else (x[:, 0] for x in solved)
-        dtype = potential_dtype(source, self.dtype)
-        return v.to(dtype), residual.to(real_dtype(self.dtype))
+        v: Any = _Solve.apply(self._factor, self._periodic, s, *self._given)[0]  # pyright: ignore[reportOptionalSubscript]
+        return (v if several else v[:, 0]).to(potential_dtype(source, self.dtype))
 
     @_uncompiled
     def logdet(self) -> Tensor:

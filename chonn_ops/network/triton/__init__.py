@@ -2,7 +2,7 @@
 
 PyTorch eliminates lines and builds the hierarchy of coarser networks, as in
 `chonn_ops.network.torch`. Triton runs the same iterations. One program solves a network of up to
-64 x 64 nodes and iterates until the network's residual is small (`cycle`). Many programs share a
+64 x 64 nodes and iterates until it has converged (`cycle`). Many programs share a
 larger network, with one kernel for each step (`shared`); the host checks every fourth iteration
 whether any network is still running.
 
@@ -191,7 +191,7 @@ def _runs(hierarchy: _Hierarchy) -> list[tuple[int, int]]:
 def _solve_shared(
     hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Iterations and residuals, by one kernel a step; many programs share a large level."""
+    """Iterations and deviations, by one kernel a step; many programs share a large level."""
     p, Ap, v = vectors
     networks = p.shape[0]
     constants = hierarchy.constants()
@@ -206,10 +206,10 @@ def _solve_shared(
     parts = min(_PARTS, -(-nodes // constants["BLOCK"]))
     PARTS = {"PARTS": triton.next_power_of_2(parts)}
     whole = hierarchy.finest(SOURCE.value).flatten(1).square().sum(1)
-    rr = whole.clone()
-    running = (whole * (1 - tol * tol) > 0).int()
+    running = (whole > 0).int()
     iterations = torch.zeros_like(running)
-    sums = whole.new_ones(4, networks, parts)
+    rule = torch.stack([running.to(whole.dtype), torch.full_like(whole, torch.inf), 0 * whole])
+    sums = whole.new_ones(6, networks, parts)
     of_cycle = (hierarchy.fields, hierarchy.factors, hierarchy.table, running, networks)
     of_level = (hierarchy.fields, hierarchy.table)
     runs = _runs(hierarchy)
@@ -233,30 +233,30 @@ def _solve_shared(
         share_apply[grid](*of_level, p, Ap, *state, **shape, **sums_of, **block)
         share_update[grid](*of_level, p, Ap, v, *state, **PARTS, **sums_of, **block)
         stop_converged[(networks,)](
-            whole, rr, iterations, running, sums, tol, networks, parts, **PARTS, **options
+            whole, rule, iterations, running, sums, tol, networks, parts, **PARTS, **options
         )
-    return iterations, (rr / torch.where(whole > 0, whole, 1)).sqrt()
+    return iterations, rule[0]
 
 
 def _solve_alone(
     hierarchy: _Hierarchy, vectors: tuple[Tensor, Tensor, Tensor], tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Iterations and residuals, by one kernel with one program a network."""
+    """Iterations and deviations, by one kernel with one program a network."""
     networks = vectors[0].shape[0]
     iterations = vectors[0].new_empty(networks, dtype=torch.int32)
-    residual = vectors[0].new_empty(networks)
+    deviation = vectors[0].new_empty(networks)
     solve_alone[(networks,)](
         *(hierarchy.fields, hierarchy.factors, hierarchy.table, hierarchy.schedule),
-        *(len(hierarchy.cycle), *vectors, iterations, residual, tol, max_iterations, networks),
+        *(len(hierarchy.cycle), *vectors, iterations, deviation, tol, max_iterations, networks),
         **hierarchy.constants(),
     )
-    return iterations, residual
+    return iterations, deviation
 
 
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and relative residuals, as in `chonn_ops.network.torch`."""
+    """Potentials, iterations and deviations, as in `chonn_ops.network.torch`."""
     grid = network.grid
     with torch.cuda.device_of(source):
         hierarchy = _Hierarchy(network, cycle)
@@ -266,8 +266,8 @@ def conjugate_gradients(
         v = source.new_zeros(shape, dtype=torch.float64)
         vectors = (source.new_zeros(shape), source.new_zeros(shape), v)
         solve = _solve_alone if grid.nodes <= _NODES_ALONE else _solve_shared
-        iterations, residual = solve(hierarchy, vectors, tol, max_iterations)
-    return grid.pad(v.to(source.dtype)), iterations, residual
+        iterations, deviation = solve(hierarchy, vectors, tol, max_iterations)
+    return grid.pad(v.to(source.dtype)), iterations, deviation
 
 
 def solve(
@@ -278,7 +278,7 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C), iterations and relative residuals (B, C), see `operator`."""
+    """Potentials (B, \\*grid, C), iterations and deviations (B, C), see `operator`."""
     return on_torch.solve(
         source, conductance, leak, periodic, tol, max_iterations, iterate=conjugate_gradients
     )

@@ -2,9 +2,10 @@
 """Triton: multigrid cycles, and conjugate gradients that they precondition.
 
 A cycle is a list of steps (kind, level) in memory. A program that solves a network alone runs the
-list with a barrier after each step, within a loop of conjugate gradients, until the residual is
-small; the host does not take part. Many programs share the large levels of few networks, with one
-kernel a step, and one program a network runs the steps of the smaller levels.
+list with a barrier after each step, within a loop of conjugate gradients, until the network meets
+the rule of `chonn_ops.network.stopping`; the host does not take part. Many programs share the large
+levels of few networks, with one kernel a step, and one program a network runs the steps of the
+smaller levels.
 
 `table` has a row of ROW numbers for each level: the offset of its fields, the offset of its
 weights, its three sizes, and for each axis 2 if the next level halves it, else 1.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from chonn_ops.network.stopping import ALLOWED, LEAST, MOST
 from chonn_ops.network.triton.level import (
     POTENTIAL,
     SOURCE,
@@ -29,6 +31,7 @@ from chonn_ops.network.triton.level import (
 )
 
 ROW = tl.constexpr(8)
+_LEAST, _MOST, _ALLOWED = tl.constexpr(LEAST), tl.constexpr(MOST), tl.constexpr(ALLOWED)
 SMOOTH = tl.constexpr(0)
 SMOOTH_AGAIN = tl.constexpr(1)
 SUBTRACT = tl.constexpr(2)
@@ -173,19 +176,37 @@ def apply(
 
 @triton.jit
 def update(level, p, Ap, v, alpha, part, parts, BLOCK: tl.constexpr, REAL: tl.constexpr):
-    """``v += alpha p``, ``source -= alpha Ap``; returns source . source."""
-    rr = tl.zeros((BLOCK,), REAL)
+    """``v += alpha p``, ``source -= alpha Ap``.
+
+    Returns source . source, max |alpha p| and max |v|.
+    """
+    rr, most, largest = tl.zeros((BLOCK,), REAL), tl.zeros((BLOCK,), REAL), tl.zeros((BLOCK,), REAL)
     nodes = node_count(level)
     for block in range(part, tl.cdiv(nodes, BLOCK), parts):
         node = block * BLOCK + tl.arange(0, BLOCK)
         inside = node < nodes
-        step = (alpha * tl.load(p + node, mask=inside, other=0.0)).to(tl.float64)
-        tl.store(v + node, tl.load(v + node, mask=inside, other=0.0) + step, mask=inside)
+        step = alpha * tl.load(p + node, mask=inside, other=0.0)
+        ahead = tl.load(v + node, mask=inside, other=0.0) + step.to(tl.float64)
+        tl.store(v + node, ahead, mask=inside)
+        most = tl.maximum(most, tl.abs(step))
+        largest = tl.maximum(largest, tl.abs(ahead).to(REAL))
         r = tl.load(slot(level, SOURCE) + node, mask=inside, other=0.0)
         r -= alpha * tl.load(Ap + node, mask=inside, other=0.0)
         tl.store(slot(level, SOURCE) + node, r, mask=inside)
         rr += r * r
-    return tl.sum(rr, 0)
+    return tl.sum(rr, 0), tl.max(most, 0), tl.max(largest, 0)
+
+
+@triton.jit
+def deviation_of(rr, whole, term, largest, last_term, last_ratio):
+    """The deviation of `chonn_ops.network.stopping`, and this iteration's ratio of terms."""
+    ratio = tl.where(last_term > 0, term / last_term, 0.0)
+    q = tl.minimum(tl.maximum(tl.maximum(ratio, last_ratio), _LEAST), _MOST)
+    error = term * q / ((1 - q) * _ALLOWED * largest)
+    residual = tl.sqrt(rr / whole)
+    # A NaN of either stays.
+    deviation = tl.where((residual > error) | (residual != residual), residual, error)
+    return tl.where(rr == 0, 0.0, deviation), ratio
 
 
 @triton.jit(do_not_specialize=("steps", "max_iterations", "networks"))
@@ -199,7 +220,7 @@ def solve_alone(
     Ap,
     v,
     iterations,
-    residual,
+    deviation,
     tol,
     max_iterations,
     networks,
@@ -218,10 +239,10 @@ def solve_alone(
     p, Ap, v = p + first, Ap + first, v + first
     source, z = slot(level, SOURCE), slot(level, POTENTIAL)
     whole = dot(source, source, nodes, 0, 1, BLOCK, REAL)
-    enough = tol * tol * whole
-    rr, pAp = whole, whole * 0 + 1
-    done = 0
-    while (done < max_iterations) & (rr > enough):
+    pAp = whole * 0 + 1
+    last_term, last_ratio = pAp * float("inf"), whole * 0
+    left, done, running = tl.where(whole > 0, pAp, 0.0), 0, whole > 0
+    while (done < max_iterations) & running:
         do_steps(
             *(0, steps, schedule, fields, factors, table, network, networks),
             *(END, PERIODIC, BLOCK, ROWS, COLUMNS),
@@ -233,10 +254,13 @@ def solve_alone(
         tl.debug_barrier()
         if pAp > 0:
             alpha = pr / pAp
-            rr = update(level, p, Ap, v, alpha, 0, 1, BLOCK, REAL)
+            rr, term, largest = update(level, p, Ap, v, alpha, 0, 1, BLOCK, REAL)
+            left, last_ratio = deviation_of(rr, whole, term, largest, last_term, last_ratio)
+            last_term = term
+            running = left > tol
             done += 1
         else:  # stop: p A p <= 0 by rounding, or by a part of the network without leak
-            enough = rr
+            running = pAp > 0
         tl.debug_barrier()
     tl.store(iterations + network, done)
-    tl.store(residual + network, tl.sqrt(rr / tl.where(whole > 0, whole, 1.0)))
+    tl.store(deviation + network, left)
