@@ -108,7 +108,8 @@ def write_page(
     FileExistsError
         If one of the files exists and `force` is not set.
     ValueError
-        If the samples do not match the model, or there is no such sample.
+        If the samples do not match the model, or there is no such sample; if a number of the
+        circuits is not finite.
     ImportError
         If Matplotlib is not installed.
     """
@@ -162,6 +163,10 @@ def write_page(
         ],
         "learned_conductivity": learned,
     }
+    for place, value in _not_finite(numbers):
+        raise ValueError(
+            f"{checkpoint} at {data}: expected finite numbers of the model, got {value} for {place}"
+        )
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     page = _page(numbers, fields, samples, sample, prediction)
     output.mkdir(parents=True, exist_ok=True)
@@ -170,6 +175,16 @@ def write_page(
         for path, content in zip(staged, (page, text), strict=True):
             path.write_text(content, encoding="utf-8")
     return paths
+
+
+def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """Where numbers are NaN or infinite, and what they are."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from _not_finite(inner, f"{place}.{key}" if place else str(key))
 
 
 def _inputs(trained: TrainedModel, samples: Samples) -> Callable[[slice], tuple[Any, ...]]:

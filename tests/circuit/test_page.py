@@ -90,6 +90,14 @@ def test_data_that_do_not_fit(given, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_numbers_that_overflow_are_named(given, tmp_path, capsys):
+    np.save(tmp_path / "large.npy", np.full((2, 16, 16), 1e38, np.float32))
+    assert inspect(tmp_path, given[0], "--data", tmp_path / "large.npy") == 1
+    shown = capsys.readouterr().err
+    assert re.search(r"large.npy: expected finite numbers of the model, got (nan|-?inf) for", shown)
+    assert not (tmp_path / "out").exists()
+
+
 def test_blocks_in_space_have_a_page(tmp_path):
     ckb = CKBOptions(Network(num_networks=2))
     torch.save(CHONNNetwork3d(width=4, depth=1, ckb=ckb).state_dict(), tmp_path / "w.pt")
