@@ -6,8 +6,10 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -33,6 +35,28 @@ def interpreted():
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
             pool.submit(math.sqrt, 1.0).result()  # starts it
         yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
+
+
+@pytest.fixture(scope="session")
+def look(tmp_path_factory):
+    """Looks at a page at 1,200 and 385 pixels: no error, no broken picture, nothing wider."""
+    sys.path.append(str(Path(__file__).parent / "tests"))
+    from browser import Browser, program
+
+    if program() is None and "CHONN_ALL_TOOLS" not in os.environ:
+        pytest.skip("needs Chromium: make setup-chromium")
+    browser = Browser(program() or "chromium", tmp_path_factory.mktemp("chromium"))
+
+    def check(page):
+        for width in (1200, 385):
+            seen = browser.look(page, width)
+            faults = [*seen.errors, *seen.broken, *seen.wide]
+            if seen.width > width:
+                faults.append(f"{seen.width} pixels wide")
+            assert not faults, f"{page.name} at {width} pixels: " + "; ".join(faults)
+
+    yield check
+    browser.close()
 
 
 @pytest.fixture
