@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -22,17 +21,21 @@ _START = (
     "for end, number in zip(ends, (3, 4)): os.dup2(end, number)\n"
     "os.execvp(sys.argv[3], sys.argv[3:])\n"
 )
-# What reaches beyond the right edge, except inside of a box that scrolls by itself; and pictures
-# without pixels.
+# What reaches beyond the right edge, except inside of a box that scrolls by itself or that is fixed
+# beside the screen until a button calls it; and pictures without pixels.
 _LOOK = """
 ((screen) => {
   const wide = [], broken = [];
-  const scrolls = (e) => e && e !== document.body && e !== document.documentElement &&
-    (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
+  const apart = (e) => {
+    if (!e || e === document.body || e === document.documentElement) return false;
+    const style = getComputedStyle(e);
+    return style.overflowX !== "visible" || style.position === "fixed" || apart(e.parentElement);
+  };
   for (const e of document.body.querySelectorAll("*")) {
-    const box = e.getBoundingClientRect(), own = scrolls(e) ? 0 : box.left + e.scrollWidth;
-    const right = Math.round(Math.max(box.right, own));
-    if (box.width && right > screen + 1 && !scrolls(e.parentElement))
+    if (apart(e.parentElement) || getComputedStyle(e).position === "fixed") continue;
+    const box = e.getBoundingClientRect(), inner = apart(e) ? 0 : box.left + e.scrollWidth;
+    const right = Math.round(Math.max(box.right, inner));
+    if (box.width && right > screen + 1)
       wide.push(`${e.tagName.toLowerCase()} to ${right}: ${e.textContent.trim().slice(0, 60)}`);
   }
   for (const image of document.images)
@@ -56,7 +59,6 @@ class Look:
     errors: list[str]  # console errors, uncaught exceptions, failed requests
     broken: list[str]  # addresses of pictures that are not shown
     wide: list[str]  # elements beyond the screen's right edge
-    screenshot: bytes  # PNG
 
 
 class Browser:
@@ -137,13 +139,11 @@ class Browser:
             self._events.append(self._receive())
         found = self._call("Runtime.evaluate", expression=f"({_LOOK})({width})")["result"]
         seen = json.loads(found["value"])
-        picture = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return Look(
             seen["width"],
             [text for event in self._events if (text := _complaint(event))],
             seen["broken"],
             seen["wide"],
-            base64.b64decode(picture["data"]),
         )
 
     def close(self) -> None:
