@@ -1,4 +1,4 @@
-# Targets: setup, setup-pyclaw, setup-ngspice, demo, check, test-quick, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-pyclaw setup-ngspice demo check test-quick test test-slow docs bench lint tables
+.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow docs bench lint tables
 
 setup: $(STAMP)
 
@@ -21,14 +21,23 @@ $(STAMP): $(INPUTS)
 	$(BIN)/chonn info
 	@touch $@
 
+# What some tests need beside Python packages; they skip without it. Debian's packages need root.
+setup-tools: setup-pyclaw setup-ngspice setup-chromium
+
+APT_INSTALL := apt-get update -qq && apt-get install -y -qq --no-install-recommends
+
 # The solver behind shallow-water data, built from source in about two minutes.
 setup-pyclaw: setup
-	command -v gfortran || apt-get install -y --no-install-recommends gfortran
+	command -v gfortran || ($(APT_INSTALL) gfortran)
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt clawpack
 
-# The simulator that the tests run netlists in; they skip without it.
+# The simulator that netlists are for.
 setup-ngspice:
-	command -v ngspice || (apt-get update -qq && apt-get install -y --no-install-recommends ngspice)
+	command -v ngspice || ($(APT_INSTALL) ngspice)
+
+# The browser that looks at pages.
+setup-chromium:
+	command -v chromium || command -v chromium-browser || command -v google-chrome || ($(APT_INSTALL) chromium fonts-dejavu-core)
 
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo

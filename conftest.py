@@ -6,8 +6,10 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,6 +17,62 @@ import pytest
 # Before anything imports torch; programs that the tests start inherit it.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Files that skip as a whole: (path, reason). Workers of `pytest -n` send theirs to the controller.
+whole_files: set[tuple[str, str]] = set()
+
+
+def pytest_collectreport(report):
+    """Notes a file that skips as a whole."""
+    if report.skipped:
+        whole_files.add((report.nodeid, report.longrepr[2].removeprefix("Skipped: ")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Takes over the notes of a worker."""
+    whole_files.update(map(tuple, getattr(node, "workeroutput", {}).get("whole_files", ())))
+
+
+def skipped(config):
+    """What was skipped: the number of tests and the files, by reason."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", ()) if reporter else ()
+    tests = [(x.nodeid, x.longrepr[2]) for x in reports if isinstance(x, pytest.TestReport)]
+    found = {}
+    for node, reason in [*tests, *sorted(whole_files)]:
+        place = node.partition("::")[0]
+        found.setdefault(reason.removeprefix("Skipped: "), []).append(place)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def missing_tools(config):
+    """Reasons to skip that `make setup-tools` removes, where it has been run."""
+    if "CHONN_ALL_TOOLS" not in os.environ:
+        return []
+    return [reason for reason in skipped(config) if "make setup-" in reason]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """Fails a run that should have all tools and has not."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["whole_files"] = sorted(whole_files)
+    elif missing_tools(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Reasons of skipped tests, with their numbers."""
+    found = skipped(config)
+    if found:
+        terminalreporter.section("skipped, and why")
+    for reason, places in found.items():
+        files = ", ".join(sorted(set(places)))
+        terminalreporter.line(f"{len(places):4}  {reason}: {files}")
+    for reason in missing_tools(config):
+        terminalreporter.line(f"ERROR: CHONN_ALL_TOOLS is set, but: {reason}", red=True)
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +91,29 @@ def interpreted():
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
             pool.submit(math.sqrt, 1.0).result()  # starts it
         yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
+
+
+@pytest.fixture(scope="session")
+def look(tmp_path_factory):
+    """Looks at a page at 1,200 and 385 pixels: no error, no broken picture, nothing wider."""
+    sys.path.append(str(Path(__file__).parent / "tests"))
+    from browser import Browser, program
+
+    path = program()
+    if path is None:
+        pytest.skip("needs Chromium: make setup-chromium")
+    browser = Browser(path, tmp_path_factory.mktemp("chromium"))
+
+    def check(page):
+        for width in (1200, 385):
+            seen = browser.look(page, width)
+            faults = [*seen.errors, *seen.broken, *seen.wide]
+            if seen.width > width:
+                faults.append(f"{seen.width} pixels wide")
+            assert not faults, f"{page.name} at {width} pixels: " + "; ".join(faults)
+
+    yield check
+    browser.close()
 
 
 @pytest.fixture

@@ -110,15 +110,28 @@ def test_every_page_is_in_the_site():
     assert all((DOCS / f"{page}.md").exists() for page in listed)
 
 
-def test_the_site_builds_without_warnings(tmp_path):
-    """As ``make docs`` does; it needs nothing from the network."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Built as ``make docs`` does, without warnings; it needs nothing from the network."""
     for module in ("sphinx", "myst_parser", "furo", "latex2mathml"):
         pytest.importorskip(module)
     from sphinx.cmd.build import build_main
 
-    assert build_main(["-q", "-W", "--keep-going", str(DOCS), str(tmp_path)]) == 0
-    front = (tmp_path / "index.html").read_text()
+    folder = tmp_path_factory.mktemp("site")
+    assert build_main(["-q", "-W", "--keep-going", str(DOCS), str(folder)]) == 0
+    return folder
+
+
+def test_the_site_loads_nothing_and_has_the_operators(site):
+    front = (site / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', front)
-    operators = (tmp_path / "api" / "operators.html").read_text()
+    operators = (site / "api" / "operators.html").read_text()
     assert "<math" in operators
     assert 'id="chonn_ops.scan.kirchhoff_scan"' in operators
+
+
+def test_the_pages_of_the_site_fit_the_screen(site, look):
+    pages = [site / page.relative_to(DOCS).with_suffix(".html") for page in DOCS.glob("**/*.md")]
+    assert len(pages) > 10
+    for page in pages:
+        look(page)

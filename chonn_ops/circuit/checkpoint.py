@@ -95,7 +95,8 @@ def load_checkpoint(
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is damaged, contains code, or holds no model with cells of this package.
+        If the file is damaged, contains code, holds no model with cells of this package, or weights
+        that are not finite.
     ImportError
         If the host is not installed.
     """
@@ -110,16 +111,30 @@ def load_checkpoint(
             f"{path}: expected no model and no options, as the checkpoint has its own; "
             f"got {name or ', '.join(given)}"
         )
-    if not any(isinstance(module, CELLS) for module in trained.model.modules()):
+    _check_cells(path, trained.model, trained.title)
+    state = trained.model.state_dict()
+    weights = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+    damaged = [key for key, value in weights.items() if not bool(value.isfinite().all())]
+    if damaged:
         raise ValueError(
-            f"{path}: expected a model with cells of this package, got {trained.title} without any"
+            f"{path}: expected finite weights, got NaN or infinity in {len(damaged)} of "
+            f"{len(weights)} tensors, the first one {damaged[0]}"
         )
     trained.model.eval()
     return trained
 
 
-def load_weights(path: Path, model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+def _check_cells(path: Path, model: nn.Module, title: str) -> None:
+    if not any(isinstance(module, CELLS) for module in model.modules()):
+        raise ValueError(
+            f"{path}: expected a model with cells of this package, got {title} without any"
+        )
+
+
+def load_weights(path: Path, model: nn.Module, state: Any) -> nn.Module:
     """The model with these weights; ValueError if they do not match."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path}: expected weights by name, got {type(state).__name__}")
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -208,9 +223,16 @@ def _described(path: Path, content: dict[str, Any]) -> TrainedModel | None:
     if isinstance(content.get("_metadata"), dict) and "_name" in content["_metadata"]:
         return _of_neuraloperator(path, content)
     if {"arch", "state_dict"} <= content.keys():
-        settings = vars(content["args"]) if "args" in content else {}
-        options = dict(settings.get("model_kwargs") or {})
-        return _of_timm(path, str(content["arch"]), content["state_dict"], options)
+        settings = content.get("args", {})
+        if isinstance(settings, argparse.Namespace):
+            settings = vars(settings)
+        options = settings.get("model_kwargs") or {} if isinstance(settings, Mapping) else None
+        if not isinstance(options, Mapping):
+            raise ValueError(
+                f"{path}: expected timm's settings as args, a Namespace or a dictionary with the "
+                f"model's options as model_kwargs, got {settings!r:.{_LINE}}"
+            )
+        return _of_timm(path, str(content["arch"]), content["state_dict"], dict(options))
     readers = (point.load() for point in entry_points(group=READERS))
     return next((found for reader in readers if (found := reader(path, content))), None)
 
@@ -260,14 +282,14 @@ def _of_neuraloperator(path: Path, content: dict[str, Any]) -> TrainedModel:
     return TrainedModel(load_weights(path, model, content), f"{name} (neuraloperator)", shown)
 
 
-def _of_timm(
-    path: Path, name: str, state: Mapping[str, Any], options: dict[str, Any]
-) -> TrainedModel:
+def _of_timm(path: Path, name: str, state: Any, options: dict[str, Any]) -> TrainedModel:
     timm, data = (import_optional(module, "timm") for module in ("timm", "timm.data"))
     if not timm.is_model(name):
         raise ValueError(
             f"{path}: expected a class out of {models.__all__} or a model of timm, got {name!r}"
         )
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path}: expected weights by name, got {type(state).__name__}")
     state = {key.removeprefix("module."): value for key, value in state.items()}
     # train.py stores neither the number of classes nor that of channels with the model's options.
     head, stem = state.get("head.fc.weight"), state.get("stem.conv1.weight")
@@ -279,6 +301,7 @@ def _of_timm(
         model = timm.create_model(name, **options)
     except TypeError as error:
         raise ValueError(f"{path}: {name} cannot be built: {error}") from error
+    _check_cells(path, model, f"{name} (timm)")  # Before weights, which only ours are sure to fit.
     config = data.resolve_data_config({}, model=model)
     transform = data.create_transform(**config, is_training=False)
     return TrainedModel(

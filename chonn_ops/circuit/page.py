@@ -45,6 +45,7 @@ _STYLE = """
 body {
   margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; color: var(--text);
   background: var(--back); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif;
+  overflow-wrap: anywhere;
 }
 h1 { font-size: 1.7rem; margin: 0.5rem 0; }
 h2 {
@@ -53,22 +54,24 @@ h2 {
 }
 h3 { font-size: 1.05rem; margin: 2rem 0 0.5rem; }
 p.soft, figcaption, dl { color: var(--soft); font-size: 0.9rem; }
-.table { overflow-x: auto; margin: 1rem 0; }
+.table { overflow-x: auto; overflow-wrap: normal; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th { background: var(--panel); font-weight: 600; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 figure { margin: 1.5rem 0; }
-figure img {
-  display: block; width: 100%; max-width: 58rem; height: auto; padding: 0.5rem;
-  background: #ffffff; border: 1px solid var(--line); border-radius: 6px;
+figure div {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(17rem, 100%), 1fr));
+  max-width: 58rem; padding: 0.5rem; background: #ffffff; border: 1px solid var(--line);
+  border-radius: 6px;
 }
+figure img { display: block; width: 100%; height: auto; }
 figcaption { max-width: 58rem; padding-top: 0.4rem; }
 details { margin: 0.6rem 0; padding: 0.5rem 0.8rem; background: var(--panel); border-radius: 6px; }
 summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; margin: 1rem 0; }
-dd { margin: 0; overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2rem 1rem; margin: 1rem 0; }
+dd { margin: 0; }
 """
 
 
@@ -108,7 +111,8 @@ def write_page(
     FileExistsError
         If one of the files exists and `force` is not set.
     ValueError
-        If the samples do not match the model, or there is no such sample.
+        If the samples do not match the model, or there is no such sample; if a number of the
+        circuits is not finite.
     ImportError
         If Matplotlib is not installed.
     """
@@ -162,6 +166,10 @@ def write_page(
         ],
         "learned_conductivity": learned,
     }
+    for place, value in _not_finite(numbers):
+        raise ValueError(
+            f"{checkpoint} at {data}: expected finite numbers of the model, got {value} for {place}"
+        )
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     page = _page(numbers, fields, samples, sample, prediction)
     output.mkdir(parents=True, exist_ok=True)
@@ -170,6 +178,16 @@ def write_page(
         for path, content in zip(staged, (page, text), strict=True):
             path.write_text(content, encoding="utf-8")
     return paths
+
+
+def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """Where numbers are NaN or infinite, and what they are."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from _not_finite(inner, f"{place}.{key}" if place else str(key))
 
 
 def _inputs(trained: TrainedModel, samples: Samples) -> Callable[[slice], tuple[Any, ...]]:
@@ -258,12 +276,12 @@ def _networks(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> 
     yield "<h2>Networks</h2>"
     yield _paragraph(
         f"Correlation of each network's conductivity with the {numbers['reference']}: Pearson's "
-        f"coefficient over the nodes, averaged over {numbers['samples']['count']} samples. Beside "
-        "it, the variation of the conductivity over the nodes at least an eighth of the domain "
-        "from the boundary."
+        f"coefficient over the nodes, averaged over {numbers['samples']['count']} samples. The "
+        "second picture has the variation of the conductivity over the nodes at least an eighth of "
+        "the domain from the boundary."
     )
-    picture = pictures.draw_conductivity(learned, numbers["reference"])
-    yield _figure(picture, "Learned conductivity; - where one of the two fields is constant.")
+    drawn = pictures.draw_conductivity(learned, numbers["reference"])
+    yield _figure(drawn, "Learned conductivity; - where one of the two fields is constant.")
     yield _learned_table(learned)
     yield _network_table(circuits["networks"])
     yield from _figures(fields.networks, pictures.draw_network, numbers["maps_of_sample"])
@@ -292,13 +310,13 @@ def _lines(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Ite
 
 
 def _figures(
-    calls: Sequence[Any], draw: Callable[[Any], tuple[bytes, str]], sample: int
+    calls: Sequence[Any], draw: Callable[[Any], tuple[list[bytes], str]], sample: int
 ) -> Iterator[str]:
-    """A picture of each of the first calls."""
+    """Pictures of each of the first calls."""
     for call in calls[:_MOST_PICTURES]:
-        picture, left_out = draw(call)
+        drawn, left_out = draw(call)
         yield f"<h3>{html.escape(call.name)}</h3>"
-        yield _figure(picture, f"{call.name}, at sample {sample}{left_out}.")
+        yield _figure(drawn, f"{call.name}, at sample {sample}{left_out}.")
     if len(calls) > _MOST_PICTURES:
         left = len(calls) - _MOST_PICTURES
         yield _paragraph(f"The {left} later calls have no pictures.", "soft")
@@ -332,12 +350,13 @@ def _network_table(networks: Sequence[dict[str, Any]]) -> str:
     return _table([*head, "power", "share to ground", "effective rank of the cell"], rows)
 
 
-def _figure(picture: bytes, caption: str) -> str:
-    """A PNG picture inside the page."""
-    data = base64.b64encode(picture).decode("ascii")
+def _figure(pictures: Sequence[bytes], caption: str) -> str:
+    """PNG pictures inside the page, as many side by side as the screen holds."""
     text = html.escape(caption)
+    encoded = (base64.b64encode(picture).decode("ascii") for picture in pictures)
+    images = "".join(f'<img alt="" src="data:image/png;base64,{data}">' for data in encoded)
     return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+        f'<figure><div role="img" aria-label="{text}">{images}</div>'
         f"<figcaption>{text}</figcaption></figure>"
     )
 

@@ -45,6 +45,13 @@ MOST_BYTES = 2 * 2**30
 FIRST_NOISE, LEAST_NOISE = 0.1, 1e-6
 # And the one that is doubted: of a mean square of the measurements the field explains half.
 MUCH_NOISE = 0.7
+# Residuals are doubted where their root mean square is more than FAR times the noise, and a right
+# noise would leave as large ones with a probability below CHANCE. At the true field the sum of
+# squares has the chi-square distribution with a degree of freedom for each measurement; at the most
+# probable field it is smaller on average. CHANCE decides up to 13 measurements (4.9 times the noise
+# for one), FAR decides beyond: with a noise of half the true one, error bars are half as long as
+# they should be.
+FAR, CHANCE = 2.0, 1e-6
 # By which a noise that is taken too large at first is reduced after a whole step; after a shortened
 # one it is halved. With 5 all of 60 searches converged whose noise was 1e-6 to 0.1, with 10 all but
 # one, and they took 6 % more steps.
@@ -83,6 +90,11 @@ class Reconstruction:
         model are right. Far above 1, the field does not explain the measurements. Where the noise
         is estimated it is near 1 by construction and checks nothing: compare `noise` with the
         accuracy of your instrument.
+    explained : bool
+        Whether the field explains the measurements. False where residuals are more than twice the
+        noise, in the root mean square, and a right noise makes them so large in less than one case
+        of a million (chi-square): those of all measurements, of those under one source, or of one
+        row of `nodes`. Also False where the estimated noise is as large as the measurements.
     residual : Tensor, shape of the measurements
         Measured less predicted potentials, NaN where nothing was measured.
     noise : Tensor, shape of the measurements
@@ -93,6 +105,7 @@ class Reconstruction:
     converged: bool
     iterations: int
     fit: float
+    explained: bool
     residual: Tensor
     noise: Tensor
     _posterior: _Posterior = dataclasses.field(repr=False)
@@ -221,8 +234,9 @@ def reconstruct(
     Warns
     -----
     RuntimeWarning
-        If the steps have not converged; if the estimated noise is as large as the measurements; if
-        the prior has no mean and no constant field explains anything of the measurements.
+        If the steps have not converged; if the residuals are far larger than the noise, or the
+        estimated noise is as large as the measurements (`Reconstruction.explained`); if the prior
+        has no mean and no constant field explains anything of the measurements.
 
     Raises
     ------
@@ -518,13 +532,46 @@ class _Search:
                 "fits the measurements better than these two do: check the signs of source and "
                 "measured, or give the prior a mean"
             )
-        noise = float(self.sigma.nan_to_num().max())
-        if self.estimate and noise > MUCH_NOISE * self.size:
+        far = self._far()
+        if far is not None:
+            check = "Check" if self.converged else "If it does not with more iterations, check"
+            yield (
+                f"the residuals{far[0]} are {far[1]:.3g} times the noise, as root mean squares: "
+                f"the field does not explain the measurements. {check} signs and units of source "
+                "and measured, the boundary and the noise"
+            )
+        if self._much_noise():
+            noise = float(self.sigma.nan_to_num().max())
             yield (
                 f"the estimated noise, {noise:.2g}, is as large as the measurements, whose root "
                 f"mean square is {self.size:.2g}: the field explains little of them. Check signs "
                 "and units of source and measured and the boundary, or give noise"
             )
+
+    def _much_noise(self) -> bool:
+        return self.estimate and float(self.sigma.nan_to_num().max()) > MUCH_NOISE * self.size
+
+    def _far(self) -> tuple[str, float] | None:
+        """Which residuals are far larger than the noise, and their ratio to it; None if none are.
+
+        If they are not in the sum over all measurements, those under each source and those of each
+        row of `nodes` are examined: many good ones hide a bad electrode or a wrong current.
+        """
+        groups = {"": torch.ones_like(self.s, dtype=torch.bool)}
+        groups |= {f" under source {s}": self.s == s for s in self.s.unique().tolist()}
+        groups |= {f" of measurement {i}": self.i == i for i in self.i.unique().tolist()}
+        worst = None
+        for name, group in groups.items():
+            r = self.residual[group]
+            half, total = torch.tensor([len(r) / 2, float(r @ r)], dtype=torch.float64)
+            likely = torch.special.gammaincc(half, total / 2) >= CHANCE / len(groups)
+            ratio = math.sqrt(total / len(r))
+            # Written so that NaN is far.
+            if not (ratio <= FAR or likely) and (worst is None or worst[1] < ratio):
+                worst = name, ratio
+                if not name:
+                    break
+        return worst
 
     def result(self, given: Tensor) -> Reconstruction:
         """What was found, in the dtype of the measurements."""
@@ -542,6 +589,7 @@ class _Search:
             converged=self.converged,
             iterations=self.iterations,
             fit=_fit(self.residual, triangle),
+            explained=self._far() is None and not self._much_noise(),
             residual=residual.reshape(given.shape).to(dtype),
             noise=self.sigma.reshape(given.shape).to(dtype),
             _posterior=posterior,

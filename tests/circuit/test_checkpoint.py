@@ -1,5 +1,6 @@
 """Models of the hosts' checkpoints, and files that are none."""
 
+import argparse
 import json
 import os
 
@@ -31,11 +32,12 @@ def same_weights(a, b):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["chonn_network", "chonn_unet", "chonn_fno"])
-@pytest.mark.parametrize("cell", ["network", "scan"])
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("chonn_network", "network")]
+    + [(name, cell) for name in ("chonn_unet", "chonn_fno") for cell in ("network", "scan")],
+)
 def test_of_pdebench(tmp_path, name, cell):
-    if (name, cell) == ("chonn_network", "scan"):
-        return
     options = {"cell": cell, "expand": 2, **({"num_networks": 2} if cell == "network" else {})}
     path = pdebench(tmp_path, name, **options)
     trained = load_checkpoint(path)
@@ -108,6 +110,48 @@ def test_of_timm(tmp_path):
         write_page(
             fields, read_samples(darcy_file(tmp_path)), tmp_path / "o", checkpoint="", data=""
         )
+
+
+@pytest.mark.parametrize("settings", ["Namespace", "dict", "none"])
+def test_a_foreign_model_of_timm_is_called_one(tmp_path, settings):
+    """Its weights need not fit what timm builds under the name."""
+    models = pytest.importorskip("timm")
+    given = {"model": "resnet10t", "model_kwargs": {}}
+    args = {"Namespace": {"args": argparse.Namespace(**given)}, "dict": {"args": given}}
+    state = models.create_model("resnet10t", num_classes=7).state_dict()
+    content = {"arch": "resnet10t", "state_dict": state, **args.get(settings, {})}
+    torch.save(content, tmp_path / "a.pth.tar")
+    with pytest.raises(ValueError, match=r"cells of this package, got resnet10t \(timm\) without"):
+        load_checkpoint(tmp_path / "a.pth.tar")
+
+
+def test_settings_of_timm_as_a_dictionary(tmp_path):
+    models = pytest.importorskip("timm")
+    model = models.create_model("test_chonn", num_classes=5, drop_path_rate=0.25)
+    args = {"model": "test_chonn", "model_kwargs": {"drop_path_rate": 0.25}}
+    content = {"arch": "test_chonn", "state_dict": model.state_dict(), "args": args}
+    torch.save(content, tmp_path / "ours.pth.tar")
+    trained = load_checkpoint(tmp_path / "ours.pth.tar")
+    assert trained.options["drop_path_rate"] == 0.25
+    assert same_weights(trained.model, model)
+    for wrong in ([1, 2], {"model_kwargs": [1]}, "lr=0.1"):
+        torch.save({**content, "args": wrong}, tmp_path / "wrong.pth.tar")
+        with pytest.raises(ValueError, match="settings as args, a Namespace or a dictionary"):
+            load_checkpoint(tmp_path / "wrong.pth.tar")
+    torch.save({**content, "state_dict": [1]}, tmp_path / "list.pth.tar")
+    with pytest.raises(ValueError, match="expected weights by name, got list"):
+        load_checkpoint(tmp_path / "list.pth.tar")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(tmp_path, value):
+    state = CHONNNetwork2d(width=6).state_dict()
+    name = next(key for key in state if key.endswith("weight"))
+    state[name].view(-1)[1] = value
+    torch.save(state, tmp_path / "w.pt")
+    found = rf"expected finite weights, got NaN or infinity in 1 of {len(state)} tensors, .* {name}"
+    with pytest.raises(ValueError, match=found):
+        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"width": 6})
 
 
 def test_state_dicts(tmp_path):

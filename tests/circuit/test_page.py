@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+from collections import OrderedDict
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -38,7 +40,8 @@ def test_command(given, tmp_path, capsys):
     assert numbers["reference"] == "permeability nu"
     assert [len(cell["networks"]) for cell in numbers["learned_conductivity"]] == [3, 3]
     page = (tmp_path / "out" / FILES[0]).read_text()
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("<figure>") == 5
+    assert page.count("data:image/png;base64,") == 3 * 2 + 2 * 3
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
     for words in (
         "Circuits of chonn_network",
@@ -48,6 +51,19 @@ def test_command(given, tmp_path, capsys):
     ):
         assert words in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
+
+
+@pytest.mark.parametrize("cell", ["network", "scan"])
+def test_the_page_fits_the_screen(tmp_path, look, cell):
+    """Names of files, models and blocks without a place to break."""
+    name = "a_name_of_many_words_without_a_space_between_them" * 3
+    options = {"num_networks": 2} if cell == "network" else {}
+    trained = load_checkpoint(pdebench(tmp_path, "chonn_unet", cell=cell, **options))
+    model = torch.nn.Sequential(OrderedDict([(name, trained.model)]))
+    trained = replace(trained, model=model, title=name, options={name: name, "order": 2})
+    samples = replace(read_samples(darcy_file(tmp_path)), truth_name=name)
+    page, _ = write_page(trained, samples, tmp_path / "out", checkpoint=name, data=name)
+    look(page)
 
 
 def test_nothing_is_overwritten(given, tmp_path, capsys):
@@ -87,6 +103,14 @@ def test_data_that_do_not_fit(given, tmp_path, capsys):
     ):
         assert inspect(tmp_path, checkpoint, *arguments) == 1
         assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_that_overflow_are_named(given, tmp_path, capsys):
+    np.save(tmp_path / "large.npy", np.full((2, 16, 16), 1e38, np.float32))
+    assert inspect(tmp_path, given[0], "--data", tmp_path / "large.npy") == 1
+    shown = capsys.readouterr().err
+    assert re.search(r"large.npy: expected finite numbers of the model, got (nan|-?inf) for", shown)
     assert not (tmp_path / "out").exists()
 
 

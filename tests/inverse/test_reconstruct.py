@@ -252,10 +252,12 @@ def test_a_wrong_sign_is_doubted_where_the_noise_is_estimated(mean):
     messages = [str(one.message) for one in caught]
     assert any("estimated noise" in text and "as large as" in text for text in messages)
     assert any("no constant conductivity" in text for text in messages) == (mean is None)
+    assert not found.explained
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = reconstruct(measured, NODES, source, prior=prior, boundary="dirichlet")
     assert found.converged  # although these measurements have no noise at all
+    assert found.explained
 
 
 def test_a_leak_is_recovered():
@@ -337,9 +339,69 @@ def test_measurements_that_no_field_explains_have_a_bad_fit():
     _, source, measured = wells()
     settings = {"prior": PRIOR, "boundary": "dirichlet", "noise": 0.01}
     assert reconstruct(measured, NODES, source, **settings).fit < 2
+    with pytest.warns(RuntimeWarning, match=r"residuals are [\d.]+ times the noise") as caught:
+        found = reconstruct(-measured, NODES, source, **settings)
+    assert found.fit > 10
+    assert not found.explained
+    ratio = (found.residual / found.noise).square().mean().sqrt().item()
+    assert any(f"are {ratio:.3g} times" in str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, TotalVariation(weight=1.0, mean=1.0)])
+def test_a_right_noise_is_not_doubted(prior):
+    _, source, measured = wells()
+    generator = torch.Generator().manual_seed(3)
+    noise = 0.02 * measured.abs()
+    for _ in range(5):
+        error = noise * torch.randn(measured.shape, dtype=noise.dtype, generator=generator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = reconstruct(
+                measured + error, NODES, source, prior=prior, noise=noise, boundary="dirichlet"
+            )
+        assert found.explained
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [((1, slice(None)), "under source 1"), ((slice(None), 3), "of measurement 3")],
+)
+def test_one_bad_source_or_electrode_among_many_is_doubted(part, named):
+    """Of 1,000 measurements of a known network, 20 or 50 are 4 times the noise off: 1.1 times the
+    noise over all of them. Some are missing."""
+    k = torch.ones(6, 6, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(50, 6, 6, dtype=torch.float64, generator=generator)
+    nodes = torch.cartesian_prod(torch.arange(6), torch.arange(6))[:20]
+    measured = potentials(k, source, k)[:, nodes[:, 0], nodes[:, 1]]
+    measured = measured + 0.1 * torch.randn(50, 20, dtype=torch.float64, generator=generator)
+    measured[5, 3] = math.nan
+    settings = {
+        "prior": Smoothness(length=100.0, deviation=0.01, mean=1.0), "noise": 0.1, "leak": k
+    }  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        assert reconstruct(-measured, NODES, source, **settings).fit > 10
+        warnings.simplefilter("error")
+        assert reconstruct(measured, nodes, source, **settings).explained
+    measured[part] += 0.4 * (-1.0) ** torch.arange(measured[part].numel())
+    with pytest.warns(RuntimeWarning, match=f"the residuals {named} are [34].* times the noise"):
+        found = reconstruct(measured, nodes, source, **settings)
+    assert found.converged
+    assert found.fit < 2
+    assert not found.explained
+
+
+def test_a_misfit_is_said_beside_steps_that_have_not_converged():
+    _, source, measured = wells()
+    with pytest.warns(RuntimeWarning) as caught:
+        found = reconstruct(
+            -measured, NODES, source, prior=PRIOR, noise=0.01, boundary="dirichlet",
+            max_iterations=1,
+        )  # fmt: skip
+    messages = " ".join(str(one.message) for one in caught)
+    assert "not converged" in messages
+    assert "times the noise" in messages
+    assert not found.explained
+    assert not found.converged
 
 
 def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():

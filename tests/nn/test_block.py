@@ -53,13 +53,19 @@ def test_block_is_the_papers_equations(topology, stage_input):
 
 
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
-@pytest.mark.parametrize("directions", ["raster", "bidirectional", "cross", "axial"])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize(
+    ("directions", "boundary"),
+    [
+        (directions, boundary)
+        for directions in ("raster", "bidirectional", "cross", "axial")
+        for boundary in BOUNDARIES
+        # One way takes neither.
+        if not (directions == "raster" and boundary in ("neumann", "dirichlet"))
+    ],
+)
 def test_shape_in_is_shape_out_and_every_parameter_learns(
     spatial_dims, directions, boundary, assert_learns
 ):
-    if directions == "raster" and boundary in ("neumann", "dirichlet"):
-        pytest.skip("one way")
     block = build(spatial_dims, directions=directions, boundary=boundary, expand=2)
     x = torch.randn(SHAPES[spatial_dims], requires_grad=True)
     y = block(x)

@@ -1,6 +1,7 @@
 """The page holds every study, figure and verdict."""
 
 import re
+from pathlib import Path
 
 import pytest
 import result_files
@@ -28,6 +29,26 @@ def test_page_shows_every_figure_and_study(path):
         "Shallow water",
         "Navier-Stokes",
     ]
+
+
+def test_the_page_fits_the_screen(tmp_path, look):
+    """Built by Sphinx with the site's settings, with a model of a long name."""
+    for module in ("sphinx", "myst_parser", "furo", "latex2mathml"):
+        pytest.importorskip(module)
+    from sphinx.cmd.build import build_main
+
+    name = "a_name_of_many_words_without_a_space_between_them" * 2
+    result_files.everything(tmp_path / "runs", seeds=2)
+    own = [
+        result_files.record("mine", variant, {"family": "x"}, 0.1, title=f"Mine, {name}")
+        for variant in ("one", name)
+    ]
+    result_files.write(tmp_path / "runs", own)
+    report = write_report(tmp_path / "runs", tmp_path / "report")
+    settings = Path(__file__).parents[3] / "docs"
+    options = ["-q", "-c", str(settings), "-D", "root_doc=results"]
+    assert build_main([*options, str(report.parent), str(tmp_path / "site")]) == 0
+    look(tmp_path / "site" / "results.html")
 
 
 def test_page_says_what_ran_where_and_how_well(path):
