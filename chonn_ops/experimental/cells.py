@@ -62,7 +62,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
     def capacitance(self) -> Tensor:
         """Capacity per unit volume > 0, shape (m,), in float32 at least."""
         wide = torch.promote_types(self.capacitance_param.dtype, torch.float32)
-        return torch.exp(self.capacitance_param.to(wide))
+        return torch.exp(self.effective("capacitance_param").to(wide))
 
     def forward(
         self,

@@ -24,6 +24,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.api import solve_checked
 from chonn_ops.network.conductance import Spacing, blended_edges, end_walls, wall_leak
+from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
@@ -139,7 +140,7 @@ class Network:
         return NetworkCell(dim, axes, self, boundary=boundary, **factory)
 
 
-class NetworkCell(nn.Module):
+class NetworkCell(Gained):
     r"""Resistor networks on the grid, whose conductances the features set.
 
     At every node p with neighbours q::
@@ -288,13 +289,13 @@ class NetworkCell(nn.Module):
         """
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        raw = self.conductivity_bias.to(wide)
+        raw = self.effective("conductivity_bias").to(wide)
         features = F.silu(u) if self.options.selective else u
         if self.conductivity_proj is not None:
             raw = raw + self.conductivity_proj(features)
         shape = (*u.shape[:-1], self.options.num_networks)
         conductivity = torch.exp(LARGEST_LOG * torch.tanh(raw / LARGEST_LOG)).expand(shape)
-        numbers = self.leak_param.to(wide)
+        numbers = self.effective("leak_param").to(wide)
         if not self.options.ac:
             return conductivity, torch.exp(numbers).expand(shape), source.to(wide)
         if self.leak_proj is not None:
@@ -397,7 +398,8 @@ class NetworkCell(nn.Module):
         periodic = [word == "periodic" for word in self.boundary]
         arithmetic = conductivity.new_zeros(self.options.num_networks)
         if self.mean_param is not None:
-            arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(conductivity.dtype))
+            mean = self.effective("mean_param").to(conductivity.dtype)
+            arithmetic = torch.sigmoid(MEAN_GAIN * mean)
         return recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
 
     def faces(self) -> list[tuple[str, str]]:
@@ -416,7 +418,8 @@ class NetworkCell(nn.Module):
         zero = like.new_zeros(self.options.num_networks)
         margins = {"dirichlet": zero}
         if self.wall_param is not None:
-            margins["robin"] = torch.exp(WALL_GAIN * self.wall_param.to(like.dtype))
+            wall = self.effective("wall_param").to(like.dtype)
+            margins["robin"] = torch.exp(WALL_GAIN * wall)
         none = torch.full_like(zero, math.inf)
         return torch.stack([margins.get(word, none) for word in self.boundary])
 
