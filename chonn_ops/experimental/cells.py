@@ -161,7 +161,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         ValueError
             If a shape, the spacing, the mask or dt does not fit.
         """
-        spacing, nodes = self.check(u, spacing, mask, nodes)
+        u, spacing, nodes = self.check(u, spacing, mask, nodes)
         return self._step(u, state, dt, spacing, mask, nodes)
 
     def _step(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, check_axes, check_precision
+from chonn_ops.checks import GRID_AXES, as_field, check_axes
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.gain import learn_faster
 
@@ -69,12 +69,12 @@ class DownsampledCKB(nn.Module):
         return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
-def check_field(
+def checked_field(
     model: nn.Module, x: Tensor, in_channels: int, axes: int, multiple: int = 1
-) -> None:
-    """Raise a ValueError unless x is (B, in_channels, \\*grid) with so many axes, every size of the
-    grid a multiple of a number, and a dtype that the model takes."""
-    check_precision("x", x, model.parameters())
+) -> Tensor:
+    """The input x as a field that the model takes, see `as_field`; a ValueError unless x is
+    (B, in_channels, \\*grid) with so many axes, every size of the grid a multiple of a number."""
+    x = as_field("x", x, model.parameters())
     sizes = tuple(x.shape)
     check_axes("x", sizes)
     fits = len(sizes) == axes + 2 and sizes[1] == in_channels
@@ -82,3 +82,4 @@ def check_field(
         names = ", ".join(GRID_AXES[:axes])
         multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
         raise ValueError(f"x: expected shape (B, {in_channels}, {names}){multiples}, got {sizes}")
+    return x

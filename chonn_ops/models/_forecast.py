@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
-from chonn_ops.models._blocks import check_field
+from chonn_ops.models._blocks import checked_field
 from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
@@ -141,7 +141,7 @@ class Forecast(Gained, Pretrained):
             For another number of axes or channels, a geometry that does not fit, or missing
             `nodes` on a grid other than that of the training.
         """
-        check_field(self, x, self.in_channels, self.axes)
+        x = checked_field(self, x, self.in_channels, self.axes)
         x = x.movedim(1, -1)
         frames, media = x.tensor_split((self.history * self.channels,), -1)
         grid = frames.shape[:-1]

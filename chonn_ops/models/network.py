@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer
-from chonn_ops.models._blocks import Factory, check_field
+from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.conductance import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
@@ -193,7 +193,7 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, a grid that the patches do not tile, a geometry
             that does not fit, or missing `nodes` on a grid other than that of the training.
         """
-        check_field(self, x, self.in_channels, self.axes, self.patch)
+        x = checked_field(self, x, self.in_channels, self.axes, self.patch)
         grid = x.shape[2:]
         given = check_geometry((x.shape[0], *grid), spacing, mask, nodes)
         nodes = self.nodes if nodes is None else nodes

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_choice, check_integer
-from chonn_ops.models._blocks import Factory, check_field, hosted_ckb
+from chonn_ops.models._blocks import Factory, checked_field, hosted_ckb
 from chonn_ops.models.hosted import suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
@@ -134,7 +134,7 @@ class CHONNUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that four poolings do not divide.
         """
-        check_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
+        x = checked_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
         first = None
         if self.network is not None:
             first = self.network(x)

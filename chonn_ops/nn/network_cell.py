@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from chonn_ops.boundary import BOUNDARIES, per_axis
 from chonn_ops.checks import (
     GRID_AXES,
+    as_field,
     check_bool,
     check_choice,
     check_integer,
     check_number,
-    check_precision,
     check_shape,
     error,
 )
@@ -357,7 +357,7 @@ class NetworkCell(Gained):
         leak : Tensor, shape (B, \\*grid, m)
             Includes the walls.
         """
-        spacing, nodes = self.check(u, spacing, mask, nodes)
+        u, spacing, nodes = self.check(u, spacing, mask, nodes)
         steps = [UNIT * step for step in spacing]
         volume = math.prod(steps)
         conductivity, leak, source = self.coefficients(u)
@@ -429,14 +429,15 @@ class NetworkCell(Gained):
         spacing: Spacing | None,
         mask: Tensor | None,
         nodes: str | None,
-    ) -> tuple[list[float], str]:
-        """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
-        check_precision("u", u, self.parameters())
+    ) -> tuple[Tensor, list[float], str]:
+        """Check the arguments of `forward`; returns the field as numbers (`as_field`), and spacing
+        and nodes with their defaults."""
+        u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
         steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
-        return steps, nodes
+        return u, steps, nodes
 
     def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
         """Where the nodes lie. In training mode the cell remembers it with the grid.

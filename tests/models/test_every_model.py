@@ -1,5 +1,5 @@
-"""A model's state dict holds its parameters, and its blocks are called as modules, so averages,
-copies, checkpoints and hooks work in every model and host."""
+"""What holds for every model in every host: the state dict holds the parameters and blocks are
+called as modules, so averages, copies, checkpoints and hooks work; integers are numbers."""
 
 from __future__ import annotations
 
@@ -222,3 +222,34 @@ def test_hooks_run(case):
     with torch.no_grad():
         model(*inputs)
     assert [name for module, name in ours.items() if module not in called] == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_integers_are_numbers(case, request, dtype):
+    """A medium of zeros and ones, or an image. neuraloperator's own layers refuse them."""
+    model, (x, *rest) = case
+    whole = (10 * (x - 0.5)).to(dtype)
+    with torch.no_grad():
+        if "neuralop FNO" in request.node.name:
+            with pytest.raises(RuntimeError):
+                model(whole)
+            return
+        found, expected = model(whole, *rest), model(whole.float(), *rest)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: chonn_ops.CKB(3, 2),
+        lambda: chonn_ops.CKB(3, 2, cell="scan"),
+        lambda: chonn_ops.NetworkCell(5, 2),
+        lambda: chonn_ops.KirchhoffCell(5),
+    ],
+)
+def test_integers_are_numbers_in_blocks(build):
+    x = torch.arange(3 * 4 * 5).reshape(1, 3, 4, 5)
+    for block in (build(), build().double()):
+        with torch.no_grad():
+            torch.testing.assert_close(block(x), block(x.to(next(block.parameters()).dtype)))
