@@ -92,13 +92,18 @@ def check_tensor(name: str, value: Any) -> None:
         raise error(name, "a dense tensor", f"the layout {value.layout}")
 
 
-def check_precision(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Refuse what is no dense tensor, and complex numbers and float64 where a module's parameters
-    are narrower; which PyTorch would do obscurely."""
+def as_field(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> Tensor:
+    """The input of a module with these parameters: integers and booleans become numbers of the
+    parameters' dtype, as PyTorch would round every constant that is multiplied with an integer.
+
+    What is no dense tensor is refused, and so are complex numbers, and float64 where the parameters
+    are narrower; which PyTorch would do obscurely.
+    """
     check_tensor(name, tensor)
     dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
     if tensor.is_complex() or tensor.dtype == torch.float64 != dtype:
         raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)
+    return tensor if tensor.is_floating_point() else tensor.to(dtype)
 
 
 def check_kind(

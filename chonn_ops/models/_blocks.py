@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, check_axes, check_precision
-from chonn_ops.models.equalised import Equalised
+from chonn_ops.checks import GRID_AXES, as_field, check_axes
 from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.gain import learn_faster
 
 AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+# How many times as fast a block of networks learns inside a host's model.
+BLOCK_GAIN = 8.0
 INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -29,10 +31,12 @@ def build_ckb(dim: int, spatial_dims: int, options: CKBOptions, factory: Factory
     return CKB(dim, spatial_dims, **vars(options), **factory)
 
 
-def hosted_ckb(dim: int, spatial_dims: int, options: CKBOptions, factory: Factory) -> nn.Module:
-    """A CKB inside a model that is trained at its host's learning rate, see `Equalised`."""
+def hosted_ckb(dim: int, spatial_dims: int, options: CKBOptions, factory: Factory) -> CKB:
+    """A CKB inside a model that is trained at its host's learning rate: networks have a gain."""
     block = build_ckb(dim, spatial_dims, options, factory)
-    return Equalised(block) if block.has_networks else block
+    if block.has_networks:
+        learn_faster(block, BLOCK_GAIN)
+    return block
 
 
 class DownsampledCKB(nn.Module):
@@ -65,12 +69,12 @@ class DownsampledCKB(nn.Module):
         return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
-def check_field(
+def checked_field(
     model: nn.Module, x: Tensor, in_channels: int, axes: int, multiple: int = 1
-) -> None:
-    """Raise a ValueError unless x is (B, in_channels, \\*grid) with so many axes, every size of the
-    grid a multiple of a number, and a dtype that the model takes."""
-    check_precision("x", x, model.parameters())
+) -> Tensor:
+    """The input x as a field that the model takes, see `as_field`; a ValueError unless x is
+    (B, in_channels, \\*grid) with so many axes, every size of the grid a multiple of a number."""
+    x = as_field("x", x, model.parameters())
     sizes = tuple(x.shape)
     check_axes("x", sizes)
     fits = len(sizes) == axes + 2 and sizes[1] == in_channels
@@ -78,3 +82,4 @@ def check_field(
         names = ", ".join(GRID_AXES[:axes])
         multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
         raise ValueError(f"x: expected shape (B, {in_channels}, {names}){multiples}, got {sizes}")
+    return x

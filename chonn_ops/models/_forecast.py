@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
-from chonn_ops.models._blocks import check_field
+from chonn_ops.models._blocks import checked_field
 from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
+from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import NODES, UNSAID, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 
@@ -34,7 +35,7 @@ RATE_GAIN = 8.0
 MOST = 4.0
 
 
-class Forecast(Pretrained):
+class Forecast(Gained, Pretrained):
     """Base of the models that predict the next frame: layers of networks and transport compute
     features, and the subclass computes the next frame from them in `advance`.
 
@@ -140,7 +141,7 @@ class Forecast(Pretrained):
             For another number of axes or channels, a geometry that does not fit, or missing
             `nodes` on a grid other than that of the training.
         """
-        check_field(self, x, self.in_channels, self.axes)
+        x = checked_field(self, x, self.in_channels, self.axes)
         x = x.movedim(1, -1)
         frames, media = x.tensor_split((self.history * self.channels,), -1)
         grid = frames.shape[:-1]
@@ -158,17 +159,12 @@ class Forecast(Pretrained):
             branch, potentials = layer(h, steps, nodes)
             h = h + bounded(branch, MOST)
             h = h + bounded(pointwise(h), MOST)
-        readout = self.readout(h, nodes or UNSAID)
-        frame = self.advance(frames, media, readout, potentials, steps)
+        frame = self.advance(frames, media, self.head(h), potentials, steps, nodes or UNSAID)
         return frame.movedim(-1, 1).to(x.dtype)
 
     def features(self, frames: Tensor) -> Tensor:
         """The input of the layers, from the frames (B, \\*grid, history * channels)."""
         return frames
-
-    def readout(self, h: Tensor, nodes: str) -> Tensor:  # noqa: ARG002
-        """The readout (B, \\*grid, readouts) of the features (B, \\*grid, width)."""
-        return self.head(h)
 
     def advance(
         self,
@@ -177,6 +173,7 @@ class Forecast(Pretrained):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
+        nodes: str,
     ) -> Tensor:
         """The next frame (B, \\*grid, channels).
 
@@ -189,6 +186,8 @@ class Forecast(Pretrained):
             Potentials of the last layer.
         steps : list of float
             Spacing of the nodes along each axis.
+        nodes : str
+            Where they lie.
         """
         raise NotImplementedError
 
@@ -211,17 +210,17 @@ class Forecast(Pretrained):
         return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
 
 
-class Carrier(nn.Module):
-    """Transport of fields along displacements that are computed from potentials.
+class _Displaced(nn.Module):
+    """Base of modules that compute displacements from potentials.
 
     Parameters
     ----------
     num_networks : int
         Potentials m.
     heads : int
-        Number of displacements; each moves an equal part of a field's channels.
+        Number of displacements.
     axes : {1, 2}
-    boundary, order, conservative
+    boundary
         See `chonn_ops.models.transport.transport`.
     reach : float
         Upper bound of a displacement.
@@ -235,16 +234,13 @@ class Carrier(nn.Module):
         *,
         boundary: Sequence[str],
         reach: float,
-        order: int = 1,
-        conservative: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.axes, self.reach = heads, axes, reach
-        self.boundary, self.order, self.conservative = tuple(boundary), order, conservative
+        self.heads, self.axes, self.reach, self.boundary = heads, axes, reach, tuple(boundary)
         # Vector fields and, in two dimensions, stream functions.
-        self.maps = nn.Linear(
+        self.maps = PositionLinear(
             num_networks, heads * (axes + (axes == 2)), bias=False, device=device, dtype=dtype
         )
         with torch.no_grad():
@@ -266,6 +262,44 @@ class Carrier(nn.Module):
             ]
             shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
         return self.reach * torch.tanh(shift / self.reach)
+
+
+class Displacement(_Displaced):
+    """Displacements that are computed from potentials; parameters as in `_Displaced`."""
+
+    def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
+        """`displacement`."""
+        return self.displacement(potentials, spacing)
+
+
+class Carrier(_Displaced):
+    """Transport of fields along displacements that are computed from potentials.
+
+    Parameters
+    ----------
+    num_networks, heads, axes, boundary, reach
+        See `_Displaced`; each displacement moves an equal part of a field's channels.
+    order, conservative
+        See `chonn_ops.models.transport.transport`.
+    """
+
+    def __init__(
+        self,
+        num_networks: int,
+        heads: int,
+        axes: int,
+        *,
+        boundary: Sequence[str],
+        reach: float,
+        order: int = 1,
+        conservative: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            num_networks, heads, axes, boundary=boundary, reach=reach, device=device, dtype=dtype
+        )
+        self.order, self.conservative = order, conservative
 
     def forward(self, field: Tensor, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
         """Transport a field (B, \\*grid, C) on nodes of this spacing."""

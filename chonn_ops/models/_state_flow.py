@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from chonn_ops.models.transport import transport
 from chonn_ops.network import kirchhoff_network
+from chonn_ops.nn.gain import Gained
+from chonn_ops.nn.geometry import node_positions
 
 # The source is stored divided by this gain, because it has to move further than a weight.
 GAIN = 8.0
@@ -21,7 +23,7 @@ LEAK = 1e-4
 HARMONICS = 2
 
 
-class StateFlow(nn.Module):
+class StateFlow(Gained):
     """Steps of a state (B, H, W, C) in the flow of its own stream function, on a periodic grid.
 
     The source of the stream function is linear in the state; the network has constant conductances.
@@ -62,17 +64,16 @@ class StateFlow(nn.Module):
 
     def forcing(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The increment (H, W, C) a frame at nodes of these places (H,) and (W,), from 0 to 1."""
-        assert self.forcing_param is not None
         order = torch.arange(1, HARMONICS + 1).to(rows)
         first, second = (
             torch.cat((torch.ones_like(a[:, :1]), torch.sin(a), torch.cos(a)), -1)
             for a in (2 * math.pi * place[:, None] * order for place in (rows, columns))
         )
-        return torch.einsum("xi,cij,yj->xyc", first, self.forcing_param, second)
+        return torch.einsum("xi,cij,yj->xyc", first, self.effective("forcing_param"), second)
 
     def velocity(self, state: Tensor, steps: Sequence[float]) -> Tensor:
         """Displacement per frame (B, H, W, 2), in the unit of `steps`, of a state at rest."""
-        source = torch.einsum("...c,c->...", state, GAIN * self.source_param)
+        source = torch.einsum("...c,c->...", state, GAIN * self.effective("source_param"))
         source = source - source.mean((1, 2), keepdim=True)
         edges = [source.new_full((), 1 / step**2) for step in steps]
         longest = max(n * step for n, step in zip(source.shape[1:], steps, strict=True))
@@ -88,6 +89,7 @@ class StateFlow(nn.Module):
         correction: Tensor | None,
         diffusivity: Tensor | None,
         steps: Sequence[float],
+        nodes: str,
     ) -> Tensor:
         """The state a frame later.
 
@@ -104,7 +106,12 @@ class StateFlow(nn.Module):
             Per frame.
         steps : sequence of float
             Spacing of the nodes.
+        nodes : str
+            Where they lie.
         """
+        if self.forcing_param is not None:
+            rows, columns = node_positions(state, nodes)
+            increment = increment + self.forcing(rows[:, 0], columns[0])
         dt = 1 / self.substeps
         half = increment * (dt / 2)
         unit = torch.tensor(steps, dtype=state.dtype, device=state.device)

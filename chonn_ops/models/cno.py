@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
-from chonn_ops.models._blocks import Factory, build_ckb, check_field
+from chonn_ops.models._blocks import Factory, build_ckb, checked_field
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.options import options_or_default
 
@@ -178,7 +178,7 @@ class CNOUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that cannot be halved so often.
         """
-        check_field(self, x, self.in_channels, 2, 2**self.n_layers)
+        x = checked_field(self, x, self.in_channels, 2, 2**self.n_layers)
         if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
             x = x.contiguous(memory_format=torch.channels_last)
         x = self._ckb("lift", self.lift(x))

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_choice, check_integer, check_precision
+from chonn_ops.checks import as_field, check_choice, check_integer
 from chonn_ops.models._blocks import DownsampledCKB, Factory, hosted_ckb
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_ops.nn import CKBOptions
@@ -190,8 +190,8 @@ class CHONNFNO(nn.Module):
             For another number of axes or channels, a dtype that the parameters do not have, or
             more modes than the padded grid resolves.
         """
-        check_precision("x", x, self.parameters())
-        check_precision("grid", grid, self.parameters())
+        x = as_field("x", x, self.parameters())
+        grid = as_field("grid", grid, self.parameters())
         if x.ndim != self.spatial_dims + 2 or x.shape[-1] != self.in_channels:
             raise ValueError(
                 f"x: expected shape (B, *grid, {self.in_channels}) with {self.spatial_dims} grid "

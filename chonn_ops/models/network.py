@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer
-from chonn_ops.models._blocks import Factory, build_ckb, check_field
+from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
@@ -90,6 +90,21 @@ class _Bounded(torch.autograd.Function):
         return _Bounded._times_slope(ctx, tangents[0])
 
 
+class NetworkBlock(CKB):
+    """A Cascaded Kirchhoff Block, channels-last, that returns the potentials of its networks, which
+    the model reads out itself, beside what it adds to its input."""
+
+    def forward(
+        self,
+        x: Tensor,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: str | None = None,
+    ) -> Any:
+        potentials, gate = self.gated(x, spacing, mask, nodes)
+        return potentials, self.project(potentials, gate)
+
+
 class CHONNNetwork(Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
@@ -136,7 +151,7 @@ class CHONNNetwork(Pretrained):
         blocks, pointwise = [], []
         for _ in range(depth):
             if ckb.order:
-                blocks.append(build_ckb(width, self.axes, ckb, factory))
+                blocks.append(NetworkBlock(width, self.axes, **vars(ckb), **factory))
             pointwise.append(Pointwise(width, mlp_ratio * width, gain=POINTWISE_GAIN, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         # For each output the weights of all potentials; the output itself without circuits.
@@ -178,7 +193,7 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, a grid that the patches do not tile, a geometry
             that does not fit, or missing `nodes` on a grid other than that of the training.
         """
-        check_field(self, x, self.in_channels, self.axes, self.patch)
+        x = checked_field(self, x, self.in_channels, self.axes, self.patch)
         grid = x.shape[2:]
         given = check_geometry((x.shape[0], *grid), spacing, mask, nodes)
         nodes = self.nodes if nodes is None else nodes
@@ -200,10 +215,9 @@ class CHONNNetwork(Pretrained):
         potentials = []
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                block = cast("CKB", self.blocks[layer])
-                v, gate = block.gated(h, steps, mask, nodes)
+                v, added = self.blocks[layer](h, steps, mask, nodes)
                 potentials.append(v.to(h.dtype))
-                h = h + bounded(block.project(v, gate), CIRCUITS_ADD)
+                h = h + bounded(added, CIRCUITS_ADD)
             h = h + bounded(pointwise(h), POINTWISE_ADDS)
         y = self._to_points(self._read(h, potentials)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_choice, check_integer
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Forecast
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Displacement, Forecast
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import ORDERS
 from chonn_ops.network import Circuit, rc_step
-from chonn_ops.nn.geometry import node_positions
 
 DAMPINGS = ("state", "increment", "none")
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -73,10 +72,12 @@ class _CHONNRollout(Forecast):
         factory = {"device": device, "dtype": dtype}
         self.carrier = None
         if carried:
-            moved = {"boundary": self.boundary, "reach": reach, "order": order}
-            moved["conservative"] = conservative
-            heads = channels if substeps is None else 1
-            self.carrier = Carrier(num_networks, heads, self.axes, **moved, **factory)
+            moved = {"boundary": self.boundary, "reach": reach, **factory}
+            if self.flow is None:
+                moved |= {"order": order, "conservative": conservative}
+                self.carrier = Carrier(num_networks, channels, self.axes, **moved)
+            else:
+                self.carrier = Displacement(num_networks, 1, self.axes, **moved)
         # The diffusivity is softplus(RATE_GAIN * parameter).
         self.diffusivity_param = None
         if damping != "none":
@@ -99,19 +100,11 @@ class _CHONNRollout(Forecast):
             )
         return StateFlow(self.channels, substeps, order, forced=self.coordinates, **factory)
 
-    def readout(self, h: Tensor, nodes: str) -> Tensor:
-        """The readout of the features, and the forcing of the flow."""
-        found = super().readout(h, nodes)
-        if self.flow is None or self.flow.forcing_param is None:
-            return found
-        rows, columns = node_positions(h, nodes)
-        return found + self.flow.forcing(rows[:, 0], columns[0])
-
     def diffusivity(self) -> Tensor:
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""
         if self.diffusivity_param is None:
             return torch.zeros(self.channels)
-        return F.softplus(RATE_GAIN * self.diffusivity_param) / UNIT**2
+        return F.softplus(RATE_GAIN * self.effective("diffusivity_param")) / UNIT**2
 
     def advance(
         self,
@@ -120,12 +113,13 @@ class _CHONNRollout(Forecast):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
+        nodes: str,
     ) -> Tensor:
         """Transport the last frame, add the readout, and diffuse the sum or the readout."""
         state = frames[..., -self.channels :]
         increment = self._without_mean(readout)
         if self.flow is not None:
-            return self._flowing(frames, increment, potentials, steps)
+            return self._flowing(frames, increment, potentials, steps, nodes)
         if self.carrier is not None:
             state = self.carrier(state, potentials, steps)
         if self.damping == "increment":
@@ -134,7 +128,12 @@ class _CHONNRollout(Forecast):
         return self._damped(state, steps) if self.damping == "state" else state
 
     def _flowing(
-        self, frames: Tensor, increment: Tensor, potentials: Tensor, steps: list[float]
+        self,
+        frames: Tensor,
+        increment: Tensor,
+        potentials: Tensor,
+        steps: list[float],
+        nodes: str,
     ) -> Tensor:
         """The next frame by substeps in the flow of the state."""
         assert self.flow is not None
@@ -142,9 +141,9 @@ class _CHONNRollout(Forecast):
         before = frames[..., -2 * self.channels : -self.channels] if self.history > 1 else None
         correction = None
         if self.carrier is not None:
-            correction = self.carrier.displacement(potentials, steps)[..., 0, :]
+            correction = self.carrier(potentials, steps)[..., 0, :]
         diffusivity = None if self.diffusivity_param is None else self.diffusivity()
-        return self.flow(state, before, increment, correction, diffusivity, steps)
+        return self.flow(state, before, increment, correction, diffusivity, steps, nodes)
 
     def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
         """One implicit step of diffusion, solved as an RC network."""

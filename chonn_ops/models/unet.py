@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_choice, check_integer
-from chonn_ops.models._blocks import Factory, check_field, hosted_ckb
-from chonn_ops.models.equalised import HostedNetwork
+from chonn_ops.models._blocks import Factory, checked_field, hosted_ckb
+from chonn_ops.models.hosted import suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.layers import CONV
@@ -96,7 +96,7 @@ class CHONNUNet(nn.Module):
         self.network: nn.Module | None = None
         if corrects:
             network = NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
-            self.network = HostedNetwork(network)
+            self.network = suit_host(network)
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
         elif ckb.order:
@@ -134,7 +134,7 @@ class CHONNUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that four poolings do not divide.
         """
-        check_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
+        x = checked_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
         first = None
         if self.network is not None:
             first = self.network(x)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from chonn_ops.checks import as_field
 from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn import CKB, CKBOptions
 
@@ -48,6 +50,14 @@ def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
         raise TypeError(str(error)) from None
 
 
+def pixels(x: Tensor, weight: Tensor) -> Tensor:
+    """Images as a layer with this weight takes them, see `as_field`."""
+    return as_field("x", x, (weight,))
+
+
+torch.fx.wrap("pixels")  # fx sees one node, as it cannot follow a choice by dtype
+
+
 class Stem(nn.Module):
     """Two 3 x 3 convolutions of stride 2, each with a norm over channels; (B, C, H, W) to NHWC."""
 
@@ -60,7 +70,7 @@ class Stem(nn.Module):
         self.norm2 = nn.LayerNorm(dim, **dd)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = pixels(x, self.conv1.weight).contiguous(memory_format=torch.channels_last)
         x = F.gelu(self.norm1(self.conv1(x).permute(0, 2, 3, 1)))
         return self.norm2(self.conv2(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 

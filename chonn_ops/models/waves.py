@@ -13,6 +13,7 @@ from chonn_ops.checks import check_bool, check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import diffusion, kirchhoff_network
 from chonn_ops.network.edges import drops, outflow, used_edges
+from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.layers import PositionLinear
 
 # Distance that a wave travels per step before training, in the unit of the domain.
@@ -21,6 +22,10 @@ TRAVEL = 1 / 128
 KEPT = 4.0
 # Initial scales: a change between frames relative to a frame, and a source relative to a change.
 CHANGE, SOURCE = 1 / 8, 1 / 12
+
+
+class _Rates(Gained, nn.ParameterDict):
+    """Numbers of a channel."""
 
 
 class _CHONNWaves(Forecast):
@@ -71,7 +76,7 @@ class _CHONNWaves(Forecast):
             dtype=dtype,
         )
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
-        self.rates = nn.ParameterDict(
+        self.rates = _Rates(
             {
                 name: torch.full((channels,), value / RATE_GAIN, device=device, dtype=dtype)
                 for name, value in start.items()
@@ -100,7 +105,7 @@ class _CHONNWaves(Forecast):
         return F.softplus(self._rate("conductivity", readout)) * torch.exp(readout)
 
     def _rate(self, name: str, like: Tensor) -> Tensor:
-        return RATE_GAIN * self.rates[name].to(like)
+        return RATE_GAIN * self.rates.effective(name).to(like)
 
     def advance(
         self,
@@ -109,6 +114,7 @@ class _CHONNWaves(Forecast):
         readout: Tensor,
         potentials: Tensor,  # noqa: ARG002
         steps: list[float],
+        nodes: str,  # noqa: ARG002
     ) -> Tensor:
         """One frame of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import GRID_AXES, check_choice, check_integer, check_precision, check_shape
+from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, check_shape
 from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn.geometry import existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
@@ -170,7 +170,7 @@ class CKB(nn.Module):
         ValueError
             If a shape does not fit, or scan cells get a geometry.
         """
-        check_precision("x", x, self.parameters())
+        x = as_field("x", x, self.parameters())
         if self.spatial_dims is None:
             check_shape("x", x, "B", "L", self.dim)
             return x + self.branch(x, spacing, mask, nodes)

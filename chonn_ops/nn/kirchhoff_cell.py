@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer, check_number, check_shape, error
+from chonn_ops.checks import as_field, check_bool, check_integer, check_number, check_shape, error
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
@@ -242,7 +242,7 @@ class KirchhoffCell(nn.Module):
         ValueError
             If the channels differ from `dim`.
         """
-        self._check(u)
+        u = self._checked(u)
         delta, b, c = self.coefficients(u)
         u = u.to(delta.dtype)  # autocast casts the projections, not their input
         # All that `scan_field` checks follows from the input's shape and the constructor's checks.
@@ -262,12 +262,14 @@ class KirchhoffCell(nn.Module):
         )
         return y
 
-    def _check(self, u: Tensor) -> None:
+    def _checked(self, u: Tensor) -> Tensor:
+        u = as_field("u", u, self.parameters())
         if u.dim() < 3 or u.shape[-1] != self.dim or 0 in u.shape[1:]:
             raise ValueError(
                 f"u: expected shape (B, *grid, {self.dim}) with at least one point, "
                 f"got {tuple(u.shape)}"
             )
+        return u
 
     def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scan a part of a sequence from the state that the part before it left; raster only.
@@ -293,6 +295,7 @@ class KirchhoffCell(nn.Module):
             raise ValueError(
                 f"a state to hand on: expected directions='raster', got {self.options.directions!r}"
             )
+        u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", "L", self.dim)
         delta, b, c = self.coefficients(u)
         return kirchhoff_scan(

@@ -14,13 +14,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+from chonn_ops.nn.gain import Gained, learn_faster
 
 # Below so many elements recomputation is switched off: a batch keeps a few MiB at most.
 RECOMPUTE_FROM = 2**19
 
 
-class PositionLinear(nn.Linear):
+class _Convolution(Gained):
+    def forward(self, input: Tensor) -> Tensor:
+        layer: Any = self
+        return layer._conv_forward(input, self.effective("weight"), self.effective("bias"))
+
+
+class Conv1d(_Convolution, nn.Conv1d):
+    """`torch.nn.Conv1d` with a gain."""
+
+
+class Conv2d(_Convolution, nn.Conv2d):
+    """`torch.nn.Conv2d` with a gain."""
+
+
+class Conv3d(_Convolution, nn.Conv3d):
+    """`torch.nn.Conv3d` with a gain."""
+
+
+CONV = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+
+
+class PositionLinear(Gained, nn.Linear):
     """`torch.nn.Linear` with the same parameters, computed as one matrix product a sample where
     that is faster.
 
@@ -32,7 +53,7 @@ class PositionLinear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return position_linear(input, self.weight, self.bias)
+        return position_linear(input, self.effective("weight"), self.effective("bias"))
 
 
 def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -59,9 +80,7 @@ class Pointwise(nn.Module):
     width, hidden : int
         Channels outside and inside.
     gain : float
-        Parameters are stored divided by it, so that a step of Adam, whose size is the learning
-        rate, moves the network by so many times as much (equalised learning rates: Karras et al.,
-        "Progressive growing of GANs", ICLR 2018).
+        How many times as fast it learns, see `learn_faster`.
     """
 
     def __init__(
@@ -75,21 +94,19 @@ class Pointwise(nn.Module):
         super().__init__()
         self.expand = PositionLinear(width, hidden, device=device, dtype=dtype)
         self.contract = PositionLinear(hidden, width, device=device, dtype=dtype)
-        self.gain = gain
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.div_(gain)
+        learn_faster(self, gain)
 
     def forward(self, field: Tensor) -> Tensor:
-        stored = (self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias)
-        return recomputed(_pointwise, field, *(self.gain * parameter for parameter in stored))
+        layers = (self.expand, self.contract)
+        used = [layer.effective(name) for layer in layers for name in ("weight", "bias")]
+        return recomputed(_pointwise, field, *used)
 
 
 def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
     return position_linear(F.silu(position_linear(field, inner, b)), outer, c)
 
 
-class FieldNorm(nn.GroupNorm):
+class FieldNorm(Gained, nn.GroupNorm):
     """One mean and one variance a sample, over channels and positions."""
 
     def __init__(
@@ -102,13 +119,29 @@ class FieldNorm(nn.GroupNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         field = input.movedim(-1, 1)
-        return F.group_norm(field, 1, self.weight, self.bias, self.eps).movedim(1, -1)
+        weight, bias = self.effective("weight"), self.effective("bias")
+        return F.group_norm(field, 1, weight, bias, self.eps).movedim(1, -1)
+
+
+class LayerNorm(Gained, nn.LayerNorm):
+    """`torch.nn.LayerNorm` with a gain."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = self.effective("weight"), self.effective("bias")
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+
+
+class RMSNorm(Gained, nn.RMSNorm):
+    """`torch.nn.RMSNorm` with a gain."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.effective("weight"), self.eps)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "group": FieldNorm,
-    "layer": nn.LayerNorm,
-    "rms": nn.RMSNorm,
+    "layer": LayerNorm,
+    "rms": RMSNorm,
     "none": nn.Identity,
 }
 

@@ -22,16 +22,17 @@ from chonn_ops.boundary import (
 )
 from chonn_ops.checks import (
     GRID_AXES,
+    as_field,
     check_bool,
     check_choice,
     check_integer,
     check_number,
-    check_precision,
     check_shape,
     error,
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
+from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
@@ -144,7 +145,7 @@ class Network:
         return NetworkCell(dim, axes, self, boundary=boundary, **factory)
 
 
-class NetworkCell(nn.Module):
+class NetworkCell(Gained):
     r"""Resistor networks on the grid, whose conductances the features set.
 
     At every node p with neighbours q::
@@ -293,13 +294,13 @@ class NetworkCell(nn.Module):
         """
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        raw = self.conductivity_bias.to(wide)
+        raw = self.effective("conductivity_bias").to(wide)
         features = F.silu(u) if self.options.selective else u
         if self.conductivity_proj is not None:
             raw = raw + self.conductivity_proj(features)
         shape = (*u.shape[:-1], self.options.num_networks)
         conductivity = torch.exp(LARGEST_LOG * torch.tanh(raw / LARGEST_LOG)).expand(shape)
-        numbers = self.leak_param.to(wide)
+        numbers = self.effective("leak_param").to(wide)
         if not self.options.ac:
             return conductivity, torch.exp(numbers).expand(shape), source.to(wide)
         if self.leak_proj is not None:
@@ -351,7 +352,7 @@ class NetworkCell(nn.Module):
         nodes: str | None = None,
     ) -> tuple[Circuit, Tensor]:
         """The circuits that `forward` solves, and their sources (B, \\*grid, m) per unit volume."""
-        spacing, nodes = self.check(u, spacing, mask, nodes)
+        u, spacing, nodes = self.check(u, spacing, mask, nodes)
         steps = [UNIT * step for step in spacing]
         conductivity, leak, source = self.coefficients(u)
         leak, source = leak * math.prod(steps), source * SOURCE_GAIN
@@ -396,7 +397,8 @@ class NetworkCell(nn.Module):
         periodic = [word == "periodic" for word in self.boundary]
         arithmetic = conductivity.new_zeros(self.options.num_networks)
         if self.mean_param is not None:
-            arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(conductivity.dtype))
+            mean = self.effective("mean_param").to(conductivity.dtype)
+            arithmetic = torch.sigmoid(MEAN_GAIN * mean)
         return recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
 
     def faces(self, like: Tensor) -> Faces:
@@ -404,7 +406,8 @@ class NetworkCell(nn.Module):
         distance behind the face."""
         known: dict[str, Condition] = dict(CONDITIONS)
         if self.wall_param is not None:
-            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * self.wall_param.to(like.dtype)))
+            wall = self.effective("wall_param").to(like.dtype)
+            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
         return tuple((known[word], known[word]) for word in self.boundary)
 
     def check(
@@ -413,14 +416,15 @@ class NetworkCell(nn.Module):
         spacing: Spacing | None,
         mask: Tensor | None,
         nodes: str | None,
-    ) -> tuple[list[float], str]:
-        """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
-        check_precision("u", u, self.parameters())
+    ) -> tuple[Tensor, list[float], str]:
+        """Check the arguments of `forward`; returns the field as numbers (`as_field`), and spacing
+        and nodes with their defaults."""
+        u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
         steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
-        return steps, nodes
+        return u, steps, nodes
 
     def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
         """Where the nodes lie. In training mode the cell remembers it with the grid.

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from chonn_ops import (
+    CKB,
     CHONNFNO1d,
     CHONNFNO2d,
     CHONNNetwork2d,
@@ -18,8 +19,8 @@ from chonn_ops import (
     CNOUNet,
     Network,
 )
-from chonn_ops.models.equalised import Equalised, HostedNetwork, clip_gradients
 from chonn_ops.models.geometry import grid_spacing
+from chonn_ops.models.hosted import clip_gradients, learn_faster, suit_host
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
@@ -43,62 +44,40 @@ def test_grid_spacing(lines, expected):
     assert grid_spacing(coordinates(*lines)) == pytest.approx(expected)
 
 
-def test_equalised_is_the_module_and_saves_as_the_module():
-    plain = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    wrapped = Equalised(copy.deepcopy(plain), gain=16)
-    x = torch.randn(5, 3)
-    torch.testing.assert_close(wrapped(x), plain(x), rtol=0, atol=0)
-    outer = nn.ModuleDict({"block": wrapped})
-    state = outer.state_dict()
-    assert set(state) == {f"block.{name}" for name in plain.state_dict()}
-    for name, value in plain.state_dict().items():
-        assert torch.equal(state[f"block.{name}"], value)
-    fresh = nn.ModuleDict({"block": Equalised(copy.deepcopy(plain), gain=2)})
-    nn.init.zeros_(fresh["block"].module[0].weight)
-    given = dict(state)
-    fresh.load_state_dict(given)
-    assert given.keys() == state.keys()
-    plain.eval(), outer.eval(), fresh.eval()
-    for other in (fresh, pickle.loads(pickle.dumps(outer)), copy.deepcopy(outer)):
-        torch.testing.assert_close(other["block"](x), plain(x), rtol=0, atol=0)
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        outer.load_state_dict({**state, "block.0.bias": torch.zeros(3)})
-    with pytest.raises(RuntimeError, match="Missing key"):
-        outer.load_state_dict({k: v for k, v in state.items() if k != "block.0.bias"})
-    with pytest.raises(ValueError, match="gain: expected a power of 2, got 10"):
-        Equalised(plain, gain=10)
-    with pytest.raises(ValueError, match="gain: expected a power of 2, got 3"):
-        Equalised(plain, gain={"0.": 2, "1.": 3})
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "group", "kernel_size": 3, "boundary": ("periodic", "neumann")},
+        {"norm": "layer"},
+        {"norm": "rms"},
+        {"cell": Network(num_networks=2, ac=True)},
+    ],
+)
+def test_a_gain_changes_nothing_but_the_rate(options):
+    """Steps of Adam are so many times as large in what the module computes."""
+    torch.manual_seed(0)
+    plain = CKB(4, 2, **options)
+    fast, slow = copy.deepcopy(plain), copy.deepcopy(plain)
+    learn_faster(fast, 4)
+    learn_faster(fast, 2)
+    x = torch.randn(2, 4, 5, 6)
+    torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=0)
+    for model, rate in ((fast, 1e-3), (slow, 8e-3)):
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate, eps=1e-30)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (model(x) - 1).square().mean().backward()
+            optimizer.step()
+    assert not torch.allclose(fast(x), plain(x), rtol=1e-2)
+    torch.testing.assert_close(fast(x), slow(x))
+    for (name, a), b in zip(fast.named_parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(8 * a, b, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_equalised_learns_gain_times_as_fast():
-    plain = nn.Linear(3, 1)
-    wrapped = Equalised(copy.deepcopy(plain), gain=8)
-    before = plain.weight.detach().clone()
-    x = torch.randn(20, 3)
-    for model in (plain, wrapped):
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        model(x).square().mean().backward()
-        optimizer.step()
-    steps = [model.state_dict()["weight"] - before for model in (plain, wrapped)]
-    torch.testing.assert_close(steps[1], 8 * steps[0], rtol=1e-3, atol=1e-6)
-
-
-def test_equalised_can_quicken_a_part():
-    plain = nn.ModuleDict({"slow": nn.Linear(3, 2), "fast": nn.Linear(2, 1)})
-    plain.forward = lambda x: plain["fast"](plain["slow"](x))
-    wrapped = Equalised(copy.deepcopy(plain), gain={"fast.": 8.0})
-    wrapped.module.forward = lambda x: wrapped.module["fast"](wrapped.module["slow"](x))
-    before = {name: value.clone() for name, value in plain.state_dict().items()}
-    x = torch.randn(20, 3)
-    for model in (plain, wrapped):
-        assert torch.equal(model.state_dict()["fast.weight"], before["fast.weight"])
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        model(x).square().mean().backward()
-        optimizer.step()
-    for name, factor in (("slow.weight", 1), ("fast.weight", 8)):
-        steps = [model.state_dict()[name] - before[name] for model in (plain, wrapped)]
-        torch.testing.assert_close(steps[1], factor * steps[0], rtol=1e-3, atol=1e-6)
+def test_only_modules_that_know_their_gain_get_one():
+    with pytest.raises(TypeError, match="expected modules with a gain, got KirchhoffCell"):
+        learn_faster(CKB(4, 2, cell="scan"), 8)
 
 
 def gradients(model, scale):
@@ -172,13 +151,16 @@ def test_adam_forgets_a_spike_where_gradients_are_clipped():
     assert errors[1] < 0.3 * errors[0]
 
 
-def test_hosted_networks_clip_and_save_as_the_model():
+def test_hosted_networks_clip_and_learn_faster():
     torch.manual_seed(0)
-    plain = CHONNNetwork2d(1, 1, width=4, depth=1)
-    hosted = HostedNetwork(copy.deepcopy(plain))
+    plain = CHONNNetwork2d(1, 1, width=4, depth=1, ckb=CKBOptions(kernel_size=3))
+    hosted = suit_host(copy.deepcopy(plain))
     x = torch.rand(2, 1, 6, 5)
     torch.testing.assert_close(hosted(x), plain(x), rtol=0, atol=0)
-    assert set(hosted.state_dict()) == set(plain.state_dict())
+    gains = {"in_proj": 4, "out_proj": 4, "blocks.0.pointwise": 2, "expand": 2, "contract": 2}
+    for (name, stored), own in zip(hosted.named_parameters(), plain.parameters(), strict=True):
+        gain = next((gain for part, gain in gains.items() if part in name), 1)
+        torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)
     norms = []
     for scale in (1.0, 1e4):
         hosted.zero_grad()
@@ -207,9 +189,7 @@ def test_fno(mode):
     )
     seen = []
     cell = model.ckb if mode != "replace" else model.w0
-    cell.module.register_forward_pre_hook(
-        lambda *call: seen.append(call[2]["spacing"]), with_kwargs=True
-    )
+    cell.register_forward_pre_hook(lambda *call: seen.append(call[2]["spacing"]), with_kwargs=True)
     model(x, square).square().sum().backward()
     model(x, flat)
     assert seen[0] == pytest.approx([1 / 10, 1 / 8])
@@ -226,7 +206,7 @@ def test_fno(mode):
 def test_a_lift_stands_before_the_padding():
     model = CHONNFNO1d(1, 3, 6, 1, ckb=NETWORK, mode="lift", padding=5)
     shapes = []
-    model.ckb.module.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
+    model.ckb.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
     model(torch.randn(2, 12, 1), torch.linspace(0, 1, 12)[None, :, None].expand(2, 12, 1))
     assert shapes == [(2, 6, 12)]
 
@@ -234,7 +214,7 @@ def test_a_lift_stands_before_the_padding():
 def test_unet_corrects_a_network():
     torch.manual_seed(0)
     model = CHONNUNet2d(2, 3, 4, ckb=NETWORK, mode="correction")
-    network = CHONNNetwork2d(2, 3, ckb=NETWORK)
+    network = suit_host(CHONNNetwork2d(2, 3, ckb=NETWORK))
     network.load_state_dict(
         {
             name.removeprefix("network."): value
@@ -297,8 +277,8 @@ def test_models_without_networks_keep_their_names():
 def test_one_default_in_every_model():
     """Networks: in front of an FNO's layers, and corrected by a U-Net; scans as in the paper."""
     fno, unet = CHONNFNO2d(1, 2, 2, 4, 1), CHONNUNet2d(1, 1, 2)
-    assert (fno.mode, fno.ckb.module.options) == ("lift", CKBOptions())
-    assert unet.network.module.blocks[0].options == CKBOptions()
+    assert (fno.mode, fno.ckb.options) == ("lift", CKBOptions())
+    assert unet.network.blocks[0].options == CKBOptions()
     assert CHONNNetwork2d().blocks[0].options == CKBOptions()
     assert next(iter(CNOUNet(1, 1, 1, 1, 1, 4, 4).ckbs.values())).options == CKBOptions()
     assert CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).w0.options == SCAN

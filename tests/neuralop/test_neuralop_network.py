@@ -13,7 +13,7 @@ from zencfg.bunch import Bunch
 
 import chonn_plugins.neuralop.network
 from chonn_ops import CKB, CHONNNetwork2d, CKBOptions, Network
-from chonn_ops.models.equalised import Equalised
+from chonn_ops.models.hosted import BLOCK_GAIN, suit_host
 from chonn_plugins.neuralop import CHONNNetwork
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
 
@@ -38,7 +38,7 @@ def test_get_model(n_dim):
 def test_it_is_our_model():
     model = get_model(config())
     ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(Network(num_networks=3, nodes="left")))
-    ours.load_state_dict(model.model.state_dict())
+    suit_host(ours).load_state_dict(model.model.state_dict())
     x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
     mask[:4, :4] = False
     torch.testing.assert_close(model(x, y=x, spacing=(0.2, 0.1)), ours(x, spacing=(0.2, 0.1)))
@@ -120,7 +120,7 @@ def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
         1 if layers is None else 2
     )
     # They learn as fast as in PDEBench's models.
-    assert sum(isinstance(module, Equalised) for module in model.modules()) == len(blocks(model))
+    assert {block.in_proj.gain for block in blocks(model)} == {BLOCK_GAIN}
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
     x = torch.randn(2, 2, *(8,) * n_dim)
@@ -141,7 +141,7 @@ def test_defaults_are_those_of_the_cell(fno):
         ValueError, match="d_state: expected options of a block with cell='network'"
     ):
         fno(spectral_mixer_kwargs={"d_state": 4})
-    assert get_model(config(patch=2)).model.module.nodes == "centres"
+    assert get_model(config(patch=2)).model.nodes == "centres"
 
 
 def test_a_mixer_of_scans_keeps_its_names(fno):

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import chonn_ops
+from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
+from chonn_plugins.pdebench.models import SERIES_GAIN
 from conftest import write_dist_info
 
 
@@ -173,7 +175,7 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     options = {"model": "steady", "width": 6, "depth": 1}
     model = registry.load("chonn_network").build(ndim, host, options)
     ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
-    ours.load_state_dict(model.state_dict())
+    suit_host(ours).load_state_dict(model.model.state_dict())
     grid = (8, 12, 6)[:ndim]
     # The second axis is twice as long as the first: cells of 1/16 by 1/12, in its unit.
     axes = [torch.arange(n) * 5 * length / n for n, length in zip(grid, (1, 2, 2), strict=False)]
@@ -198,7 +200,8 @@ def test_time_series_get_what_carries_them(ndim, options, name):
     entry.check({**options, "width": 6})
     model = entry.build(ndim, host, {**options, "width": 6})
     ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(2, 2, 6)
-    ours.load_state_dict(model.state_dict())
+    learn_faster(ours, SERIES_GAIN)
+    ours.load_state_dict(model.model.state_dict())
     grid = (8, 12)[:ndim]
     axes = [(torch.arange(n) + 0.5) * length / n for n, length in zip(grid, (1, 2), strict=False)]
     coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(3, *grid, ndim)
@@ -208,7 +211,7 @@ def test_time_series_get_what_carries_them(ndim, options, name):
     expected = ours(x[..., 2:].movedim(-1, 1), spacing=spacing).movedim(1, -1)
     torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
     single = entry.build(ndim, {**host, "initial_step": 1}, {})
-    assert type(single.module).__name__ == f"CHONNNetwork{ndim}d"
+    assert type(single.model).__name__ == f"CHONNNetwork{ndim}d"
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -231,7 +234,7 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
 def test_options_of_time_series():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
-    assert type(entry.build(3, {**host, "modes1": 2}, {}).module).__name__ == "CHONNNetwork3d"
+    assert type(entry.build(3, {**host, "modes1": 2}, {}).model).__name__ == "CHONNNetwork3d"
     for options, text in (
         ({"model": "flow", "order": 2}, "order: expected to be left out with model='flow'"),
         ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
@@ -246,9 +249,9 @@ def test_options_of_time_series():
     # All that a checkpoint says of its model builds it again.
     for kind, name in (("auto", "Rollout"), ("flow", "Rollout"), ("waves", "Waves")):
         complete = entry.complete({"model": kind, "coordinates": True})
-        built = entry.build(1, host, complete).module
+        built = entry.build(1, host, complete).model
         assert (type(built).__name__, built.coordinates) == (f"CHONN{name}1d", True)
-    assert not entry.build(1, host, entry.complete({})).module.coordinates
+    assert not entry.build(1, host, entry.complete({})).model.coordinates
     assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 

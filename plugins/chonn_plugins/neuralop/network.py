@@ -59,7 +59,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
         import chonn_ops
-        from chonn_ops.models.equalised import HostedNetwork
+        from chonn_ops.models.hosted import suit_host
 
         super().__init__()
         models = {
@@ -90,7 +90,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             lengths=lengths,
             ckb=options,
         )
-        self.model = HostedNetwork(network)
+        self.model = suit_host(network)
 
     def forward(
         self,

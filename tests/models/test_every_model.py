@@ -1,0 +1,255 @@
+"""What holds for every model in every host: the state dict holds the parameters and blocks are
+called as modules, so averages, copies, checkpoints and hooks work; integers are numbers."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import chonn_ops
+from chonn_ops import CKBOptions, Network
+from chonn_ops.nn.layers import Pointwise
+
+NETWORKS = CKBOptions(Network(num_networks=2))
+FULL = CKBOptions(Network(num_networks=2), norm="group", kernel_size=3, order=2)
+SCANS = CKBOptions("scan")
+
+
+def fields(*shape):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)) + 0.5
+
+
+def coordinates(*grid):
+    lines = [(torch.arange(n) + 0.5) / n for n in grid]
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).expand(2, *grid, len(grid))
+
+
+def timm_model(**options):
+    return pytest.importorskip("timm").create_model("test_chonn", num_classes=3, **options)
+
+
+def neuralop_fno(**options):
+    fno = pytest.importorskip("neuralop.models").FNO
+    return fno((4, 4), 1, 1, 6, n_layers=2, spectral_mixer="ckb", **options)
+
+
+def neuralop_network():
+    pytest.importorskip("neuralop")
+    from chonn_plugins.neuralop import CHONNNetwork
+
+    return CHONNNetwork(1, 1, width=4)
+
+
+def pdebench(name, ndim, host, **options):
+    from chonn_plugins.pdebench import models
+
+    return getattr(models, name).build(ndim, host, options)
+
+
+ONE, TWO = ({"num_channels": 1, "initial_step": n} for n in (1, 2))
+LINE, PLANE = (8,), (16, 16)
+MODELS = {
+    **{
+        f"CHONNNetwork{axes}d": (
+            lambda kind=kind: kind(1, 1, 4),
+            (fields(2, 1, *(6, 5, 4)[:axes]),),
+        )
+        for axes, kind in enumerate(
+            (chonn_ops.CHONNNetwork1d, chonn_ops.CHONNNetwork2d, chonn_ops.CHONNNetwork3d), 1
+        )
+    },
+    "CHONNUNet1d": (lambda: chonn_ops.CHONNUNet1d(1, 1, 2), (fields(2, 1, 32),)),
+    "CHONNUNet2d": (lambda: chonn_ops.CHONNUNet2d(1, 1, 2), (fields(2, 1, *PLANE),)),
+    "CHONNUNet3d": (lambda: chonn_ops.CHONNUNet3d(1, 1, 1), (fields(2, 1, 16, 16, 16),)),
+    "CHONNUNet2d, stages": (
+        lambda: chonn_ops.CHONNUNet2d(1, 1, 2, ckb=FULL, mode="stages"),
+        (fields(2, 1, *PLANE),),
+    ),
+    "CHONNUNet2d, scans": (
+        lambda: chonn_ops.CHONNUNet2d(1, 1, 2, ckb=SCANS),
+        (fields(2, 1, *PLANE),),
+    ),
+    "CHONNFNO1d": (
+        lambda: chonn_ops.CHONNFNO1d(1, 2, 4, 1, ckb=NETWORKS),
+        (fields(2, *LINE, 1), coordinates(*LINE)),
+    ),
+    "CHONNFNO2d": (
+        lambda: chonn_ops.CHONNFNO2d(1, 2, 2, 4, 1, ckb=FULL, mode="replace"),
+        (fields(2, 6, 6, 1), coordinates(6, 6)),
+    ),
+    "CHONNFNO3d": (
+        lambda: chonn_ops.CHONNFNO3d(1, 2, 2, 2, 4, 1, downsample=2),
+        (fields(2, 4, 4, 4, 1), coordinates(4, 4, 4)),
+    ),
+    "CNOUNet": (
+        lambda: chonn_ops.CNOUNet(1, 1, 2, 1, 1, 4, 4, ckb=NETWORKS),
+        (fields(2, 1, 8, 8),),
+    ),
+    "CHONNRollout1d": (lambda: chonn_ops.CHONNRollout1d(1, 2, 4), (fields(2, 2, *LINE),)),
+    "CHONNRollout2d": (lambda: chonn_ops.CHONNRollout2d(1, 2, 4), (fields(2, 2, 6, 6),)),
+    "CHONNRollout2d, substeps": (
+        lambda: chonn_ops.CHONNRollout2d(1, 2, 4, substeps=2, coordinates=True),
+        (fields(2, 2, 6, 6),),
+    ),
+    "CHONNWaves1d": (lambda: chonn_ops.CHONNWaves1d(1, 2, 4), (fields(2, 2, *LINE),)),
+    "CHONNWaves2d": (lambda: chonn_ops.CHONNWaves2d(1, 2, 4, media=1), (fields(2, 3, 6, 6),)),
+    "timm": (timm_model, (fields(2, 3, 64, 64),)),
+    "timm, networks": (lambda: timm_model(cell="network"), (fields(2, 3, 64, 64),)),
+    "neuralop FNO": (neuralop_fno, (fields(2, 1, 8, 8),)),
+    "neuralop FNO, scans": (
+        lambda: neuralop_fno(spectral_mixer_kwargs={"cell": "scan"}),
+        (fields(2, 1, 8, 8),),
+    ),
+    "neuralop CHONNNetwork": (neuralop_network, (fields(2, 1, 8, 8),)),
+    "PDEBench U-Net": (
+        lambda: pdebench(
+            "chonn_unet", 2, {"in_channels": 1, "out_channels": 1, "init_features": 2}
+        ),
+        (fields(2, 1, *PLANE),),
+    ),
+    "PDEBench FNO": (
+        lambda: pdebench("chonn_fno", 1, {**ONE, "modes": 2, "width": 4}),
+        (fields(2, *LINE, 1), coordinates(*LINE)),
+    ),
+    **{
+        f"PDEBench {kind}": (
+            lambda kind=kind, host=host: pdebench("chonn_network", 2, host, model=kind, width=4),
+            (fields(2, 6, 6, host["initial_step"]), coordinates(6, 6)),
+        )
+        for kind, host in (("steady", ONE), ("flow", TWO), ("waves", TWO))
+    },
+}
+
+
+@pytest.fixture(params=MODELS)
+def case(request):
+    build, inputs = MODELS[request.param]
+    torch.manual_seed(0)
+    return build().eval(), inputs
+
+
+def moved(model):
+    """A copy whose parameters are all others."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.5).add_(0.01)
+    return other
+
+
+def assert_same_parameters(a, b):
+    pairs = zip(a.named_parameters(), b.parameters(), strict=True)
+    assert [name for (name, p), q in pairs if not torch.equal(p, q)] == []
+
+
+def test_the_state_dict_holds_the_parameters(case):
+    model, _ = case
+    state = model.state_dict()
+    assert [n for n, p in model.named_parameters() if state[n].data_ptr() != p.data_ptr()] == []
+
+
+def test_averages_follow(case):
+    model, inputs = case
+    new = moved(model)
+    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay=0.0))
+    averaged.update_parameters(model)  # the first one copies
+    averaged.update_parameters(new)
+    assert_same_parameters(averaged.module, new)
+    with torch.no_grad():
+        written, state = copy.deepcopy(model), new.state_dict()
+        for name, value in written.state_dict().items():
+            if isinstance(value, torch.Tensor):
+                value.copy_(state[name])
+        torch.testing.assert_close(written(*inputs), new(*inputs), rtol=0, atol=0)
+
+
+def test_timm_averages_follow(case):
+    utils = pytest.importorskip("timm.utils")
+    model, inputs = case
+    if "_metadata" in model.state_dict():
+        pytest.skip("timm's averages take no neuraloperator model: its state dicts hold a dict")
+    new = moved(model)
+    for kind in (utils.ModelEmaV2, utils.ModelEmaV3):
+        ema = kind(model, decay=0.0)
+        ema.update(new)
+        assert_same_parameters(ema.module, new)
+        with torch.no_grad():
+            torch.testing.assert_close(ema.module(*inputs), new(*inputs), rtol=0, atol=0)
+
+
+def test_copies_compute_the_same(case):
+    model, inputs = case
+    assigned = moved(model)
+    assigned.load_state_dict(model.state_dict(), assign=True)
+    others = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), assigned]
+    with torch.no_grad():
+        expected = model(*inputs)
+        for other in others:
+            assert_same_parameters(other, model)
+            torch.testing.assert_close(other.eval()(*inputs), expected, rtol=0, atol=0)
+
+
+def test_distributed_checkpoints(case):
+    model, _ = case
+    new = moved(model)
+    optimizer, fresh = (torch.optim.Adam(m.parameters()) for m in (model, new))
+    weights, state = get_state_dict(model, optimizer)
+    set_state_dict(new, fresh, model_state_dict=weights, optim_state_dict=state)
+    assert_same_parameters(new, model)
+
+
+def test_hooks_run(case):
+    """Those of every module of ours that has parameters. The two layers of a `Pointwise` are
+    recomputed as one function; PDEBench's FNO3d has norms that it never calls."""
+    model, inputs = case
+    inside = {layer for m in model.modules() if isinstance(m, Pointwise) for layer in m.children()}
+    ours = {
+        module: name
+        for name, module in model.named_modules()
+        if type(module).__module__.startswith("chonn_")
+        and next(module.parameters(), None) is not None
+        and module not in inside
+        and not isinstance(module, torch.nn.ParameterDict)
+    }
+    called = set()
+    for module in ours:
+        module.register_forward_hook(lambda module, *_: called.add(module))
+    with torch.no_grad():
+        model(*inputs)
+    assert [name for module, name in ours.items() if module not in called] == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_integers_are_numbers(case, request, dtype):
+    """A medium of zeros and ones, or an image. neuraloperator's own layers refuse them."""
+    model, (x, *rest) = case
+    whole = (10 * (x - 0.5)).to(dtype)
+    with torch.no_grad():
+        if "neuralop FNO" in request.node.name:
+            with pytest.raises(RuntimeError):
+                model(whole)
+            return
+        found, expected = model(whole, *rest), model(whole.float(), *rest)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: chonn_ops.CKB(3, 2),
+        lambda: chonn_ops.CKB(3, 2, cell="scan"),
+        lambda: chonn_ops.NetworkCell(5, 2),
+        lambda: chonn_ops.KirchhoffCell(5),
+    ],
+)
+def test_integers_are_numbers_in_blocks(build):
+    x = torch.arange(3 * 4 * 5).reshape(1, 3, 4, 5)
+    for block in (build(), build().double()):
+        with torch.no_grad():
+            torch.testing.assert_close(block(x), block(x.to(next(block.parameters()).dtype)))
