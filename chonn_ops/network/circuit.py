@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -158,7 +158,7 @@ class Circuit:
             Only with `info`.
         """
         current = self.source(source)
-        solved = kirchhoff_network(
+        solved: Any = kirchhoff_network(
             current,
             self.conductance,
             self.leak,
