@@ -41,8 +41,7 @@ def test_grid_is_the_network_of_the_operator(periodic):
     torch.manual_seed(0)
     source, g0, g1 = torch.rand(3, 1, 5, 7, 1, dtype=torch.float64)
     leak = torch.full_like(source, 0.2)
-    words = tuple("periodic" if closed else "neumann" for closed in periodic)
-    v = kirchhoff_network(source, (g0, g1), leak, boundary=words, backend="reference")
+    v = kirchhoff_network(source, (g0, g1), leak, periodic=periodic, backend="reference")
     fields = [field[0, ..., 0].numpy() for field in (g0, g1)]
     network = grid(fields, leak[0, ..., 0].numpy(), periodic=periodic)
     np.testing.assert_allclose(

@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from chonn_ops import kirchhoff_network
+from chonn_ops import factorize, kirchhoff_network
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.boundary import endless_line, series
 from chonn_ops.network import available_backends, reference
+from chonn_ops.network.edges import pad
 
 # Triton runs on CUDA or in its interpreter, and is held to the same truth by tests of its own.
 BACKENDS = tuple(name for name in available_backends() if name != "triton")
@@ -25,6 +28,56 @@ EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
 )
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
+
+
+def walled(
+    conductance: Any, leak: Tensor, boundary: Any = "neumann", wall: Tensor | None = None
+) -> tuple[Tensor, tuple[bool, ...]]:
+    """Leak and periodic axes of networks with ground at their faces, for any conductances.
+
+    These walls are made of the edges beside them, so they are no discretisation; they give the
+    solvers grounds of many sizes. "robin" has the conductance `wall`, (C,) or (axes, 2, C), in
+    series with half an edge.
+    """
+    axes = len(conductance)
+    dtype = compute_dtype(leak, wall, *conductance)
+    entries = (boundary,) * axes if isinstance(boundary, str) else boundary
+    faces = [(entry, entry) if isinstance(entry, str) else entry for entry in entries]
+    walls = None if wall is None else wall.to(dtype).expand(axes, 2, wall.shape[-1])
+    total = leak.to(dtype)
+    for axis, pair in enumerate(faces):
+        dim, n = axis + 1, leak.shape[axis + 1]
+        for side, node, edge in ((0, 0, 0), (1, n - 1, max(n - 2, 0))):
+            g = conductance[axis].narrow(dim, edge, 1).to(dtype)
+            if pair[side] == "dirichlet":
+                added = 2 * g
+            elif pair[side] == "matched":
+                added = endless_line(g, leak.narrow(dim, node, 1).to(dtype))
+            elif pair[side] == "robin":
+                film = walls[axis, side].expand(g.shape)
+                closed = torch.isinf(film)
+                added = torch.where(closed, 2 * g, series(2 * g, torch.where(closed, 1, film)))
+            else:
+                continue
+            total = total + pad(added, axis, node, n - 1 - node)
+    return total, tuple(low == "periodic" for low, _ in faces)
+
+
+def network_with_walls(
+    source: Tensor, conductance: Any, leak: Tensor, *, boundary: Any = "neumann", wall: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """`kirchhoff_network` with the ground of `walled`."""
+    total, periodic = walled(conductance, leak, boundary, wall)
+    return kirchhoff_network(source, conductance, total, periodic=periodic, **options)
+
+
+def factorize_with_walls(
+    conductance: Any, leak: Tensor, *, boundary: Any = "neumann", wall: Any = None, **options: Any
+) -> Any:
+    """`factorize` with the ground of `walled`."""
+    total, periodic = walled(conductance, leak, boundary, wall)
+    return factorize(conductance, total, periodic=periodic, **options)
 
 
 def within(tolerance: float) -> dict[str, float]:
@@ -95,7 +148,7 @@ def rounding_floor(
 def run(source: Tensor, conductance: Any, leak: Tensor, **options: Any) -> dict[str, Tensor]:
     """Potentials and every gradient of a fixed functional of them."""
     leaves = [x.detach().requires_grad_() for x in (source, *conductance, leak)]
-    v = kirchhoff_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], **options)
+    v = network_with_walls(leaves[0], tuple(leaves[1:-1]), leaves[-1], **options)
     generator = torch.Generator().manual_seed(7)
     weight = torch.randint(0, 2, v.shape, generator=generator).to(v.dtype) * 2 - 1
     grads = torch.autograd.grad(v, leaves, weight)

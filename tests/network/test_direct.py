@@ -13,15 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from network_cases import make_network
+from network_cases import factorize_with_walls, make_network, network_with_walls, walled
 from torch import Tensor
 
 from chonn_ops import kirchhoff_network
-from chonn_ops.boundary import per_face
+from chonn_ops.boundary import series
 from chonn_ops.network import methods, operator, reference
 from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
 from chonn_ops.network.direct.plan import make_plan
-from chonn_ops.network.leaks import leak_with_boundary, series
 
 BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
@@ -197,8 +196,10 @@ def test_boundaries_equal_the_networks_operator(backend, boundary):
     """Against the operator's own reference in float64."""
     source, g, leak = random_network(2, (7, 6), 3)
     wall = torch.rand(2, 2, 3, dtype=torch.float64) if boundary == "robin" else None
-    factor = factorize(g, leak, boundary=boundary, wall=wall, backend=backend)
-    expected = kirchhoff_network(source, g, leak, boundary=boundary, wall=wall, backend="reference")
+    factor = factorize_with_walls(g, leak, boundary=boundary, wall=wall, backend=backend)
+    expected = network_with_walls(
+        source, g, leak, boundary=boundary, wall=wall, backend="reference"
+    )
     assert_near(factor.solve(source), expected, 1e-13)
 
 
@@ -206,7 +207,7 @@ def test_boundaries_equal_the_networks_operator(backend, boundary):
 def test_a_wall_of_mixed_boundaries_stands_at_robin_axes_alone(backend):
     source, g, leak = random_network(1, (5, 6), 1)
     wall = torch.full((1,), 0.7, dtype=torch.float64)
-    mixed = factorize(g, leak, boundary=("robin", "neumann"), wall=wall, backend=backend)
+    mixed = factorize_with_walls(g, leak, boundary=("robin", "neumann"), wall=wall, backend=backend)
     half = torch.zeros_like(leak)
     for node, edge in ((0, 0), (4, 3)):
         half[:, node] = 1 / (1 / 0.7 + 0.5 / g[0][:, edge])
@@ -253,7 +254,9 @@ def test_gradients_of_masked_networks_have_digits(backend, boundary, dtype, fill
     wide = [k.detach().double() for k in leaves]
     expected = exact(source.double(), wide, leak.double(), boundary, None, weight.double())[3:]
     source.requires_grad_()
-    v = kirchhoff_network(source, leaves, leak, boundary=boundary, method="direct", backend=backend)
+    v = network_with_walls(
+        source, leaves, leak, boundary=boundary, method="direct", backend=backend
+    )
     w, *grads = torch.autograd.grad(v, [source, *leaves], weight)
     for axis, (actual, truth, k) in enumerate(zip(grads, expected, wide, strict=True)):
         assert_near(torch.where(k != 0, actual, 0), torch.where(k != 0, truth, 0), TOLERANCE[dtype])
@@ -434,7 +437,7 @@ class TestNothingToSolve:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_copies_and_pickles(backend):
     source, g, leak = random_network(2, (5, 6), 1)
-    factor = factorize(g, leak, boundary="dirichlet", backend=backend)
+    factor = factorize_with_walls(g, leak, boundary="dirichlet", backend=backend)
     for other in (copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
         assert torch.equal(other.solve(source), factor.solve(source))
 
@@ -445,7 +448,7 @@ def test_factors_are_of_the_networks_as_they_were(backend, dtype):
     source, g, leak = random_network(1, (5, 6), 1)
     g, leak = [x.to(dtype) for x in g], leak.to(dtype)
     leak.requires_grad_()
-    factor = factorize(g, leak, boundary="dirichlet", backend=backend)
+    factor = factorize_with_walls(g, leak, boundary="dirichlet", backend=backend)
     v, logdet, variance = factor.solve(source), factor.logdet(), factor.diagonal_of_inverse()
     with torch.no_grad():
         for x in (leak, *g):
@@ -555,7 +558,7 @@ class TestGradients:
     boundary = ("robin", "periodic")
 
     def factor(self, backend, leak, wall, g):
-        return factorize(g, leak, boundary=self.boundary, wall=wall, backend=backend)
+        return factorize_with_walls(g, leak, boundary=self.boundary, wall=wall, backend=backend)
 
     def test_solve(self, backend):
         def solve(source, leak, wall, *g):
@@ -689,12 +692,10 @@ class TestErrors:
             (lambda g, leak: factorize([-g[0], g[1]], leak), r"conductance\[0\]: expected >= 0"),
             (lambda g, leak: factorize(g, leak - 1), "leak: expected >= 0"),
             (lambda g, leak: factorize(g, leak.int()), "leak: expected a dtype"),
-            (lambda g, leak: factorize(g, leak, boundary="ring"), "boundary: expected one of"),
-            (lambda g, leak: factorize(g, leak, boundary="robin"), "wall: expected a tensor"),
-            (lambda g, leak: factorize(g, leak, wall=leak[0, 0, 0]), "wall: expected None"),
+            (lambda g, leak: factorize(g, leak, periodic="ring"), "periodic: expected a bool"),
             (
-                lambda g, leak: factorize(g, leak, wall=leak[0, 0, 0, :1], boundary="robin"),
-                r"wall: expected shape \(C,\)",
+                lambda g, leak: factorize(g, leak, periodic=[True]),
+                "periodic: expected a bool, or 2",
             ),
             (lambda g, leak: factorize(g, leak).solve(leak[:, :2]), "source: expected shape"),
             (lambda g, leak: factorize(g, leak).sample(leak[..., :1]), "noise: expected shape"),
@@ -836,8 +837,7 @@ def exact(source, g, leak, boundary, wall, weight):
     l: a large constant, which leaves them alike, costs them no digits then."""
     closed = boundary == "periodic"
     leaves = [x.detach().requires_grad_() for x in (leak, *g)]
-    faces = per_face(boundary, len(g))
-    total = leak_with_boundary(leaves[1:], leaves[0], faces, wall, torch.float64)
+    total, _ = walled(leaves[1:], leaves[0], boundary, wall)
     grads = [torch.zeros_like(x) for x in (source, leak, *g)]
     v = torch.zeros_like(source)
     through = torch.zeros_like(leak)
@@ -972,7 +972,7 @@ class TestManySources:
 
         def solve(source, leak, wall, *g):
             several = torch.stack([source, source.square()], 1)
-            return kirchhoff_network(several, g, leak, boundary="robin", wall=wall)
+            return network_with_walls(several, g, leak, boundary="robin", wall=wall)
 
         torch.autograd.gradcheck(solve, (source, leak, wall, *g))
 

@@ -12,6 +12,7 @@ from network_cases import (
     assert_equal,
     make_network,
     net_current,
+    network_with_walls,
     relative_residual,
     rounding_floor,
     run,
@@ -61,7 +62,7 @@ def _dense(conductance, leak, periodic):
 @pytest.mark.parametrize(("grid", "boundary", "contrast"), SMALL, ids=str)
 def test_reference_solves_the_dense_matrix(grid, boundary, contrast):
     source, conductance, leak = make_network(grid, contrast=contrast)
-    v = kirchhoff_network(source, conductance, leak, boundary=boundary, backend="reference")
+    v = network_with_walls(source, conductance, leak, boundary=boundary, backend="reference")
     matrix = _dense(conductance, leak, _rings(boundary, grid))
     expected = torch.linalg.solve(matrix, source[0, ..., 0].flatten())
     torch.testing.assert_close(v[0, ..., 0].flatten(), expected, rtol=1e-9, atol=1e-11)

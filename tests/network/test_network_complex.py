@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from network_cases import network_with_walls
 from torch import Tensor
 
 from chonn_ops import edge_conductance, factorize, kirchhoff_network
@@ -84,9 +85,9 @@ def test_potentials(grid, kind, backend):
     narrow = cast(case, torch.complex64)
     for periodic in (False, True):
         boundary = "periodic" if periodic else "neumann"
-        v = kirchhoff_network(*case, boundary=boundary, backend=backend)
+        v = network_with_walls(*case, boundary=boundary, backend=backend)
         assert error(v, solve_dense(case, periodic)) < 1e-9
-        v, info = kirchhoff_network(
+        v, info = network_with_walls(
             *narrow, boundary=boundary, backend=backend, tol=1e-8, return_info=True
         )
         assert v.dtype == torch.complex64
@@ -113,7 +114,7 @@ def test_boundaries_are_leaks(boundary, backend):
                 "robin": 1 / (1 / (0.3 - 0.2j) + 1 / (2 * k)),
             }[word]
             total.select(axis + 1, node).add_(added)
-    v = kirchhoff_network(source, g, leak, boundary=boundary, wall=wall, backend=backend)
+    v = network_with_walls(source, g, leak, boundary=boundary, wall=wall, backend=backend)
     assert error(v, solve_dense((source, g, total))) < 1e-12
 
 
@@ -124,7 +125,7 @@ def test_matched_absorbs_plane_waves_at_normal_incidence(loss):
     leak = torch.full((1, n, m, 1), -0.2 - 0.2j * loss, dtype=torch.complex128)
     source = torch.zeros_like(leak)
     source[:, 0] = 1
-    v = kirchhoff_network(source, g, leak, boundary=("matched", "periodic"), tol=1e-12)
+    v = network_with_walls(source, g, leak, boundary=("matched", "periodic"), tol=1e-12)
     ratio = v[0, 1:, 0, 0] / v[0, :-1, 0, 0]
     assert (ratio - ratio[0]).abs().max() < 1e-11  # one wave, none back
     assert 0 < ratio[0].angle() < math.pi  # outgoing for exp(-i omega t)
@@ -138,7 +139,7 @@ def test_matched_without_loss_takes_power_whatever_the_convention():
         leak = torch.full((1, 20, 1), -sign * 0.3j, dtype=torch.complex128)
         source = torch.zeros_like(leak)
         source[0, 0] = 1
-        v = kirchhoff_network(source, (g,), leak, boundary=(("neumann", "matched"),))
+        v = network_with_walls(source, (g,), leak, boundary=(("neumann", "matched"),))
         assert v[0, 0, 0].real > 0.1
         assert torch.allclose(v.abs(), v.abs()[:, :1], rtol=0.2)
 
@@ -150,8 +151,8 @@ def test_matched_takes_power_where_the_loss_is_below_rounding():
         leak = torch.full((1, 40, 1), -0.3j, dtype=dtype)
         for ohm in torch.logspace(-12, -3, 37, dtype=torch.float64):
             g = (1 / (ohm - 0.3j)).to(dtype).expand(1, 40, 1)
-            v = kirchhoff_network(source, (g,), leak, boundary="matched")
-            w = kirchhoff_network(source, (g.conj(),), leak.conj(), boundary="matched")
+            v = network_with_walls(source, (g,), leak, boundary="matched")
+            w = network_with_walls(source, (g.conj(),), leak.conj(), boundary="matched")
             assert v[0, 0, 0].real > 0.4
             assert torch.allclose(w, v.conj(), atol=1e-5)
 
@@ -238,13 +239,13 @@ def test_torch_func_of_matched_ends_and_of_several_sources():
     one = [source.requires_grad_(), leak.requires_grad_()]
 
     def matched(s: Tensor, c: Tensor) -> Tensor:
-        return kirchhoff_network(s, g, c, boundary="matched")
+        return network_with_walls(s, g, c, boundary="matched")
 
     batched: Any = {"check_forward_ad": True, "check_batched_forward_grad": True}
     assert torch.autograd.gradcheck(matched, one, fast_mode=False, **batched)
     source, leak = (x.detach() for x in one)
     several = torch.stack([source, 2j * source, source.conj()], 1)
-    v = kirchhoff_network(several, g, leak, boundary="matched")
+    v = network_with_walls(several, g, leak, boundary="matched")
     mapped = torch.func.vmap(matched, (0, None))(torch.stack([several, 2 * several]), leak)
     assert error(mapped[1], 2 * v) < 1e-12
     tangent = torch.func.jvp(lambda c: matched(several, c), (leak,), (leak,))[1]

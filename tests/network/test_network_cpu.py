@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from network_cases import make_network, relative_residual
+from network_cases import make_network, network_with_walls, relative_residual
 
 from chonn_ops import kirchhoff_network
 from chonn_ops.network import cpu, edge_conductance
@@ -64,7 +64,7 @@ def test_iterations_do_not_grow_with_anisotropy(boundary, ratio):
     """Axes that conduct better are halved alone, until the others are as strong."""
     source, (g0, g1), leak = make_network((65, 96), contrast=1.0, dtype=torch.float32)
     for strong in ((ratio * g0, g1), (g0, ratio * g1)):
-        _, info = kirchhoff_network(
+        _, info = network_with_walls(
             *(source, strong, leak),
             boundary=boundary,
             method="multigrid",

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from network_cases import BACKENDS, FASTEST
+from network_cases import BACKENDS, FASTEST, network_with_walls
 
 from chonn_ops import edge_conductance, kirchhoff_network
 from chonn_ops.network import wall_leak
@@ -48,7 +48,7 @@ def _error(shape, dirichlet):
     spacing = tuple(1 / n for n in shape)
     area = math.prod(spacing)
     u, k, c, f = _solution(*_centres(*shape), dirichlet)
-    v = kirchhoff_network(
+    v = network_with_walls(
         *(f * area, edge_conductance(k, spacing), c * area),
         boundary="dirichlet" if dirichlet else "neumann",
         tol=1e-10,
@@ -134,7 +134,7 @@ def test_an_axis_of_one_node_has_its_half_cells():
     k = torch.tensor(3.0).reshape(1, 1, 1)
     (g,) = edge_conductance(k, 0.5)
     assert g.item() == 3.0 / 0.5
-    v = kirchhoff_network(torch.ones(1, 1, 1), (g,), torch.zeros(1, 1, 1), boundary="dirichlet")
+    v = network_with_walls(torch.ones(1, 1, 1), (g,), torch.zeros(1, 1, 1), boundary="dirichlet")
     assert v.item() == pytest.approx(1 / (2 * 2 * 3.0 / 0.5))
 
 

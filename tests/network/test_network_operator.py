@@ -8,12 +8,18 @@ import warnings
 
 import pytest
 import torch
-from network_cases import BACKENDS, EACH_BACKEND_THOROUGHLY, FASTEST, make_network, within
+from network_cases import (
+    BACKENDS,
+    EACH_BACKEND_THOROUGHLY,
+    FASTEST,
+    make_network,
+    network_with_walls,
+    within,
+)
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import edge_conductance, kirchhoff_network
-from chonn_ops.network import wall_leak
+from chonn_ops import Robin, diffusion, edge_conductance, kirchhoff_network
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -37,7 +43,7 @@ def _flat(network):
 
 def _solver(**options):
     def solve(source, *rest):
-        return kirchhoff_network(source, rest[:-1], rest[-1], **EXACT, **options)
+        return network_with_walls(source, rest[:-1], rest[-1], **EXACT, **options)
 
     return solve
 
@@ -66,7 +72,7 @@ def test_gradcheck_of_walls(backend):
     leaves = (conductance[0].requires_grad_(), wall)
 
     def solve(g, wall):
-        return kirchhoff_network(
+        return network_with_walls(
             source, (g, conductance[1]), leak, boundary="robin", wall=wall, **EXACT, backend=backend
         )
 
@@ -82,12 +88,12 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
     conductivity = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
     (g,) = edge_conductance(conductivity)
     leaves = (leak, wall, conductivity)
-    open_end = kirchhoff_network(source, (g,), leak, boundary="robin", wall=wall)
-    matched = kirchhoff_network(source, (g,), leak, boundary="matched")
+    open_end = network_with_walls(source, (g,), leak, boundary="robin", wall=wall)
+    matched = network_with_walls(source, (g,), leak, boundary="matched")
     grads = torch.autograd.grad((open_end + matched).sum(), leaves)
     assert all(grad.isfinite().all() for grad in grads)
     (g,) = edge_conductance(torch.ones(1, 3, 1))
-    v = kirchhoff_network(source, (g,), leak, boundary="robin", wall=wall)
+    v = network_with_walls(source, (g,), leak, boundary="robin", wall=wall)
     assert torch.autograd.grad(v.sum(), wall)[0] < 0  # a wall that begins to open is felt
 
 
@@ -237,9 +243,8 @@ def test_transforms_compile():
 
 class _Darcy(torch.nn.Module):
     def forward(self, source, conductivity, wall):
-        leak = wall_leak(conductivity, boundary=("neumann", "dirichlet"))
-        g = edge_conductance(conductivity, (1.0, 0.5))
-        v, info = kirchhoff_network(source, g, leak, boundary="robin", wall=wall, return_info=True)
+        faces = (Robin(wall), (Robin(wall), "dirichlet"))
+        v, info = diffusion(conductivity, (1.0, 0.5), boundary=faces).solve(source, info=True)
         return v, info.backward_error
 
 
@@ -264,9 +269,9 @@ def test_export_with_dynamic_batch_and_sizes():
 @EACH_BACKEND
 def test_autocast_solves_in_float32(backend):
     network = make_network((8, 9), dtype=torch.float32)
-    expected = kirchhoff_network(*network, boundary="matched", backend=backend)
+    expected = network_with_walls(*network, boundary="matched", backend=backend)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = kirchhoff_network(*network, boundary="matched", backend=backend)
+        actual = network_with_walls(*network, boundary="matched", backend=backend)
     assert torch.equal(actual, expected)
 
 
@@ -292,7 +297,7 @@ def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
         grads.append(torch.autograd.grad(v.sum(), leaves))
     assert torch.equal(values[0], values[1].to(dtype))
     boundary = [
-        kirchhoff_network(x[0], x[1:3], x[3], boundary="matched", backend=backend)
+        network_with_walls(x[0], x[1:3], x[3], boundary="matched", backend=backend)
         for x in (halves, wide)
     ]
     assert torch.equal(boundary[0], boundary[1].to(dtype))

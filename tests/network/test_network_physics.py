@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from network_cases import BACKENDS, make_network, net_current
-
-from chonn_ops import kirchhoff_network
+from network_cases import BACKENDS, make_network, net_current, network_with_walls
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
 EACH_BOUNDARY = pytest.mark.parametrize(
@@ -20,7 +18,7 @@ EACH_BOUNDARY = pytest.mark.parametrize(
 def solve(backend):
     def solve(source, conductance, leak, **options):
         options = {"tol": 1e-13, "backend": backend} | options
-        return kirchhoff_network(source, conductance, leak, **options)
+        return network_with_walls(source, conductance, leak, **options)
 
     return solve
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from network_cases import make_network, relative_residual
+from network_cases import make_network, network_with_walls, relative_residual
 from torch import Tensor
 
 from chonn_ops import kirchhoff_network
@@ -35,7 +35,7 @@ def _holes(shape: torch.Size, seed: int) -> Tensor:
 
 def _solve(network, **options):
     source, conductance, leak = network
-    return kirchhoff_network(
+    return network_with_walls(
         source, conductance, leak, method="multigrid", backend="cpu", **options
     )
 
@@ -46,7 +46,7 @@ def _solve(network, **options):
 def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, boundary, dtype):
     network = make_network(grid, B=1, C=2, dtype=dtype)
     assert cpu._are_few(2, grid)
-    expected = kirchhoff_network(*network, boundary=boundary, backend="reference")
+    expected = network_with_walls(*network, boundary=boundary, backend="reference")
     tol = 1e-6 if dtype == torch.float32 else 1e-11
     for isa in cpu.available_isas():
         with monkeypatch.context() as patch:
@@ -62,7 +62,7 @@ def test_every_choice_of_periodic_axes(periodic):
     boundary = tuple("periodic" if wraps else "neumann" for wraps in periodic)
     for grid in ((12, 11, 17), (15, 14, 10)):
         network = make_network(grid, B=1, C=1)
-        expected = kirchhoff_network(*network, boundary=boundary, backend="reference")
+        expected = network_with_walls(*network, boundary=boundary, backend="reference")
         actual = _solve(network, boundary=boundary, tol=1e-11)
         assert (actual - expected).norm() <= 1e-10 * expected.norm()
 
@@ -92,7 +92,7 @@ def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
         conducts[0, ..., channel][box] = 0
     edges = tuple(g * conducts * conducts.roll(-1, axis) for axis, g in enumerate(conductance, 1))
     leak = leak * conducts
-    expected = kirchhoff_network(source, edges, leak, boundary=boundary, backend="reference")
+    expected = network_with_walls(source, edges, leak, boundary=boundary, backend="reference")
     for isa in cpu.available_isas():
         monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
         actual = _solve((source, edges, leak), boundary=boundary, tol=1e-11)

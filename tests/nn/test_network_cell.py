@@ -39,12 +39,12 @@ def test_the_cell_is_its_equations(grid, boundary):
         v = _shorted(k, g, source, leak, steps)
     else:
         volume = math.prod(steps)
+        leak = leak * volume
+        if boundary == "matched":
+            leak = leak + _endless(k, leak, steps)
+        periodic = boundary == "periodic"
         v = kirchhoff_network(
-            GAIN * source * volume,
-            g,
-            leak * volume,
-            boundary=boundary,
-            backend="reference",
+            GAIN * source * volume, g, leak, periodic=periodic, backend="reference"
         )
     torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
 
@@ -68,6 +68,17 @@ def _edges(k, steps, boundary, arithmetic):
             mean.select(axis + 1, -1).zero_()
         found.append((1 - arithmetic) * harmonic + arithmetic * mean)
     return tuple(found)
+
+
+def _endless(k, leak, steps):
+    """At both ends of each axis the input conductance G of an endless line of the node's own edge g
+    and leak l: G = g (l + G) / (g + l + G)."""
+    total, volume = torch.zeros_like(k), math.prod(steps)
+    for axis, step in enumerate(steps):
+        for node in (0, k.shape[axis + 1] - 1):
+            l, g = (x.select(axis + 1, node) for x in (leak, k * volume / step**2))  # noqa: E741
+            total.select(axis + 1, node).add_((-l + (l * l + 4 * l * g).sqrt()) / 2)
+    return total
 
 
 def _shorted(k, g, source, leak, steps):

@@ -20,7 +20,9 @@ from chonn_ops import (
     kirchhoff_network,
     read_circuits,
 )
+from chonn_ops.boundary import conditions
 from chonn_ops.circuit.reading import read_fields, record_networks
+from chonn_ops.network.diffusion import walls_of
 
 UNIT, GAIN = 16.0, 0.1
 
@@ -46,8 +48,13 @@ def test_the_cell_is_its_equations(grid, boundary):
     spacing = [1 / n for n in grid]
     volume = math.prod(UNIT * step for step in spacing)
     edges = cell.edges(k, spacing)
+    steps = [UNIT * step for step in spacing]
+    faces = conditions(boundary, len(grid))
+    wall = walls_of(k, steps, faces, volume * leak).conductance
+    leak = volume * leak if wall is None else volume * leak + wall
+    periodic = boundary == "periodic"
     v = kirchhoff_network(
-        GAIN * volume * source, edges, volume * leak, boundary=boundary, backend="reference"
+        GAIN * volume * source, edges, leak, periodic=periodic, backend="reference"
     )
     torch.testing.assert_close(cell(u), torch.cat((v.real, v.imag), -1), rtol=1e-6, atol=1e-8)
 

@@ -140,7 +140,8 @@ def test_field_is_the_reference(grid, directions, boundary, seed, dtype, backend
 
 @st.composite
 def networks(draw):
-    """Source, conductances, leak and boundary of networks whose conductances differ up to 10^4."""
+    """Source, conductances, leak and periodic axes of networks whose conductances differ up to
+    10^4; the ends of other axes may be grounded."""
     grid = draw(
         st.lists(st.integers(1, 12), min_size=1, max_size=3).filter(
             lambda g: len(g) < 3 or max(g) < 7
@@ -154,14 +155,19 @@ def networks(draw):
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
     conductance = tuple(contrast ** (uniform() - 0.5) for _ in grid)
-    words = st.sampled_from(("neumann", "dirichlet", "periodic", "matched"))
-    boundary = [draw(words) for _ in grid]
-    return uniform() - 0.5, conductance, 0.05 + uniform(), boundary
+    leak, periodic = 0.05 + uniform(), []
+    for axis, n in enumerate(grid, 1):
+        word = draw(st.sampled_from(("open", "grounded", "periodic")))
+        periodic.append(word == "periodic")
+        if word == "grounded":
+            for node in (0, n - 1):
+                leak.select(axis, node).add_(2 * conductance[axis - 1].select(axis, node))
+    return uniform() - 0.5, conductance, leak, periodic
 
 
-def solve(source, conductance, leak, boundary, backend):
+def solve(source, conductance, leak, periodic, backend):
     return kirchhoff_network(
-        source, conductance, leak, boundary=boundary, tol=1e-12, backend=backend
+        source, conductance, leak, periodic=periodic, tol=1e-12, backend=backend
     )
 
 
@@ -176,9 +182,9 @@ def test_backends_solve_the_same_network(network, backend):
 @given(network=networks(), backend=st.sampled_from(NETWORKS))
 def test_reciprocity(network, backend):
     """What a current here does there, it does there here: the matrix is symmetric."""
-    source, conductance, leak, boundary = network
+    source, conductance, leak, periodic = network
     other = source.flip(1) * source.cos()
-    v, w = (solve(s, conductance, leak, boundary, backend) for s in (source, other))
+    v, w = (solve(s, conductance, leak, periodic, backend) for s in (source, other))
     one, two = (other * v).sum(), (source * w).sum()
     assert abs(one - two) <= 1e-8 * (other.norm() * v.norm() + 1e-300)
 
@@ -186,26 +192,24 @@ def test_reciprocity(network, backend):
 @draws
 @given(network=networks(), backend=st.sampled_from(NETWORKS))
 def test_maximum_principle_and_dissipation(network, backend):
-    source, conductance, leak, boundary = network
-    v = solve(source, conductance, leak, boundary, backend)
+    source, conductance, leak, periodic = network
+    v = solve(source, conductance, leak, periodic, backend)
     bound = source.abs().amax(tuple(range(1, source.ndim - 1))) / leak.amin(
         tuple(range(1, source.ndim - 1))
     )
     highest = v.abs().amax(tuple(range(1, v.ndim - 1)))
     assert bool((highest <= bound * (1 + 1e-8)).all())
     assert bool(((source * v).sum(tuple(range(1, v.ndim - 1))) >= -1e-12).all())
-    fed = solve(source.abs(), conductance, leak, boundary, backend)
+    fed = solve(source.abs(), conductance, leak, periodic, backend)
     assert bool((fed >= -1e-9 * fed.abs().amax()).all())
 
 
 @draws
 @given(network=networks(), backend=st.sampled_from(NETWORKS), more=st.floats(0.01, 100))
 def test_more_leak_is_less_potential(network, backend, more):
-    source, conductance, leak, boundary = network
-    # The endless lines of "matched" would leak more, too.
-    boundary = ["neumann" if word == "matched" else word for word in boundary]
-    v = solve(source.abs(), conductance, leak, boundary, backend)
-    w = solve(source.abs(), conductance, leak + more, boundary, backend)
+    source, conductance, leak, periodic = network
+    v = solve(source.abs(), conductance, leak, periodic, backend)
+    w = solve(source.abs(), conductance, leak + more, periodic, backend)
     assert bool((w <= v * (1 + 1e-7) + 1e-10 * v.amax()).all())
 
 
@@ -213,9 +217,9 @@ def test_more_leak_is_less_potential(network, backend, more):
 @given(network=networks(), factor=st.floats(1e-6, 1e6), backend=st.sampled_from(NETWORKS))
 def test_ohm(network, factor, backend):
     """All conductances times a factor, potentials divided by it."""
-    source, conductance, leak, boundary = network
-    v = solve(source, conductance, leak, boundary, backend)
-    w = solve(source, [factor * g for g in conductance], factor * leak, boundary, backend)
+    source, conductance, leak, periodic = network
+    v = solve(source, conductance, leak, periodic, backend)
+    w = solve(source, [factor * g for g in conductance], factor * leak, periodic, backend)
     close(factor * w, v, v, 1e-7)
 
 
@@ -248,8 +252,8 @@ def test_wrong_arguments_of_a_scan_are_named(line, spoiled, place, seed):
 @draws
 @given(network=networks(), spoiled=SPOILED, seed=seeds)
 def test_wrong_arguments_of_a_network_are_named(network, spoiled, seed):
-    source, conductance, leak, boundary = network
-    options = {"boundary": boundary}
+    source, conductance, leak, periodic = network
+    options = {"periodic": periodic}
     if spoiled == "shape":
         leak = torch.cat([leak, leak[..., :1]], -1)
     elif spoiled == "dtype":
@@ -257,12 +261,12 @@ def test_wrong_arguments_of_a_network_are_named(network, spoiled, seed):
     elif spoiled == "negative":
         leak = -leak
     elif spoiled == "zero":
-        leak, options = 0 * leak, {"boundary": "neumann"}
+        leak, options = 0 * leak, {}
     elif spoiled == "rank":
         source = source[0]
     elif spoiled == "text":
         leak = "x"
     else:
-        options |= {"boundary" if spoiled == "boundary" else "backend": f"x{seed}"}
+        options |= {"periodic" if spoiled == "boundary" else "backend": f"x{seed}"}
     with pytest.raises((ValueError, TypeError), match=r"expected .* got"):
         kirchhoff_network(source, conductance, leak, **options)
