@@ -26,9 +26,9 @@ def test_a_resistor_is_a_conductance():
     resistance = fields(2, 5, 4, 3)
     mask = torch.ones(5, 4, dtype=torch.bool)
     mask[2, 1] = False
-    for boundary in ("neumann", ("periodic", "dirichlet")):
+    for boundary, periodic in (("neumann", False), (("periodic", "dirichlet"), (True, False))):
         found = edge_admittance(
-            resistance, 0.0, None, 2.0, (0.1, 0.2), mask=mask, boundary=boundary
+            resistance, 0.0, None, 2.0, (0.1, 0.2), mask=mask, periodic=periodic
         )
         real = edge_conductance(1 / resistance, (0.1, 0.2), mask=mask, boundary=boundary)
         for y, g in zip(found, real, strict=True):

@@ -7,14 +7,20 @@ import math
 
 import pytest
 import torch
-from network_cases import BACKENDS, make_network, net_current
+from network_cases import BACKENDS, make_network, net_current, walled
 
-from chonn_ops import kirchhoff_network, rc_step
+from chonn_ops import Circuit, kirchhoff_network, rc_step
 
 DOUBLE = torch.float64
 METHODS = ("euler", "midpoint")
 EACH_METHOD = pytest.mark.parametrize("method", METHODS)
 EXACT = {"tol": 1e-13}
+
+
+def step_of(v, conductance, leak, *rest, boundary="neumann", **options):
+    """`rc_step` of a bare circuit with grounds at its faces."""
+    total, periodic = walled(conductance, leak, boundary)
+    return rc_step(v, Circuit(conductance, total, periodic=periodic), *rest, **options)
 
 
 def _uniform(*shape, seed=3):
@@ -37,7 +43,7 @@ def _matrix(conductance, leak, periodic):
 def test_a_step_is_its_equation(grid, periodic, backend, method):
     source, g, leak = make_network(grid, B=1, C=1)
     v, C, dt = _uniform(1, *grid, 1) - 0.5, 0.1 + _uniform(1, *grid, 1, seed=4), 0.3
-    after = rc_step(v, g, leak, C, dt, source, method=method,
+    after = step_of(v, g, leak, C, dt, source, method=method,
                     boundary="periodic" if periodic else "neumann",
                     backend=backend, **EXACT)  # fmt: skip
     A = _matrix(g, leak, (periodic,) * len(grid))
@@ -59,7 +65,7 @@ def test_the_order_in_time(method):
     for steps in (16, 32, 64, 128):
         x = v
         for _ in range(steps):
-            x = rc_step(x, g, leak, 1.0, 1 / steps, method=method, **EXACT)
+            x = step_of(x, g, leak, 1.0, 1 / steps, method=method, **EXACT)
         errors.append((x.flatten() - exact).norm().item())
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert orders[-1] == pytest.approx(METHODS.index(method) + 1, abs=0.1), orders
@@ -97,7 +103,7 @@ def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, meth
     for step in range(10):
         _, g, leak = make_network(grid, contrast=1e6, seed=step, dtype=dtype)
         leak = leak * (0 if step % 2 else 10.0 ** (step - 5))
-        v = rc_step(v, g, leak, C.to(dtype), dt, method=method, boundary=boundary, tol=tol)
+        v = step_of(v, g, leak, C.to(dtype), dt, method=method, boundary=boundary, tol=tol)
         after = (C * v.double().square()).flatten(1, -2).sum(1)
         rounding = 50 * torch.finfo(dtype).eps
         assert (after <= energy * (1 + rounding)).all(), (step, (after / energy).max())
@@ -109,7 +115,7 @@ def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, meth
 def test_charge_is_kept_and_no_potential_leaves_its_range(boundary, dt):
     _, g, leak = make_network((12, 11), contrast=1e4)
     C, v = 0.1 + _uniform(*leak.shape), make_network((12, 11), seed=5)[0]
-    after = rc_step(v, g, torch.zeros_like(leak), C, dt, boundary=boundary, **EXACT)
+    after = step_of(v, g, torch.zeros_like(leak), C, dt, boundary=boundary, **EXACT)
     charge = (C * v).sum((1, 2))
     torch.testing.assert_close((C * after).sum((1, 2)), charge, rtol=1e-8, atol=1e-8)
     assert (after.amax((1, 2)) <= v.amax((1, 2)) + 1e-9).all()
@@ -120,9 +126,9 @@ def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
     source, g, leak = make_network((9, 7))
     v = make_network((9, 7), seed=5)[0]
     steady = kirchhoff_network(source, g, leak, **EXACT)
-    torch.testing.assert_close(rc_step(v, g, leak, 1.0, 1e12, source, **EXACT), steady)
-    torch.testing.assert_close(rc_step(v, g, leak, 1.0, 1e-12, source, **EXACT), v)
-    torch.testing.assert_close(rc_step(v, g, leak, 0.0, 1.0, source, **EXACT), steady)
+    torch.testing.assert_close(step_of(v, g, leak, 1.0, 1e12, source, **EXACT), steady)
+    torch.testing.assert_close(step_of(v, g, leak, 1.0, 1e-12, source, **EXACT), v)
+    torch.testing.assert_close(step_of(v, g, leak, 0.0, 1.0, source, **EXACT), steady)
 
 
 @EACH_METHOD
@@ -142,7 +148,7 @@ def test_gradients_through_time(grid, boundary, method):
     def roll(v, *rest):
         *g, leak, C, source = rest
         for step in range(3):
-            v = rc_step(
+            v = step_of(
                 v, g, leak, C, 0.3, source * (step + 1), method=method, boundary=boundary, **EXACT
             )
         return v
@@ -163,15 +169,15 @@ def test_currents_that_hardly_are(grid, backend):
 def test_strides_dtypes_and_capacitances_of_any_shape():
     source, g, leak = make_network((6, 5), dtype=torch.float32)
     v = make_network((6, 5), dtype=torch.float32, seed=5)[0]
-    expected = rc_step(v, g, leak, 0.5, 0.1, source)
+    expected = step_of(v, g, leak, 0.5, 0.1, source)
     assert expected.dtype == torch.float32
     swap = [x.transpose(0, 3).contiguous().transpose(0, 3) for x in (v, *g, leak, source)]
-    strided = rc_step(swap[0], swap[1:3], swap[3], torch.full((3,), 0.5), 0.1, swap[4])
+    strided = step_of(swap[0], swap[1:3], swap[3], torch.full((3,), 0.5), 0.1, swap[4])
     torch.testing.assert_close(strided, expected)
-    half = rc_step(v.bfloat16(), g, leak, 0.5, 0.1, source)
+    half = step_of(v.bfloat16(), g, leak, 0.5, 0.1, source)
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), expected, rtol=2e-2, atol=2e-2)
-    after, info = rc_step(v, g, leak, 0.5, 0.1, source, return_info=True)
+    after, info = step_of(v, g, leak, 0.5, 0.1, source, return_info=True)
     assert torch.equal(after, expected)
     assert info.backward_error.max() <= 1e-5
 
@@ -179,7 +185,7 @@ def test_strides_dtypes_and_capacitances_of_any_shape():
 def _step():
     """A step of 5 x 4 nodes as a function of the state, and a state."""
     source, g, leak = make_network((5, 4))
-    return lambda v: rc_step(v, g, leak, 0.5, 0.1, source, **EXACT), make_network((5, 4), seed=5)[0]
+    return lambda v: step_of(v, g, leak, 0.5, 0.1, source, **EXACT), make_network((5, 4), seed=5)[0]
 
 
 @pytest.mark.thorough
@@ -198,16 +204,16 @@ def test_unfit_steps_are_refused():
     source, g, leak = make_network((4, 3))
     v, C = source, torch.ones(2, 4, 3, 3)
     for call, message in (
-        (lambda: rc_step(v, g, leak, C, 0.0), "dt: expected a finite number > 0, got 0.0"),
-        (lambda: rc_step(v, g, leak, C, math.inf), "dt: expected a finite number > 0, got inf"),
-        (lambda: rc_step(v, g, leak, C, 1.0, method="explicit"), "method: expected one of"),
-        (lambda: rc_step(v, g, leak, -1.0, 1.0), "capacitance: expected >= 0 .* minimum -1"),
-        (lambda: rc_step(v, g, -leak, C, 1e-3), "leak: expected >= 0 everywhere"),
-        (lambda: rc_step(v, (g[0], -g[1]), leak, C, 1.0), r"conductance\[1\]: expected >= 0"),
-        (lambda: rc_step(v, g, leak, C[:, :2], 1.0), "capacitance: expected a number, or"),
-        (lambda: rc_step(v, g, leak, C, 1.0, v[:1]), "source: expected shape"),
-        (lambda: rc_step(v[0, 0, 0], g, leak, C, 1.0), "v: expected shape"),
-        (lambda: rc_step(v, g, 0 * leak, 0.0, 1.0), "leak: expected > 0 at some node"),
+        (lambda: step_of(v, g, leak, C, 0.0), "dt: expected a finite number > 0, got 0.0"),
+        (lambda: step_of(v, g, leak, C, math.inf), "dt: expected a finite number > 0, got inf"),
+        (lambda: step_of(v, g, leak, C, 1.0, method="explicit"), "method: expected one of"),
+        (lambda: step_of(v, g, leak, -1.0, 1.0), "capacitance: expected >= 0 .* minimum -1"),
+        (lambda: step_of(v, g, -leak, C, 1e-3), "leak: expected >= 0 everywhere"),
+        (lambda: step_of(v, (g[0], -g[1]), leak, C, 1.0), r"conductance\[1\]: expected >= 0"),
+        (lambda: step_of(v, g, leak, C[:, :2], 1.0), "capacitance: expected a number, or"),
+        (lambda: step_of(v, g, leak, C, 1.0, v[:1]), "source: expected shape"),
+        (lambda: step_of(v[0, 0, 0], g, leak, C, 1.0), "v: expected shape"),
+        (lambda: step_of(v, g, 0 * leak, 0.0, 1.0), "leak: expected > 0 at some node"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
