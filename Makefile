@@ -21,10 +21,11 @@ $(STAMP): $(INPUTS)
 	$(BIN)/chonn info
 	@touch $@
 
-# What some tests need beside Python packages; they skip without it. Debian's packages need root.
+# What some tests need beside Python packages; they skip without it. These are packages of Debian.
 setup-tools: setup-pyclaw setup-ngspice setup-chromium
 
-APT_INSTALL := apt-get update -qq && apt-get install -y -qq --no-install-recommends
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
+APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
 
 # The solver behind shallow-water data, built from source in about two minutes.
 setup-pyclaw: setup

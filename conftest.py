@@ -48,10 +48,11 @@ def skipped(config):
 
 
 def missing_tools(config):
-    """Reasons to skip that `make setup-tools` removes, where it has been run."""
+    """Reasons to skip that have no place after `make setup-tools`: tools, and tests of nothing."""
     if "CHONN_ALL_TOOLS" not in os.environ:
         return []
-    return [reason for reason in skipped(config) if "make setup-" in reason]
+    words = ("make setup-", "got empty parameter set")
+    return [reason for reason in skipped(config) if any(word in reason for word in words)]
 
 
 @pytest.hookimpl(tryfirst=True)

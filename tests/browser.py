@@ -47,8 +47,9 @@ _LOOK = """
 
 
 def program() -> str | None:
-    """Chromium's path, None where it is not installed."""
-    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+    """Chromium's path, None where it is not installed or cannot be given descriptors."""
+    found = filter(None, map(shutil.which, PROGRAMS))
+    return next(found, None) if os.name == "posix" else None
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Browser:
         for end in ends:
             os.close(end)
         self._out, self._in = os.fdopen(from_us[1], "wb", 0), os.fdopen(to_us[0], "rb", 0)
-        self._rest, self._number, self._events = b"", 0, []
+        self._rest, self._number, self._events, self._session = b"", 0, [], None
         os.set_blocking(to_us[0], False)
         targets = self._call("Target.getTargets")["targetInfos"]
         target = next(t["targetId"] for t in targets if t["type"] == "page")
@@ -91,8 +92,6 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
-
-    _session = None
 
     def _receive(self) -> dict[str, Any]:
         end = time.monotonic() + SECONDS

@@ -51,6 +51,7 @@ def offenders(sources):
 def sources():
     found = {}
     for package in PACKAGES:
+        assert (ROOT / package / "__init__.py").is_file(), package
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to((ROOT / package).parent).with_suffix("").parts
             found[".".join(parts)] = path.read_text(encoding="utf-8")

@@ -151,7 +151,7 @@ def test_a_cut_off_library_is_refused(folder, kept):
 def checkout(folder):
     """A copy of the package without a kernel, and a program that solves with it twice."""
     package = folder.parent / "checkout" / "chonn_ops"
-    ignored = shutil.ignore_patterns("*.so", "__pycache__", "experiments", "problems")
+    ignored = shutil.ignore_patterns(_library.KERNEL, "__pycache__")
     shutil.copytree(PACKAGE, package, ignore=ignored)
     return package
 

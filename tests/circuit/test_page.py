@@ -53,6 +53,7 @@ def test_command(given, tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", ["network", "scan"])
 def test_the_page_fits_the_screen(tmp_path, look, cell):
     """Names of files, models and blocks without a place to break."""

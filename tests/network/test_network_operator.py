@@ -386,8 +386,11 @@ def test_gradients_copy_little():
     assert len(seen) <= 16, seen
 
 
-def test_warnings_of_a_backward_are_one_a_call():
+@pytest.mark.parametrize("method", ["direct", "multigrid"])
+def test_networks_that_are_solved_warn_of_nothing_there_and_back(method):
     source, conductance, leak = make_network((4, 5))
+    leaves = [x.requires_grad_() for x in (source, leak, *conductance)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        kirchhoff_network(source, conductance, leak).sum()
+        kirchhoff_network(source, conductance, leak, method=method).square().sum().backward()
+    assert all(x.grad.abs().sum() > 0 for x in leaves)

@@ -133,7 +133,9 @@ def test_options_reach_every_block():
         "boundary": "neumann",
         "stage_input": "chain",
     }
-    for block in blocks(create(**options)):
+    found = blocks(create(**options))
+    assert found
+    for block in found:
         assert options.items() <= block.mixer.options.to_mapping().items()
         assert [cell.options.d_state for cell in block.mixer.cells] == [2, 2, 2]
 
@@ -233,7 +235,9 @@ def test_fx_features_of_tiny_are_the_intermediates():
     features = create_feature_extractor(model, nodes)
     x = images()
     expected = model.forward_intermediates(x, output_fmt="NHWC", intermediates_only=True)
-    for index, feature in features(x).items():
+    found = features(x)
+    assert set(found) == {"0", "1", "3"}
+    for index, feature in found.items():
         torch.testing.assert_close(feature, expected[int(index)])
 
 

@@ -26,9 +26,9 @@ seeds = st.integers(0, 2**31)
 
 
 @st.composite
-def lines(draw, dtype=torch.float64):
+def lines(draw, dtype=torch.float64, shortest=1):
     """u, delta, decay, b, c of a line; steps and rates over seven orders of magnitude."""
-    B, L, D, N = draw(st.integers(1, 3)), draw(st.integers(1, 70)), draw(sizes), draw(sizes)
+    B, L, D, N = (draw(s) for s in (st.integers(1, 3), st.integers(shortest, 70), sizes, sizes))
     generator = torch.Generator().manual_seed(draw(seeds))
     spread = draw(st.floats(0, 7))
 
@@ -77,14 +77,12 @@ def test_scan_is_linear_in_its_input(line, factor, backend, periodic):
 
 
 @draws
-@given(line=lines(), at=st.integers(0, 70), backend=st.sampled_from(SCANS))
+@given(line=lines(shortest=2), at=st.integers(0, 68), backend=st.sampled_from(SCANS))
 def test_scan_goes_on_from_its_state(line, at, backend):
     """And is causal: what comes later has no part in what came before."""
     u, delta, decay, b, c = line
-    at = min(at, u.shape[1] - 1)
+    at = 1 + at % (u.shape[1] - 1)  # at least one position on either side
     whole, end = kirchhoff_scan(*line, return_state=True, backend=backend)
-    if not at:
-        return
     first, state = kirchhoff_scan(
         u[:, :at], delta[:, :at], decay, b[:, :at], c[:, :at], return_state=True, backend=backend
     )
