@@ -17,9 +17,12 @@ from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
-# The parameters of the readout count a tenth and start small, so that the first steps of an
-# optimiser stay small beside samples of small amplitude, whose relative errors would be hundreds.
+# The weights of the readout count a tenth and start small, so that the first steps of an optimiser
+# stay small beside samples of small amplitude, whose relative errors would be hundreds.
 READOUT_GAIN = 0.1
+# The offset moves the output by as much as hundreds of weights of the readout together, which would
+# otherwise make the constant of centred targets first and have to forget it again.
+OFFSET_GAIN = 4.0
 # The embedding has each input twice: linear up to about ten, and logarithmic above a thousandth.
 LARGE, SMALL = 10.0, 1e-3
 # The most that circuits and pointwise networks add to a feature. Outputs are potentials times
@@ -230,7 +233,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return READOUT_GAIN * (y + self.offset)
+        return READOUT_GAIN * y + OFFSET_GAIN * self.offset
 
     def _check_nodes(self, nodes: str | None) -> None:
         if self.patch > 1 and nodes not in (None, "centres"):
