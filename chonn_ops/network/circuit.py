@@ -157,25 +157,17 @@ class Circuit:
         info : NetworkInfo
             Only with `info`.
         """
-        current = self.source(source)
-        solved: Any = kirchhoff_network(
-            current,
-            self.conductance,
-            self.leak,
-            periodic=self.periodic,
-            tol=tol,
-            max_iterations=max_iterations,
-            method=method,
-            return_info=info,
-            backend=backend,
-        )
-        v, found = solved if info else (solved, None)
+        network = (self.source(source), self.conductance, self.leak)
+        options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
+        options.update(periodic=self.periodic, backend=backend)
+        if not info:
+            v = kirchhoff_network(*network, **options)
+            return v.to(potential_dtype(source, v.dtype))
+        v, found = kirchhoff_network(*network, return_info=True, **options)
         rounded = v.to(potential_dtype(source, v.dtype))
-        if found is None:
-            return rounded
         if rounded.dtype != v.dtype:
-            network = (current, self.conductance, self.leak, self.periodic)
-            found = found._replace(backward_error=backward_error(rounded, *network))
+            error = backward_error(rounded, *network, self.periodic)
+            found = found._replace(backward_error=error)
         return rounded, found
 
     def factorize(self, *, backend: str | None = None) -> Factorization:

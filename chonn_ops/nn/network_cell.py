@@ -92,7 +92,7 @@ class Network:
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
-        Relative residual at which the solve stops.
+        Where iterations stop, as in `chonn_ops.kirchhoff_network`.
     ac : bool
         Networks at a frequency, whose coils and capacitors pass waves: see `NetworkCell`. The cell
         returns 2 m channels, and solves directly.

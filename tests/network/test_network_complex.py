@@ -189,7 +189,7 @@ def test_gradients_of_complex_and_real_inputs(boundary, complex_source, backend)
 
     def solve(s: Tensor, a: Tensor, b: Tensor, c: Tensor, *w: Tensor) -> Tensor:
         options: Any = {"boundary": boundary, "wall": w[0] if w else None, "backend": backend}
-        return kirchhoff_network(s, (a, b), c, tol=1e-9, **options)
+        return network_with_walls(s, (a, b), c, tol=1e-9, **options)
 
     inputs = small("circuit", complex_source) + more
     assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True, fast_mode=True)

@@ -152,6 +152,29 @@ def test_networks_are_apart(interpreted, alone):
     interpreted(check_apart, alone)
 
 
+def check_held(alone):
+    """A node that a leak of 1e9 holds does not hide the others."""
+    from chonn_ops.network import triton as on_triton
+
+    source, conductance, leak = make_network((12, 10), B=1, C=1, contrast=4.0)
+    leak *= 1e-3
+    leak[0, 6, 5], source[0, 6, 5] = 1e9, 2e9
+    case = (source, conductance, leak, (False, False))
+    with _levels(20, alone):
+        v, iterations, deviation = on_triton.solve(*case, 1e-5, 50)
+        assert torch.equal(iterations, on_torch.solve(*case, 1e-5, 50)[1])
+    assert iterations.item() > 2
+    assert deviation.item() <= 1e-5
+    exact = reference.solve(*case)[0]
+    assert (v - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
+@needs_triton
+@pytest.mark.parametrize("alone", [4096, 4])
+def test_no_node_outweighs_the_others(interpreted, alone):
+    interpreted(check_held, alone)
+
+
 def check_limit():
     from chonn_ops.network import triton as on_triton
 

@@ -1,0 +1,248 @@
+"""When iterations stop, and what is reported of the potentials: against SciPy in float64."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, suppress
+
+import pytest
+import torch
+from network_cases import BACKENDS, make_network, net_current
+from torch import Tensor
+
+from chonn_ops import Circuit, kirchhoff_network, rc_step
+from chonn_ops.network import direct, methods
+from chonn_ops.network.residual import backward_error
+
+KINDS = ("held", "held by less", "metal", "capacitors", "one capacitor", "cells", "noise")
+GRIDS = ((40,), (33, 20), (9, 10, 11))
+ITERATED = [name for name in BACKENDS if name != "reference"]
+
+
+def hard(kind: str, grid: tuple[int, ...], seed: int = 5) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Float64 networks in which one node or layer outweighs the rest, and two usual ones."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform() -> Tensor:
+        return torch.rand(1, *grid, 1, dtype=torch.float64, generator=generator)
+
+    source = 2 * uniform() - 1
+    g = [0.1 + uniform() for _ in grid]
+    leak = torch.zeros_like(source)
+    leak[:, 0] = 0.3
+    middle = (0, *(n // 2 for n in grid), 0)
+    if kind == "held":
+        leak[middle] += 1e9
+        source[middle] = 2e9
+    elif kind == "held by less":
+        leak = 1e-3 * (0.1 + uniform())
+        source *= 0.1
+        leak[middle] += 1e6
+        source[middle] = 2e6
+    elif kind == "metal":  # held at 1 and, at the other end, at 0
+        k = torch.ones_like(source)
+        k[:, : max(1, grid[0] // 10)] = 1e5
+        g = [2 / (1 / k + 1 / k.roll(-1, axis + 1)) for axis in range(len(grid))]
+        leak[:, 0], leak[:, -1] = 2e5, 2.0
+        source = torch.zeros_like(source)
+        source[:, 0] = 2e5
+    elif kind == "capacitors":  # a step of `rc_step`
+        leak = 10 ** (12 * uniform() - 6)
+        source *= leak
+    elif kind == "one capacitor":
+        leak = torch.ones_like(source)
+        leak[middle] = 1e9
+        source *= leak
+    elif kind == "cells":  # what a network cell solves
+        g, leak = [(2 * uniform() - 1).exp() for _ in grid], (2 * uniform() - 1).exp()
+    else:
+        g, leak = [1e4 ** (uniform() - 0.5) for _ in grid], 0.1 + uniform()
+    return source, g, leak
+
+
+def exact(source: Tensor, g: list[Tensor], leak: Tensor, periodic: bool) -> Tensor:
+    wide = source.double(), [x.double() for x in g], leak.double()
+    return kirchhoff_network(*wide, periodic=periodic, backend="reference")
+
+
+def off(v: Tensor, right: Tensor) -> float:
+    return float((v.double() - right).abs().max() / right.abs().max())
+
+
+@pytest.mark.parametrize("backend", ITERATED)
+@pytest.mark.parametrize("kind", ["held", "metal", "capacitors"])
+def test_no_node_outweighs_the_others(kind, backend):
+    """With |s - A v| <= tol |s| alone they stopped up to 6e4 `tol` off."""
+    for grid in GRIDS[1:]:
+        network = hard(kind, grid)
+        right = exact(*network, periodic=False)
+        for copies in (1, 40):  # rows of one network, and networks, fill the vectors
+            given = [x.expand(copies, *x.shape[1:]) for x in (network[0], network[2], *network[1])]
+            options = {"tol": 1e-5, "method": "multigrid", "backend": backend}
+            v = kirchhoff_network(given[0], given[2:], given[1], **options)
+            assert off(v, right.expand_as(v)) <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("periodic", [False, True], ids=["open", "periodic"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("backend", ITERATED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic):
+    """Of potentials and gradients, in the maximum norm, with any method; or the call raises."""
+
+    def solved(network, **options):
+        leaves = [x.detach().clone().requires_grad_() for x in network]
+        v = kirchhoff_network(leaves[0], leaves[2:], leaves[1], periodic=periodic, **options)
+        weight = torch.linspace(-1, 2, v.numel(), dtype=torch.float64).sin().reshape(v.shape)
+        grads = torch.autograd.grad(v, leaves, weight.to(v.dtype))
+        # Those of all edges are compared with the largest.
+        edges = torch.stack(grads[2:])
+        return v.detach(), grads[0], grads[1], edges
+
+    source, g, leak = hard(kind, grid)
+    for dtype, tols in ((torch.float64, (1e-3, 1e-5, 1e-8)), (torch.float32, (1e-3, 1e-5))):
+        network = [x.to(dtype) for x in (source, leak, *g)]
+        right = solved([x.double() for x in network], backend="reference")
+        for tol in tols:
+            for method in ("auto", "multigrid", "direct"):
+                options = {"tol": tol, "method": method, "backend": backend}
+                with ExitStack() as stack:
+                    if method == "multigrid":  # noise may take more iterations than it gets
+                        stack.enter_context(suppress(RuntimeError))
+                    found = solved(network, **options)
+                    for actual, expected in zip(found, right, strict=True):
+                        assert off(actual, expected) <= 10 * tol, (dtype, options)
+
+
+@pytest.mark.parametrize("backend", ITERATED)
+def test_an_exact_first_step_ends_the_iterations(backend):
+    """Without edges the first cycle solves: no second term to judge by."""
+    source = make_network((40, 41), B=1, C=1)[0]
+    none, leak = torch.zeros_like(source), torch.full_like(source, 2.0)
+    options = {"method": "multigrid", "backend": backend, "return_info": True}
+    v, info = kirchhoff_network(source, (none, none), leak, **options)
+    if backend == "cpu":  # Gauss-Seidel
+        assert torch.equal(v, source / 2)
+        assert info.iterations.item() == 1
+        assert info.backward_error.item() == 0
+    assert (v - source / 2).abs().max() <= 1e-5
+    assert info.iterations.item() <= 5
+
+
+@pytest.mark.parametrize("backend", ITERATED)
+def test_a_tolerance_below_rounding_is_reached(backend):
+    """In float32 the recurrences converge further than rounding lets potentials."""
+    for kind in ("cells", "held"):
+        source, g, leak = hard(kind, (33, 20))
+        given = source.float(), [x.float() for x in g], leak.float()
+        options = {"tol": 1e-9, "method": "multigrid", "backend": backend, "return_info": True}
+        v, info = kirchhoff_network(*given, **options)
+        assert info.iterations.max() <= 25
+        assert off(v, exact(*given, periodic=False)) <= 1e-6
+
+
+def test_one_large_capacitor():
+    source, g, leak = hard("one capacitor", (9, 10, 11))
+    circuit, v = Circuit(g, 0 * leak), source / leak
+    right = rc_step(v, circuit, leak, 1.0, backend="reference")
+    for backend in ITERATED:
+        after, info = rc_step(v, circuit, leak, 1.0, backend=backend, return_info=True)
+        assert off(after, right) <= 1e-4
+        expected = backward_error(after, leak * v, g, leak, (False,) * 3)
+        assert torch.equal(info.backward_error, expected)
+
+
+def backward_error_of(v, source, g, leak, periodic) -> Tensor:
+    """Node by node, in float64: (B, C)."""
+    left = (source.double() - net_current(v, g, leak, periodic)).abs()
+    size = source.double().abs() + net_current(v.abs(), g, leak, periodic)
+    for axis, (edge, wraps) in enumerate(zip(g, periodic, strict=True)):
+        # |v_p| + |v_q| in place of |v_p| - |v_q|.
+        n = v.shape[axis + 1]
+        for p in range(n if wraps and n > 1 else n - 1):
+            q = (p + 1) % n
+            conductance = edge.double().select(axis + 1, p)
+            for here, there in ((p, q), (q, p)):
+                beside = v.double().abs().select(axis + 1, there)
+                size.select(axis + 1, here).add_(2 * conductance * beside)
+    return torch.where(left == 0, 0, left / size).flatten(1, -2).amax(1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", ["direct", "multigrid"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_backward_error_is_that_of_the_potentials_returned(backend, method, dtype):
+    """It was 0 where an elimination left 0.014 |s|, and 6e-14 where float32 had 3e-7."""
+    source, g, leak = make_network((12, 13), contrast=1e3, dtype=dtype)
+    options = {"method": method, "backend": backend, "periodic": (False, True)}
+    v, info = kirchhoff_network(source, g, leak, **options, return_info=True)
+    expected = backward_error_of(v, source, g, leak, (False, True))
+    assert info.backward_error.dtype == torch.float64
+    torch.testing.assert_close(info.backward_error, expected, rtol=1e-2, atol=2e-16)
+    assert (info.backward_error > torch.finfo(dtype).eps / 100).all()
+    if method == "direct" or backend == "reference":
+        assert (info.backward_error < 4 * torch.finfo(dtype).eps).all()
+
+
+def test_backward_errors_of_complex_networks_and_of_many_sources():
+    source, g, leak = make_network((7, 8))
+    several = torch.stack([source, source.flip(1)], 1)
+    v, info = kirchhoff_network(several, g, leak, return_info=True)
+    for i in range(2):
+        expected = backward_error_of(v[:, i], several[:, i], g, leak, (False, False))
+        torch.testing.assert_close(info.backward_error[:, i], expected, rtol=1e-2, atol=2e-16)
+    assert kirchhoff_network(several[:, :0], g, leak, return_info=True)[1].backward_error.shape == (
+        *(2, 0, 3),
+    )
+    waves = leak.to(torch.complex64) * -0.1j
+    v, info = kirchhoff_network(source.float(), g, waves, return_info=True)
+    assert info.backward_error.dtype == torch.float64
+    assert 1e-9 < info.backward_error.max() < 1e-6
+    v[0, 3, 3, 0] += 0.1
+    assert backward_error(v, source.float(), g, waves, (False, False))[0, 0] > 1e-2
+
+
+def test_nodes_outside_of_the_network_do_not_count():
+    source, g, leak = make_network((6, 5), B=1, C=1)
+    v = kirchhoff_network(source, g, leak)
+    for x in (*g, leak):
+        x[0, 2, 2] = 0
+    g[0][0, 1, 2] = g[1][0, 2, 1] = 0
+    source[0, 2, 2] = 7.0
+    v, info = kirchhoff_network(source, g, leak, return_info=True)
+    assert v[0, 2, 2] == 0
+    assert 0 < info.backward_error.item() < 1e-14
+    source[0, 2, 2] = math.nan
+    assert kirchhoff_network(source, g, leak, return_info=True)[1].backward_error.isnan().all()
+
+
+def test_the_midpoint_rule_reports_the_state_it_returns():
+    source, g, leak = make_network((6, 5), dtype=torch.float32)
+    v = make_network((6, 5), dtype=torch.float32, seed=5)[0]
+    options = {"method": "midpoint", "return_info": True}
+    after, info = rc_step(v, Circuit(g, leak), 0.5, 0.1, source, **options)
+    m = (after.double() + v.double()) / 2
+    expected = backward_error_of(m, source + 10 * v, g, leak + 10, (False, False))
+    torch.testing.assert_close(info.backward_error, expected, rtol=0.05, atol=1e-9)
+
+
+def test_memory_is_predicted_for_the_threads_there_are():
+    """It was remembered for the number of threads of the first call."""
+    if "cpu" not in ITERATED:
+        pytest.skip("no compiled kernel")
+    case = ((512, 512), (False, False), 1, torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            bound = direct.predicted_bytes(*case)
+            for most, expected in ((bound, 1), (bound - 1, 0)):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(methods, "MEMORY", most)
+                    assert methods.networks_at_once(*case) == expected
+            found.append(bound)
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] < found[1]
