@@ -1,0 +1,388 @@
+"""`diffusion`: the finite volumes that a circuit is made of, their walls, and what they hold."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.linalg import spsolve
+
+from chonn_ops import (
+    Circuit,
+    Dirichlet,
+    Matched,
+    Network,
+    NetworkCell,
+    Neumann,
+    Periodic,
+    Robin,
+    diffusion,
+    edge_conductance,
+    helmholtz_network,
+    wall_leak,
+)
+from chonn_ops.boundary import conditions
+from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.experiment import Experiment, weights_of
+from chonn_ops.network.diffusion import walls_of
+
+DOUBLE = torch.float64
+CPU = torch.device("cpu")
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def noise(grid, contrast, seed=0):
+    """Two phases at random, 1 and `contrast`."""
+    return torch.where(
+        uniform(1, *grid, 1, seed=seed) < 0.5, torch.ones((), dtype=DOUBLE), contrast
+    )
+
+
+def plain(k, spacing, faces, absorption, f, mask=None, inner=None):
+    """Potentials of the finite-volume scheme, cell by cell: an independent assembly.
+
+    `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
+    coefficient, value) or ("periodic",), two an axis.
+    """
+    grid, axes = k.shape, k.ndim
+    volume = math.prod(spacing)
+    n = k.size
+    rows, columns, values, right = [], [], [], np.zeros(n)
+    number = np.arange(n).reshape(grid)
+    exists = np.ones(grid, bool) if mask is None else mask
+
+    def add(p, q, value):
+        rows.append(p)
+        columns.append(q)
+        values.append(value)
+
+    for at in itertools.product(*map(range, grid)):
+        p = number[at]
+        if not exists[at]:
+            add(p, p, 1.0)
+            continue
+        add(p, p, absorption[at] * volume)
+        right[p] += f[at] * volume
+        for axis, side in itertools.product(range(axes), (0, 1)):
+            h, area = spacing[axis], volume / spacing[axis]
+            to = list(at)
+            to[axis] += 2 * side - 1
+            outside = not 0 <= to[axis] < grid[axis]
+            condition = faces[axis][side]
+            if outside and condition[0] == "periodic":
+                to[axis] %= grid[axis]
+                outside = False
+            if not outside and exists[tuple(to)]:
+                q = number[tuple(to)]
+                g = 2 / (1 / k[at] + 1 / k[tuple(to)]) * area / h if min(k[at], k[tuple(to)]) else 0
+                add(p, p, g)
+                add(p, q, -g)
+                continue
+            if not outside:
+                condition = inner[axis][side]
+            half = k[at] * area / (h / 2)
+            if condition[0] == "neumann":
+                right[p] += condition[1] * area
+                continue
+            if condition[0] == "dirichlet":
+                g, value = k[at] * area / (h / 2 + condition[2]), condition[1]
+            else:
+                g, value = 1 / (1 / (condition[1] * area) + 1 / half), condition[2]
+            add(p, p, g)
+            right[p] += g * value
+    matrix = coo_array((values, (rows, columns)), shape=(n, n)).tocsc()
+    return spsolve(matrix, right).reshape(grid)
+
+
+VALUES = {
+    "dirichlet": (("dirichlet", 0.0, 0.0), Dirichlet()),
+    "held": (("dirichlet", 2.0, 0.3), Dirichlet(2.0, distance=0.3)),
+    "neumann": (("neumann", 0.0), Neumann()),
+    "flux": (("neumann", -1.5), Neumann(-1.5)),
+    "film": (("robin", 0.7, 3.0), Robin(0.7, 3.0)),
+    "periodic": (("periodic",), Periodic()),
+}
+PAIRS = [
+    ("dirichlet", "neumann"),
+    ("held", "flux"),
+    ("film", "held"),
+    ("periodic", "periodic"),
+    ("flux", "film"),
+]
+
+
+@pytest.mark.parametrize("contrast", [1e-6, 1e2, 1e6])
+@pytest.mark.parametrize(
+    ("grid", "spacing"), [((9,), (0.5,)), ((6, 5), (0.2, 1.5)), ((4, 3, 5), (1.0, 0.5, 2.0))]
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_scheme_is_the_plain_one(grid, spacing, contrast, masked):
+    k, f, c = noise(grid, contrast), uniform(1, *grid, 1, seed=1) - 0.5, uniform(1, *grid, 1)
+    mask = uniform(*grid, seed=5) > 0.2 if masked else None
+    numbers = [x[0, ..., 0].numpy() for x in (k, c, f)]
+    for start in range(len(PAIRS)):
+        pairs = [PAIRS[(start + axis) % len(PAIRS)] for axis in range(len(grid))]
+        faces = [[VALUES[word][0] for word in pair] for pair in pairs]
+        boundary = [tuple(VALUES[word][1] for word in pair) for pair in pairs]
+        inner = VALUES["film"] if masked else (None, None)
+        expected = plain(
+            numbers[0], spacing, faces, numbers[1], numbers[2],
+            None if mask is None else mask.numpy(), [[inner[0]] * 2] * len(grid),
+        )  # fmt: skip
+        circuit = diffusion(k, spacing, boundary=boundary, absorption=c, mask=mask, inner=inner[1])
+        for v in (circuit.solve(f, method="direct"), circuit.factorize().solve(f)):
+            error = np.abs(v[0, ..., 0].numpy() - expected).max() / np.abs(expected).max()
+            # `spsolve` itself loses seven digits at the largest contrasts.
+            assert error <= 1e-6, pairs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wall_beside_an_insulating_cell_is_its_own_cells(seed):
+    """With the edge's conductance instead, v was 18,750 here for 0.047: the edge beside the wall
+    hardly conducts, the cell at the wall does."""
+    k = torch.tensor([1.0, 1e-6, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], dtype=DOUBLE).reshape(1, 8, 1)
+    f = torch.zeros(1, 8, 1, dtype=DOUBLE)
+    f[0, 0] = seed + 1.0
+    v = diffusion(k, 1 / 8, boundary="dirichlet").solve(f)
+    # All of the current leaves through half of the first cell.
+    assert v[0, 0, 0].item() == pytest.approx((seed + 1) / 8 / 16, rel=1e-5)
+
+
+def test_one_distant_missing_node_changes_no_wall():
+    k, source = noise((9, 8), 1e3)[0, ..., 0], torch.zeros(1, 9, 8, dtype=DOUBLE)
+    source[0, 2, 2] = 1
+    found = []
+    for hole in (False, True):
+        mask = torch.ones(9, 8, dtype=torch.bool)
+        mask[4, 4] = not hole
+        domain = domain_of((9, 8), 0.5, mask, "dirichlet", CPU)
+        nodes = weights_of(torch.tensor([[1, 1]]), domain)
+        experiment = Experiment(domain, "conductivity", None, 0 * k, source, nodes)
+        found.append(experiment.circuit(k.log())[0][0, ..., 0])
+    at_walls = torch.ones(9, 8, dtype=torch.bool)
+    at_walls[1:-1, 1:-1] = False
+    assert torch.equal(found[0][at_walls], found[1][at_walls])
+    assert torch.equal(found[0][1, 1], found[1][1, 1])
+
+
+def test_operators_cells_waves_and_inverse_problems_have_the_same_walls():
+    grid, h = (6, 7), 1 / 16
+    k = noise(grid, 1e4)
+    leak = diffusion(k, h, boundary="dirichlet").leak
+    torch.testing.assert_close(wall_leak(k, h), leak)
+    domain = domain_of(grid, h, None, "dirichlet", CPU)
+    source = torch.zeros(1, *grid, dtype=DOUBLE)
+    nodes = weights_of(torch.tensor([[1, 1]]), domain)
+    field = k[0, ..., 0]
+    experiment = Experiment(domain, "conductivity", None, 0 * field, source, nodes)
+    torch.testing.assert_close(experiment.circuit(field.log())[0], leak)
+    cell = NetworkCell(1, 2, Network(1), boundary="dirichlet").double()
+    steps, faces = [1.0, 1.0], cell.faces(k)
+    wall = walls_of(k, steps, faces, torch.zeros_like(k)).conductance
+    torch.testing.assert_close(wall, diffusion(k, 1.0, boundary="dirichlet").leak)
+    # At a low frequency a wave is the potential.
+    f = uniform(1, *grid, 1)
+    wave = helmholtz_network(f, k, 1e-12, 0.0, 1e-3, h, boundary="dirichlet")
+    v = diffusion(k, h, boundary="dirichlet").solve(f, method="direct")
+    torch.testing.assert_close(wave.real, v, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
+@pytest.mark.parametrize("contrast", [1.0, 1e3])
+def test_second_order_with_values_that_vary_along_walls(condition, contrast):
+    """u = exp(x) cos(2 y) in a medium that varies by `contrast` towards one wall."""
+    errors = []
+    for n in (16, 32, 64, 128):
+        shape = (n, n + 4)
+        spacing = tuple(1 / m for m in shape)
+        x, y = torch.meshgrid(
+            *((torch.arange(m, dtype=DOUBLE) + 0.5) / m for m in shape), indexing="ij"
+        )
+
+        def medium(x, y):
+            return contrast**x * (1 + 0.3 * torch.sin(3 * y))
+
+        def exact(x, y):
+            return torch.exp(x) * torch.cos(2 * y)
+
+        def slopes(x, y):
+            x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
+            u = exact(x, y)
+            return [*torch.autograd.grad(u.sum(), (x, y), create_graph=True), x, y]
+
+        ux, uy, a, b = slopes(x, y)
+        flux = [medium(a, b) * ux, medium(a, b) * uy]
+        f = -sum(
+            torch.autograd.grad(part.sum(), at, retain_graph=True)[0]
+            for part, at in zip(flux, (a, b), strict=True)
+        )
+        boundary = []
+        for axis in range(2):
+            pair = []
+            for side in (0.0, 1.0):
+                along = (y[0], x[:, 0])[axis]
+                wall = [torch.full_like(along, side), along][:: 1 if axis == 0 else -1]
+                outward = (slopes(*wall)[axis] * medium(*wall) * (2 * side - 1)).detach()
+                u = exact(*wall)
+                shape_of_face = (1, 1, -1, 1) if axis == 0 else (1, -1, 1, 1)
+                u, outward = (z.reshape(shape_of_face) for z in (u, outward))
+                film = 2.5
+                pair.append(
+                    {
+                        "dirichlet": Dirichlet(u),
+                        "neumann": Neumann(outward) if (axis, side) != (0, 0) else Dirichlet(u),
+                        "robin": Robin(film, u + outward / film),
+                    }[condition]
+                )
+            boundary.append(tuple(pair))
+        k, f, u = (z.detach()[None, ..., None] for z in (medium(x, y), f, exact(x, y)))
+        v = diffusion(k, spacing, boundary=boundary).solve(f, method="direct")
+        errors.append(((v - u).norm() / u.norm()).item())
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    assert min(orders[1:]) > 1.8, (errors, orders)
+
+
+def test_what_flows_in_flows_out():
+    k, c, f = noise((7, 6), 1e3), uniform(1, 7, 6, 1), uniform(1, 7, 6, 1, seed=3)
+    boundary = ((Dirichlet(1.0), Robin(2.0, -1.0)), (Neumann(0.4), "dirichlet"))
+    circuit = diffusion(k, 0.5, boundary=boundary, absorption=c)
+    v = circuit.solve(f, method="direct")
+    flow = circuit.currents(v)
+    fed = (f - c * v).sum() * 0.25
+    torch.testing.assert_close(flow.walls.sum(), fed, rtol=1e-9, atol=1e-9)
+    inwards = -flow.walls[:, 1:-1, 0].sum()  # through the insulated-but-fed low face of axis 1
+    assert inwards.item() == pytest.approx(0.4 * 0.5 * 5)
+    away = flow.walls.clone()
+    for axis, edge in enumerate(flow.edges, 1):
+        away += edge - edge.roll(1, axis)
+    torch.testing.assert_close(away, 0.25 * (f - c * v), rtol=1e-8, atol=1e-9)
+
+
+def test_many_sources_and_factors_see_the_walls_values():
+    k, f = noise((5, 6), 1e2), uniform(1, 3, 5, 6, 1)
+    circuit = diffusion(k, (0.5, 2.0), boundary=(Dirichlet(2.0), (Neumann(1.0), Robin(3.0, 1.0))))
+    several, factor = circuit.solve(f), circuit.factorize()
+    torch.testing.assert_close(factor.solve(f), several)
+    for s in range(3):
+        torch.testing.assert_close(circuit.solve(f[:, s], method="direct"), several[:, s])
+        torch.testing.assert_close(factor.solve(f[:, s]), several[:, s])
+    # A source of 0 leaves what the walls hold.
+    assert circuit.solve(torch.zeros_like(k)).abs().min() > 0
+
+
+def test_matched_media_go_on_behind_the_face():
+    """A plate that is cut where its ends are matched is the middle of a long one."""
+    long, short = 400, 40
+    k, f = torch.ones(1, long, 1, dtype=DOUBLE), torch.zeros(1, long, 1, dtype=DOUBLE)
+    middle = slice((long - short) // 2, (long + short) // 2)
+    f[:, middle] = uniform(1, short, 1)
+    whole = diffusion(k, 0.5, absorption=0.3).solve(f, method="direct")[:, middle]
+    cut = diffusion(k[:, middle], 0.5, absorption=0.3, boundary="matched").solve(f[:, middle])
+    torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-12)
+    assert isinstance(conditions("matched", 1)[0][0], Matched)
+
+
+@pytest.mark.parametrize("arithmetic", [0.0, 0.4])
+def test_gradients_of_everything_a_circuit_is_made_of(arithmetic):
+    grid = (3, 4)
+    k, c, f = uniform(1, *grid, 1) + 0.5, uniform(1, *grid, 1) + 0.1, uniform(1, *grid, 1)
+    mask = torch.ones(grid, dtype=torch.bool)
+    mask[1, 2] = False
+    value, film, flux, away = (uniform(1, seed=i) + 0.2 for i in range(4))
+
+    def solve(k, c, f, value, film, flux, away):
+        boundary = ((Dirichlet(value, away), Robin(film, value)), (Neumann(flux), "dirichlet"))
+        circuit = diffusion(
+            k, 0.5, boundary=boundary, absorption=c, mask=mask, inner=Robin(film, value),
+            arithmetic=arithmetic,
+        )  # fmt: skip
+        return circuit.solve(f, tol=1e-13)
+
+    leaves = [x.requires_grad_() for x in (k, c, f, value, film, flux, away)]
+    assert torch.autograd.gradcheck(solve, leaves, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
+
+
+def test_arithmetic_faces_are_means_of_both_cells():
+    k = uniform(2, 3, 4, 2) + 0.1
+    halves = diffusion(k, (0.5, 2.0), arithmetic=1.0, boundary="periodic").conductance
+    for axis, (g, scale) in enumerate(zip(halves, (2.0 / 0.5, 0.5 / 2.0), strict=True), 1):
+        torch.testing.assert_close(g, (k + k.roll(-1, axis)) / 2 * scale)
+    harmonic = edge_conductance(k, (0.5, 2.0), boundary="periodic")
+    mixed = diffusion(k, (0.5, 2.0), arithmetic=0.25, boundary="periodic").conductance
+    for g, a, b in zip(mixed, halves, harmonic, strict=True):
+        torch.testing.assert_close(g, 0.25 * a + 0.75 * b)
+
+
+def test_a_bare_circuit_takes_currents():
+    f, k = uniform(1, 4, 4, 1), uniform(1, 4, 4, 1) + 0.1
+    circuit = Circuit(edge_conductance(k), torch.ones_like(k))
+    assert circuit.volume == 1
+    torch.testing.assert_close(circuit.source(f), f)
+    v, info = circuit.solve(f.bfloat16(), info=True)
+    assert v.dtype == torch.bfloat16
+    assert 1e-5 < info.backward_error.item() < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"boundary": "wall"}, "boundary: expected one of"),
+        ({"boundary": "robin"}, "Robin"),
+        ({"boundary": ("periodic",)}, "or 2 of them"),
+        ({"boundary": (("periodic", "neumann"), "neumann")}, "'periodic' at both faces"),
+        ({"boundary": (("dirichlet",) * 3, "neumann")}, "boundary: expected one of"),
+        ({"conductivity": -torch.ones(1, 4, 5, 1)}, "conductivity: expected >= 0"),
+        ({"absorption": -1.0}, "absorption: expected >= 0"),
+        ({"absorption": "x"}, "absorption: expected a number or a Tensor"),
+        ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
+        ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
+        ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        ({"mask": torch.ones(4, 4, dtype=torch.bool)}, r"mask: expected shape \(\*grid\)"),
+        ({"inner": "neumann"}, "inner: expected None without a mask"),
+        (
+            {
+                "mask": torch.ones(4, 5, dtype=torch.bool),
+                "boundary": ("dirichlet", "neumann"),
+            },
+            "inner: expected a condition for faces towards missing cells",
+        ),
+        (
+            {"mask": torch.ones(4, 5, dtype=torch.bool), "inner": "periodic"},
+            "inner: expected Neumann, Dirichlet or Robin",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda: Dirichlet("x"),
+        lambda: Dirichlet(0.0, distance=-1.0),
+        lambda: Robin(-1.0),
+        lambda: Neumann(math.nan),
+    ],
+)
+def test_conditions_check_their_numbers(condition):
+    with pytest.raises(ValueError, match="expected a number or a Tensor"):
+        condition()
+
+
+def test_an_infinite_film_is_the_face_itself():
+    k = uniform(1, 4, 5, 1) + 0.1
+    one = diffusion(k, boundary=Robin(math.inf, 2.0))
+    two = diffusion(k, boundary=Dirichlet(2.0))
+    torch.testing.assert_close(one.leak, two.leak)
+    torch.testing.assert_close(one.current, two.current)
