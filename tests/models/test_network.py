@@ -13,12 +13,13 @@ from chonn_ops import (
     CHONNNetwork2d,
     CHONNNetwork3d,
     CKBOptions,
+    Dirichlet,
+    diffusion,
     edge_conductance,
     kirchhoff_network,
 )
 from chonn_ops.models import pretrained
 from chonn_ops.models.network import bounded
-from chonn_ops.network import wall_leak
 from chonn_ops.nn import Network, layers
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
@@ -258,9 +259,8 @@ def test_pretrained_weights_solve_darcy_flow_on_any_grid():
         rough = torch.nn.functional.interpolate(noise, size=(n, n), mode="bicubic")
         a = torch.where(rough > 0, 1.0, 0.1)
         k = a.movedim(1, -1)
-        g = edge_conductance(k, 1 / n)
-        leak = wall_leak(k, 1 / n, margin=torch.tensor([1 / 128]))  # where its training had walls
-        truth = kirchhoff_network(torch.full_like(k, 1 / n**2), g, leak).movedim(-1, 1)
+        wall = Dirichlet(0.0, distance=1 / 128)  # where its training had walls
+        truth = diffusion(k, 1 / n, boundary=wall).solve(torch.ones_like(k)).movedim(-1, 1)
         with torch.no_grad():
             error = (model(a) - truth).abs().sum((1, 2, 3)) / truth.abs().sum((1, 2, 3))
         assert error.max() < 0.06, (n, error)
