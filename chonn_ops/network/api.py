@@ -237,9 +237,10 @@ def kirchhoff_network(
 
     Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64: factors in
     complex64, and steps of refinement with residuals in complex128, one at least, until the
-    residual is at most `tol`; networks that stay above it are eliminated in complex128. What is
-    above `tol` then is at a resonance, a `RuntimeError`. The residual is that of the potentials
-    before they are rounded to complex64. Gradients follow PyTorch: for a real loss, the conjugate
+    residual is at most `tol`; networks that stay above it are eliminated in complex128. complex128:
+    factors in complex128, refined to rounding whatever `tol`. What is above `tol` then is at a
+    resonance, a `RuntimeError`. The residual is that of the potentials before they are rounded to
+    complex64. Gradients follow PyTorch: for a real loss, the conjugate
     Wirtinger derivative, and its real part for a real input.
 
     "matched" takes the root of the endless line that decays away from the face. Without loss

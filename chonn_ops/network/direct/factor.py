@@ -318,7 +318,7 @@ class _Solve(torch.autograd.Function):
         else:
             with without_autocast(grad):
                 w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
-        w, over_w = w.conj(), [x.conj() for x in over_w]
+        w, over_w = w.conj().resolve_conj(), [x.conj() for x in over_w]
         own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
         grads: list[Tensor | None] = [own]
         if not any(needed[1:]):
@@ -489,7 +489,7 @@ class Factorization:
             diagonal, entries = factor.inverse_entries()
         if wanted and self.dtype.is_complex:  # `ComplexFactor` checks its own
             leak, *g = self._given
-            check_inverse(diagonal, entries, leak, g, self._periodic)
+            check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
         return diagonal.to(self.dtype)
 
     @_uncompiled
