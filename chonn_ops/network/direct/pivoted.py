@@ -118,7 +118,9 @@ class Pivoted:
             nodes.append(front.nodes[front.rest[:count]])
             begin += count
         here = slice(int(plan.edge_at[region]), int(plan.edge_at[region + 1]))
-        ends = [torch.from_numpy(x[here].astype(np.int64)).to(device) for x in (plan.row, plan.column)]
+        ends = [
+            torch.from_numpy(x[here].astype(np.int64)).to(device) for x in (plan.row, plan.column)
+        ]
         row, column = (torch.where(x < pivots, x, x + sum(late)) for x in ends)
         edge = self._edge[here]
 
@@ -139,7 +141,9 @@ class Pivoted:
         gone = torch.arange(inner, device=device)
         inverse, lost = _inverse(matrix, size, gone)
         if width and not lost <= _ENOUGH * max(inner, 1):
-            gone = torch.from_numpy(_choose(matrix[:inner, :inner], size[:inner, :inner])).to(device)
+            gone = torch.from_numpy(_choose(matrix[:inner, :inner], size[:inner, :inner])).to(
+                device
+            )
             inverse, lost = _inverse(matrix, size, gone)
         self.loss += lost * torch.finfo(torch.float64).eps
         kept = torch.ones(f, dtype=torch.bool, device=device)
@@ -177,8 +181,8 @@ class Pivoted:
 
 
 def _inverse(matrix: Tensor, size: Tensor, nodes: Tensor) -> tuple[Tensor, float]:
-    """The inverse of a block, and how many units of rounding its determinant has lost: with P its
-    entries and S what they are the sums of, the trace of |P^-1| S; infinite where it is singular."""
+    """The inverse of a block P, and how many units of rounding its determinant has lost: the trace
+    of |P^-1| S, with S the sizes of what its entries are sums of. Infinite where P is singular."""
     inverse, failed = torch.linalg.inv_ex(matrix[nodes][:, nodes])
     lost = float((inverse.detach().abs() * size[nodes][:, nodes].mT).sum())
     return inverse, lost if int(failed) == 0 and lost == lost else float("inf")
