@@ -34,6 +34,7 @@ from chonn_ops.network.checks import (
     any_complex,
     check_field,
     check_network,
+    check_not_empty,
     node_index,
     refuse_negative,
     traced,
@@ -385,6 +386,7 @@ class Factorization:
         # Copies: refinement, residuals and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
+        self._checked = False  # that no network is empty, by the first result that needs it
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
@@ -410,7 +412,13 @@ class Factorization:
         return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
 
     def _check_ground(self) -> None:
-        if not traced(self._given[0]) and self.undetermined:
+        if traced(self._given[0]):
+            return
+        if not self._checked:
+            leak, *g = self._given
+            check_not_empty(g, leak, self._periodic)
+            self._checked = True
+        if self.undetermined:
             network, node = self.undetermined[0]
             where = divmod(network, self.shape[-1])
             raise ungrounded(where, node_index(node, self.shape[1:-1]))
@@ -430,7 +438,8 @@ class Factorization:
         Raises
         ------
         ValueError
-            Another shape, dtype or device; a connected part without leak, which is named.
+            Another shape, dtype or device; a network without edges and leaks, or a connected part
+            without leak, which is named.
         """
         return self.solve_with_residual(source)[0]
 
@@ -478,9 +487,9 @@ class Factorization:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
         For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
-        gradient is needed, PyTorch eliminates the networks again and keeps every front. A connected
-        part without leak is a `ValueError` that names it, a complex network at a resonance a
-        `RuntimeError`.
+        gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
+        without edges and leaks and a connected part without leak are a `ValueError` that names
+        them, a complex network at a resonance a `RuntimeError`.
         """
         self._check_ground()
         wanted = self._wanted()

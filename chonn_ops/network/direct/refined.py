@@ -186,6 +186,9 @@ class ComplexFactor:
         Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
     drops : bool
         Whether `solution` has the drops.
+    before, channels : int
+        Where these networks are some of the caller's, one channel each: how many of them come
+        before these, and the caller's channels. Errors name networks by (batch, channel).
 
     Attributes
     ----------
@@ -209,8 +212,11 @@ class ComplexFactor:
         keep: bool = True,
         source: Tensor | None = None,
         drops: bool = False,
+        before: int = 0,
+        channels: int | None = None,
     ) -> None:
         self.shape, self.backend = leak.shape, backend
+        self._before, self._channels = before, channels or leak.shape[-1]
         self._plan, self._narrow, self._tol = plan, dtype, tol
         self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
@@ -270,9 +276,9 @@ class ComplexFactor:
             floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
             late &= residual > floor.clamp_max(RESONANT)
             if bool(late.any()):
-                b, _, c = late.nonzero()[0].tolist()
-                worst = float(residual[late].amax())
-                raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
+                b, source, c = late.nonzero()[0].tolist()
+                where = divmod(self._before + b * late.shape[-1] + c, self._channels)
+                raise resonance(float(residual[b, source, c]), self._tol, where)
         return solution.single() if single else solution
 
     def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
