@@ -13,7 +13,7 @@ from chonn_ops.checks import check_choice
 from chonn_ops.network.conductance import Spacing
 from chonn_ops.network.lc import LCState, inductance_of, lc_step, zero_current
 from chonn_ops.network.rc import METHODS, rc_step
-from chonn_ops.nn.geometry import NODES, between_existing, existing
+from chonn_ops.nn.geometry import Nodes, between_existing, existing, wall_distances
 from chonn_ops.nn.network_cell import (
     MAX_ITERATIONS,
     SOURCE_GAIN,
@@ -69,7 +69,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         u: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
         state: _State | None = None,
         dt: float = 1.0,
     ) -> Tensor:
@@ -105,7 +105,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         dt: float = 1.0,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> tuple[Tensor, _State]:
         """Step through a part of a sequence, from the state after the previous part.
 
@@ -135,7 +135,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         dt: float = 1.0,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> tuple[Tensor, _State]:
         """Advance by one step.
 
@@ -171,7 +171,7 @@ class _NetworkInTime(NetworkCell, Generic[_State]):
         dt: float,
         spacing: list[float],
         mask: Tensor | None,
-        nodes: str,
+        nodes: Nodes,
     ) -> tuple[Tensor, _State]:
         """Advance by one step, with checked arguments."""
         raise NotImplementedError
@@ -236,7 +236,7 @@ class RCNetworkCell(_NetworkInTime[Tensor]):
         dt: float,
         spacing: list[float],
         mask: Tensor | None,
-        nodes: str,
+        nodes: Nodes,
     ) -> tuple[Tensor, Tensor]:
         source, edges, leak = self.assemble(u, spacing, mask, nodes)
         if state is None:
@@ -325,7 +325,7 @@ class LCNetworkCell(_NetworkInTime[LCState]):
         dt: float,
         spacing: list[float],
         mask: Tensor | None,
-        nodes: str,
+        nodes: Nodes,
     ) -> tuple[Tensor, LCState]:
         conductivity, leak, source = self.coefficients(u)
         volume = math.prod(UNIT * step for step in spacing)
@@ -352,7 +352,7 @@ class LCNetworkCell(_NetworkInTime[LCState]):
         return state.voltage, state
 
     def _inductance(
-        self, conductivity: Tensor, spacing: list[float], exists: Tensor | None, nodes: str
+        self, conductivity: Tensor, spacing: list[float], exists: Tensor | None, nodes: Nodes
     ) -> list[Tensor]:
         """1 / g of every edge, infinite beside missing nodes."""
         margins, found = self.margins(conductivity), []
@@ -367,8 +367,8 @@ class LCNetworkCell(_NetworkInTime[LCState]):
             if margins is not None and self.boundary[axis] in ("dirichlet", "robin"):
                 area = math.prod(steps) / step
                 low, high = (
-                    k.narrow(dim, node, 1) * area / (max(distance, 1e-3) * step + margins[axis])
-                    for node, distance in zip((0, n - 1), NODES[nodes], strict=True)
+                    k.narrow(dim, node, 1) * area / (distance * step + margins[axis])
+                    for node, distance in zip((0, n - 1), wall_distances(nodes), strict=True)
                 )
                 g = torch.cat((low, g, high), dim)
             found.append(inductance_of(g))

@@ -11,7 +11,7 @@ from torch import Tensor
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.boundary import Boundary, is_periodic, per_face
-from chonn_ops.checks import error
+from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -62,6 +62,7 @@ def solve_checked(
     Returns potentials in the dtype of the solve, iterations and residuals. `faces` is what
     `chonn_ops.boundary.per_face` returns.
     """
+    refuse_trace("kirchhoff_network")
     axes = len(conductance)
     dtype = compute_dtype(source, leak, wall, *conductance)
     total = leak_with_boundary(conductance, leak, faces, wall, dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary, is_periodic, per_face
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import BOUNDED, check_field, check_not_negative
+from chonn_ops.network.checks import BOUNDED, check_field, check_not_negative, traced
 from chonn_ops.network.leaks import series
 
 Spacing = float | Sequence[float]
@@ -23,13 +23,19 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
     steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so.
-        steps = [step if isinstance(step, torch.SymFloat) else float(step) for step in steps]
+        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so, as do
+        # tensors whose values may not be read.
+        steps = [step if _unread(step) else float(step) for step in steps]
     except (TypeError, ValueError):  # neither a number nor numbers
         steps = []
-    if len(steps) != axes or not all(0 < step < math.inf for step in steps):
+    known = [step for step in steps if not isinstance(step, Tensor)]
+    if len(steps) != axes or not all(0 < step < math.inf for step in known):
         raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
     return steps
+
+
+def _unread(step: Any) -> bool:
+    return isinstance(step, torch.SymFloat) or (isinstance(step, Tensor) and traced(step))
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
@@ -191,12 +197,12 @@ def end_walls(
     steps: list[float],
     closed: Sequence[tuple[bool, bool]],
     margin: Tensor | None,
-    distances: tuple[float, float] = (0.5, 0.5),
+    distances: Sequence[float | Tensor] = (0.5, 0.5),
 ) -> Tensor:
     """`wall_leak` at the closed faces of the grid, low and high of each axis.
 
-    `distances`, in steps, are those from a low face to the first node and from the last node to a
-    high face; `margin` is (axes, C).
+    `distances` > 0, in steps, are those from a low face to the first node and from the last node to
+    a high face; `margin` is (axes, C).
     """
     total = torch.zeros_like(k)
     for axis, step in enumerate(steps):
@@ -205,8 +211,7 @@ def end_walls(
             if not closed[axis][side]:
                 continue
             face = k.narrow(dim, node, 1) * face_area(steps, axis)
-            # A node on its wall has the distance 0, which would divide by 0.
-            length = max(distances[side], 1e-3) * step
+            length = distances[side] * step
             face = face / length if margin is None else face / (length + margin[axis])
             total = total + F.pad(face, [0, 0] * (k.dim() - dim - 1) + [node, n - 1 - node])
     return total

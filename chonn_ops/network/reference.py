@@ -145,7 +145,8 @@ def _solve_one(
         raise RuntimeError(
             f"network {network} (batch, channel): expected corrections that vanish, got one of "
             f"{last:.1e} beside potentials of up to {largest:.1e}: leaks are below the rounding of "
-            "the conductances, which factors in float64 lose. To solve it: backend='torch' or 'cpu' with method='direct'"
+            "the conductances, which factors in float64 lose. To solve it: backend='torch' or "
+            "'cpu' with method='direct'"
         )
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))

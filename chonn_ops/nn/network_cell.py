@@ -27,10 +27,12 @@ from chonn_ops.network.conductance import Spacing, blended_edges, end_walls, wal
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
+    Nodes,
     between_existing,
     check_geometry,
     default_spacing,
     existing,
+    wall_distances,
 )
 from chonn_ops.nn.layers import PositionLinear, recomputed
 
@@ -308,7 +310,7 @@ class NetworkCell(nn.Module):
         u: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """Solve the networks of a field.
 
@@ -345,7 +347,7 @@ class NetworkCell(nn.Module):
         u: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> tuple[Tensor, list[Tensor], Tensor]:
         """The networks that `forward` solves.
 
@@ -365,7 +367,7 @@ class NetworkCell(nn.Module):
         walled = [(word in WALLED, word in WALLED) for word in self.boundary]
         margins = self.margins(conductivity)
         if margins is not None:
-            leak = leak + end_walls(conductivity, steps, walled, margins, NODES[nodes])
+            leak = leak + end_walls(conductivity, steps, walled, margins, wall_distances(nodes))
         if mask is not None:
             exists = existing(mask, conductivity)
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
@@ -425,12 +427,16 @@ class NetworkCell(nn.Module):
         u: Tensor,
         spacing: Spacing | None,
         mask: Tensor | None,
-        nodes: str | None,
-    ) -> tuple[list[float], str]:
+        nodes: Nodes | None,
+    ) -> tuple[list[float], Nodes]:
         """Check the arguments of `forward`; returns spacing and nodes with their defaults."""
         check_precision("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
+        if isinstance(nodes, Tensor):
+            assert steps is not None  # read from the same coordinates
+            unsaid = nodes.new_tensor(NODES[self.options.nodes or UNSAID])
+            return steps, torch.where(nodes.isnan(), unsaid, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
         steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
         return steps, nodes

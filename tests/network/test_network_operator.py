@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,7 @@ from network_cases import BACKENDS, EACH_BACKEND_THOROUGHLY, FASTEST, make_netwo
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops import edge_conductance, factorize, kirchhoff_network, kirchhoff_scan
 from chonn_ops.network import wall_leak
 from chonn_ops.network.direct import predicted_bytes
 
@@ -382,3 +383,30 @@ def test_warnings_of_a_backward_are_one_a_call():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kirchhoff_network(source, conductance, leak).sum()
+
+
+def test_traces_are_refused_in_a_sentence():
+    """PyTorch's own message was an internal assertion, or of lists of bool."""
+    ones = torch.ones(1, 4, 4, 1)
+
+    class Solve(torch.nn.Module):
+        def forward(self, s):
+            return kirchhoff_network(s, (ones, ones), ones)
+
+    class Factors(torch.nn.Module):
+        def forward(self, s):
+            return factorize((s, s), s).solve(ones)
+
+    class Lines(torch.nn.Module):
+        def forward(self, s):
+            u = s[..., 0]
+            return kirchhoff_scan(u, u, torch.ones(4, 2), u[..., :2], u[..., :2])
+
+    for module, name in ((Solve, "network"), (Factors, "factorize"), (Lines, "scan")):
+        sentence = f"{name}: expected a call outside torch.jit.trace.*torch.export"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch has deprecated it
+            with pytest.raises(RuntimeError, match=sentence):
+                torch.jit.trace(module(), (ones,))
+            with pytest.raises(RuntimeError, match=sentence):
+                torch.onnx.export(module(), (ones,), io.BytesIO(), dynamo=False)

@@ -28,7 +28,7 @@ from chonn_ops._dtypes import (
     without_autocast,
 )
 from chonn_ops.boundary import Boundary, is_periodic
-from chonn_ops.checks import check_kind, check_tensor, error
+from chonn_ops.checks import check_kind, check_tensor, error, refuse_trace
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     any_complex,
@@ -496,7 +496,7 @@ class Factorization:
         with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
             diagonal, entries = factor.inverse_entries()
-        if wanted and self.dtype.is_complex:  # `ComplexFactor` checks its own
+        if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
             leak, *g = self._given
             check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
         return diagonal.to(self.dtype)
@@ -593,6 +593,7 @@ def factorize(
     >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
     [2.0, 1.0]
     """
+    refuse_trace("factorize")
     check_field("leak", leak, NETWORK_DTYPES)
     faces = check_network(leak, conductance, boundary, wall, "the leak", NETWORK_DTYPES)
     periodic = is_periodic(faces)

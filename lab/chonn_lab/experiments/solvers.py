@@ -22,7 +22,7 @@ from chonn_ops.network import (
     kirchhoff_network,
 )
 from chonn_ops.network.conductance import end_walls, face_area
-from chonn_ops.nn.geometry import NODES
+from chonn_ops.nn.geometry import wall_distances
 from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
@@ -106,7 +106,8 @@ class DirectSolve(nn.Module):
         margin = None
         if self.wall is not None:
             margin = self.wall.exp().expand(len(steps), k.shape[-1])
-        leak = end_walls(k, steps, [(True, True)] * len(steps), margin, NODES[self.physics.nodes])
+        distances = wall_distances(self.physics.nodes)
+        leak = end_walls(k, steps, [(True, True)] * len(steps), margin, distances)
         v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
         return v.movedim(-1, 1)
 
