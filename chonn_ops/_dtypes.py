@@ -41,10 +41,11 @@ def potential_dtype(source: Tensor, dtype: torch.dtype) -> torch.dtype:
 
 
 def to_dtype_of(gradient: Tensor, tensor: Tensor) -> Tensor:
-    """A gradient for a tensor: its real part where the tensor is real."""
+    """A gradient for a tensor: its real part where the tensor is real, and without PyTorch's lazy
+    conjugation, which `numpy()` refuses."""
     if gradient.is_complex() and not tensor.is_complex():
         gradient = gradient.real
-    return gradient.to(tensor.dtype)
+    return gradient.to(tensor.dtype).resolve_conj()
 
 
 def without_autocast(field: Tensor) -> AbstractContextManager[object]:

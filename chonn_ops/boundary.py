@@ -35,8 +35,8 @@ class Face(NamedTuple):
         k of the cells.
     area : float
         Of the face.
-    distance : float
-        From the cell's node to the face.
+    distance : float or Tensor
+        From the cell's node to the face, > 0.
     step : float
         Distance of the nodes along the axis.
     leak : Tensor
@@ -45,7 +45,7 @@ class Face(NamedTuple):
 
     conductivity: Tensor
     area: float
-    distance: float
+    distance: Number
     step: float
     leak: Tensor
 
@@ -173,9 +173,7 @@ class Dirichlet(Condition):
         _number("distance", self.distance, 0.0)
 
     def wall(self, face: Face) -> Wall:
-        # A node on its wall has the distance 0, which would divide by 0.
-        length = max(face.distance, 1e-3 * face.step) + self.distance
-        g = face.conductivity * face.area / length
+        g = face.conductivity * face.area / (face.distance + self.distance)
         return Wall(g, _times(self.value, g))
 
 

@@ -22,6 +22,16 @@ def error(name: str, expected: object, actual: object) -> ValueError:
     return ValueError(f"{name}: expected {expected}, got {actual}")
 
 
+def refuse_trace(name: str) -> None:
+    """Refuse `torch.jit.trace`, on which ONNX's exporter of TorchScript relies, too."""
+    if torch.jit.is_tracing():
+        raise RuntimeError(
+            f"{name}: expected a call outside torch.jit.trace, which records neither the operator "
+            "nor its options. To save the model as a program: torch.export.export; for ONNX see "
+            "docs/operators.md"
+        )
+
+
 def check_least(least: int, /, **sizes: float) -> None:
     """Raise a ValueError for the first size below `least`."""
     for name, size in sizes.items():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import GRID_AXES, as_field, check_axes
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.gain import learn_faster
+from chonn_ops.nn.geometry import Nodes
 
 AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 # How many times as fast a block of networks learns inside a host's model.
@@ -58,7 +59,7 @@ class DownsampledCKB(nn.Module):
         self.ckb, self.factor = ckb, factor
 
     def forward(
-        self, x: Tensor, spacing: Sequence[float] | None = None, nodes: str | None = None
+        self, x: Tensor, spacing: Sequence[float] | None = None, nodes: Nodes | None = None
     ) -> Tensor:
         """Apply the block; `spacing` and `nodes` are those of the input's grid."""
         dims = x.ndim - 2

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import as_field, check_choice, check_integer
 from chonn_ops.models._blocks import DownsampledCKB, Factory, hosted_ckb
-from chonn_ops.models.geometry import grid_nodes, grid_spacing
+from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.layers import CONV
 from chonn_ops.nn.options import options_or_default
@@ -204,7 +204,7 @@ class CHONNFNO(nn.Module):
             )
         geometry = {}
         if self.takes_geometry:
-            geometry = {"spacing": grid_spacing(grid), "nodes": grid_nodes(grid)}
+            geometry = grid_geometry(grid, self.training)
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
         if self.mode == "lift" and self.ckb is not None:
             h = self.ckb(h, **geometry)

@@ -5,9 +5,63 @@ Public for integrations with hosts, whose models are called with coordinates.
 
 from __future__ import annotations
 
+import math
+from typing import TypedDict
+
+import torch
 from torch import Tensor
 
-from chonn_ops.nn.geometry import NODES, num_steps
+from chonn_ops.network.diffusion import Spacing
+from chonn_ops.nn.geometry import NODES, UNSAID, Nodes, num_steps
+
+
+class Geometry(TypedDict):
+    """Keywords of blocks with network cells."""
+
+    spacing: Spacing
+    nodes: Nodes | None
+
+
+def grid_geometry(grid: Tensor, training: bool) -> Geometry:
+    """`grid_spacing` and `grid_nodes`; under `torch.export` and compilers tensors with the same
+    numbers, which are computed when the program runs.
+
+    Parameters
+    ----------
+    grid : Tensor, shape (B, \\*grid, number of axes)
+        Coordinates, equally spaced and the same for all samples.
+    training : bool
+        Whether the cells are in training mode. They remember the grid of the training then, for
+        which `torch.compile` must read the coordinates: this breaks its graph.
+    """
+    remember = training and torch.compiler.is_dynamo_compiling()
+    if remember or not torch.compiler.is_compiling():
+        return {"spacing": grid_spacing(grid), "nodes": grid_nodes(grid)}
+    lines = [line.double() for line in _lines(grid)]
+    found = torch.stack([_placement(line) for line in lines])
+    nodes = torch.where((found == found[0]).all(), found[0], math.nan)
+    unsaid = nodes.new_tensor(NODES[UNSAID])
+    low, high = torch.where(nodes.isnan(), unsaid, nodes).unbind()
+    steps, lengths = [], []
+    for line in lines:
+        n = line.shape[0]
+        step = (line[1] - line[0]).abs() if n > 1 else line.new_zeros(())
+        step = torch.where(step > 0, step, 1 / n)
+        steps.append(step)
+        lengths.append(step * (n - 1 + low + high).clamp(min=1))
+    longest = torch.stack(lengths).amax()
+    return {"spacing": [step / longest for step in steps], "nodes": nodes}  # pyright: ignore[reportReturnType]
+
+
+def _placement(line: Tensor) -> Tensor:
+    """The entry of `NODES` that the coordinates of an axis show, NaN if none."""
+    first, last = line[0], line[-1]
+    step = (last - first) / max(line.shape[0] - 1, 1)
+    shown = line.new_full((2,), math.nan)
+    for low, high in NODES.values():
+        off = torch.maximum((first - low * step).abs(), (1 - last - high * step).abs())
+        shown = torch.where((step > 0) & (off < 0.1 * step), line.new_tensor((low, high)), shown)
+    return shown
 
 
 def grid_spacing(grid: Tensor) -> list[float]:

@@ -13,7 +13,7 @@ from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
-from chonn_ops.nn.geometry import UNSAID, check_geometry, default_spacing, node_positions
+from chonn_ops.nn.geometry import UNSAID, Nodes, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -102,7 +102,7 @@ class NetworkBlock(CKB):
         x: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Any:
         potentials, gate = self.gated(x, spacing, mask, nodes)
         return potentials, self.project(potentials, gate)

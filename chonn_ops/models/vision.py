@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import as_field
 from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.geometry import Nodes
 
 SIZES: dict[str, dict[str, Any]] = {
     "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
@@ -96,7 +97,7 @@ class TokenMixer(CKB):
         x: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         return self.branch(x, spacing, mask, nodes)
 

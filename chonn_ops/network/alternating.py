@@ -9,6 +9,8 @@ who writes :math:`e^{+j \omega t}`.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from numbers import Real
 
 import torch
@@ -42,6 +44,9 @@ Density = Tensor | float
 # The strength of an absorbing layer grows with this power of the depth: the smoother the start, the
 # less it reflects.
 GRADING = 2
+# Nodes a wavelength. At 4 the waves on the grid are 13 % shorter than those of the equation
+# (2 - 2 cos(kappa h) = omega^2 h^2 c / k); below pi there are none.
+FEW_NODES = 4
 
 
 def _check_number(name: str, value: float, most: float, expected: str) -> None:
@@ -174,6 +179,33 @@ def edge_admittance(
     return tuple(found)
 
 
+def _warn_of_few_nodes(
+    conductivity: Tensor,
+    capacity: Tensor,
+    exists: Tensor | None,
+    omega: float,
+    steps: Sequence[float],
+) -> None:
+    """Warn where values may be read and a wavelength has fewer than `FEW_NODES` nodes."""
+    if not (readable(conductivity) and conductivity.numel()):
+        return
+    with torch.no_grad():
+        waves = (conductivity > 0) & (capacity > 0)
+        if exists is not None:
+            waves = waves & exists
+        squared = torch.where(waves, conductivity / torch.where(waves, capacity, 1), math.inf)
+        length = 2 * math.pi / omega * squared.amin().sqrt().item()
+    step = max(steps)
+    if length < FEW_NODES * step:
+        warnings.warn(
+            f"helmholtz_network: the shortest wavelength, {length:.3g}, has {length / step:.3g} "
+            f"nodes along axis {steps.index(step)} (spacing {step:.3g}); with fewer than "
+            f"{FEW_NODES} the waves on the grid are not those of the equation. Ten are few, twenty "
+            "are enough for most purposes",
+            stacklevel=3,
+        )
+
+
 def helmholtz_network(
     source: Tensor,
     conductivity: Tensor,
@@ -229,6 +261,12 @@ def helmholtz_network(
         As `edge_conductance` and `kirchhoff_network`; also for negative numbers and a frequency
         not above 0.
 
+    Warns
+    -----
+    UserWarning
+        The shortest wavelength, 2 pi sqrt(k / c) / omega, has fewer than four nodes along an axis
+        (checked on the CPU only, because reading values stalls a GPU).
+
     Examples
     --------
     A wave of length 1 / 2 from the left end of a line, damped by nothing, out of the right end:
@@ -258,6 +296,7 @@ def helmholtz_network(
     if exists is not None:
         leak = torch.where(exists, leak, 0)
         source = torch.where(exists if source.dim() == leak.dim() else exists[:, None], source, 0)
+    _warn_of_few_nodes(conductivity, capacity, exists, omega, steps)
     closed = [low.periodic for low, _ in faces]
     hard = ((Neumann(), Neumann()),) * axes
     found = edges(k, steps, closed)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
-from chonn_ops.checks import error
+from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -67,6 +67,7 @@ def solve_checked(
 
     Returns potentials in the dtype of the solve, iterations and what was compared with `tol`.
     """
+    refuse_trace("kirchhoff_network")
     axes = len(conductance)
     return torch.ops.chonn_ops.kirchhoff_network(
         source,
@@ -217,9 +218,10 @@ def kirchhoff_network(
 
     Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64: factors in
     complex64, and steps of refinement with residuals in complex128, one at least, until the
-    residual is at most `tol`; networks that stay above it are eliminated in complex128. What is
-    above `tol` then is at a resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss,
-    the conjugate Wirtinger derivative, and its real part for a real input.
+    residual is at most `tol`; networks that stay above it are eliminated in complex128. complex128:
+    factors in complex128, refined to rounding whatever `tol`. What is above `tol` then is at a
+    resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss, the conjugate Wirtinger
+    derivative, and its real part for a real input.
 
     References
     ----------

@@ -182,8 +182,28 @@ def check_some_leak(leak: Tensor) -> None:
             "leak",
             "> 0 at some node of every network (a wall adds to it, as `diffusion` has them; where "
             f"the sources sum to zero, ground any one node: leak[:, {first}] = 1)",
-            f"none in {int((~grounded).sum())} of {grounded.numel()} networks, whose potentials "
-            "are not determined",
+            f"none in {int((~grounded).sum())} of {grounded.numel()} networks, the first of them "
+            f"{tuple((~grounded).nonzero()[0].tolist())} (batch, channel): their potentials are "
+            "not determined",
+        )
+
+
+def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> list[Tensor]:
+    """(B, edges, C) of each axis."""
+    pairs = enumerate(zip(conductance, periodic, strict=True))
+    return [used_edges(g, axis, wraps).flatten(1, -2) for axis, (g, wraps) in pairs]
+
+
+def check_not_empty(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
+    """Refuse networks without any edge and leak. Reads values."""
+    fields = (leak.flatten(1, -2), *_flat_edges(conductance, periodic))
+    empty = ~torch.stack([(x != 0).any(1) for x in fields]).any(0)
+    if bool(empty.any()):
+        raise error(
+            "conductance",
+            "an edge or a leak at some node of every network",
+            f"neither in network {tuple(empty.nonzero()[0].tolist())} (batch, channel), as after a "
+            "mask that removes every node",
         )
 
 
@@ -200,20 +220,9 @@ def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequen
     found = floating(conductance, leak, periodic)
     if found is not None and bool((found == -1).all()):
         return
-    edges = [
-        used_edges(g, axis, wraps).flatten(1, -2)
-        for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True))
-    ]
-    leaks = leak.flatten(1, -2)
-    empty = ~torch.stack([(x != 0).any(1) for x in (leaks, *edges)]).any(0)
-    if bool(empty.any()):
-        raise error(
-            "conductance",
-            "an edge or a leak at some node of every network",
-            f"neither in network {tuple(empty.nonzero()[0].tolist())} (batch, channel), as after a "
-            "mask that removes every node",
-        )
+    check_not_empty(conductance, leak, periodic)
     check_some_leak(leak)
+    leaks, edges = leak.flatten(1, -2), _flat_edges(conductance, periodic)
     suspect = (leaks == 0).any(1) & torch.stack([(g == 0).any(1) for g in edges]).any(0)
     b, c = suspect.nonzero(as_tuple=True)
     if len(b):
@@ -267,13 +276,13 @@ def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
     )
 
 
-def resonance(residual: float, tol: float, network: str) -> RuntimeError:
-    """The error of a complex network that elimination in complex128 does not solve."""
+def resonance(residual: float, tol: float, network: tuple[int, ...]) -> RuntimeError:
+    """The error of a complex network (batch, channel) that complex128 does not solve."""
     return RuntimeError(
         f"kirchhoff_network: expected a residual of at most tol={tol:g}, got {residual:.2e} in "
-        f"{network}: it is at a resonance, or so near that complex128 has no digits left, or a "
-        "part of it has no leak. To solve it: loss (of a wave, a negative imaginary part of the "
-        "leak; of admittances, a positive real part), or another frequency"
+        f"network {network} (batch, channel): it is at a resonance, or so near that complex128 has "
+        "no digits left, or a part of it has no leak. To solve it: loss (of a wave, a negative "
+        "imaginary part of the leak; of admittances, a positive real part), or another frequency"
     )
 
 

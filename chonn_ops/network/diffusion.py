@@ -30,7 +30,7 @@ from chonn_ops.boundary import (
     series,
 )
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import check_field, check_like, check_not_negative
+from chonn_ops.network.checks import check_field, check_like, check_not_negative, traced
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import pad
 
@@ -41,13 +41,19 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
     steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so.
-        steps = [step if isinstance(step, torch.SymFloat) else float(step) for step in steps]
+        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so, as do
+        # tensors whose values may not be read.
+        steps = [step if _unread(step) else float(step) for step in steps]
     except (TypeError, ValueError):  # neither a number nor numbers
         steps = []
-    if len(steps) != axes or not all(0 < step < math.inf for step in steps):
+    known = [step for step in steps if not isinstance(step, Tensor)]
+    if len(steps) != axes or not all(0 < step < math.inf for step in known):
         raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
     return steps
+
+
+def _unread(step: Any) -> bool:
+    return isinstance(step, torch.SymFloat) or (isinstance(step, Tensor) and traced(step))
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
@@ -215,7 +221,7 @@ def walls_of(
     *,
     exists: Tensor | None = None,
     inner: Faces | None = None,
-    distances: tuple[float, float] = (0.5, 0.5),
+    distances: Sequence[float | Tensor] = (0.5, 0.5),
 ) -> Wall:
     """What all faces add to the nodes, (B, \\*grid, C) each.
 
@@ -230,9 +236,9 @@ def walls_of(
         Which nodes exist, in a shape that broadcasts to that of k.
     inner : pairs of Condition, one an axis, optional
         Low and high faces of cells towards cells that do not exist.
-    distances : pair of float
+    distances : pair of float or Tensor
         From the low face of the grid to the first node and from the last node to the high face, in
-        steps. All other faces are half a step from their node.
+        steps, > 0. All other faces are half a step from their node.
     """
     conductance: Tensor | None = None
     current: Tensor | None = None

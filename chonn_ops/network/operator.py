@@ -179,8 +179,8 @@ def _solve(
     if solver.__name__.endswith(".reference"):  # direct itself
         v, iterations, residual = solver.solve(*network, tol, max_iterations)
         if dtype.is_complex and bool((residual > tol).any()):
-            network = tuple((residual > tol).nonzero()[0].tolist())
-            raise resonance(float(residual.nan_to_num().amax()), tol, f"network {network}")
+            where = tuple((residual > tol).nonzero()[0].tolist())
+            raise resonance(float(residual[where]), tol, where)
         if KEPT.drops:
             KEPT.found = [x.to(dtype) for x in _drops(v, periodic)]
         return v, iterations, residual
@@ -303,7 +303,8 @@ def _solve_rest(
     b, c = late.nonzero(as_tuple=True)
     s, l, *g = (x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance))  # noqa: E741
     found, KEPT.found = KEPT.found, ()
-    x, _, left = _eliminate(s, tuple(g), l, periodic, tol, compiled, keep=False)
+    names = torch.stack([b, c], 1).tolist()
+    x, _, left = _eliminate(s, tuple(g), l, periodic, tol, compiled, keep=False, names=names)
     v, residual = v.to(x.dtype), residual.to(x.dtype)
     v.movedim(-1, 1)[b, c] = x[..., 0]
     residual[b, c] = left[:, 0]
@@ -314,21 +315,29 @@ def _solve_rest(
 
 
 def _require(
-    residual: Tensor, iterations: Tensor, tol: float, grid: Sequence[int], dtype: torch.dtype
+    residual: Tensor,
+    iterations: Tensor,
+    tol: float,
+    grid: Sequence[int],
+    dtype: torch.dtype,
+    names: Sequence[Sequence[int]] | None = None,
 ) -> None:
-    """Raise where a network is above `tol`."""
+    """Raise where a network is above `tol`. `names`: the (batch, channel) of each network in the
+    caller's batch, where these are picked from it."""
     if residual.amax().item() <= tol:  # the usual case, and the faster question
         return
     late = residual > tol
     if bool(late.any()):
         size = " x ".join(map(str, grid))
+        worst = int(torch.where(late, residual, 0).argmax())
+        where = tuple(names[worst]) if names else divmod(worst, residual.shape[1])
         wider = "" if dtype == torch.float64 else "float64 inputs, "
         raise RuntimeError(
             f"kirchhoff_network: expected residuals and errors of at most tol={tol:g}, got "
-            f"{float(residual[late].max()):.2e} in the worst of {int(late.sum())} of "
-            f"{late.numel()} networks after {int(iterations[late].max())} iterations (grid {size})."
-            f" To solve them: method='direct', {wider}a smaller contrast, a larger tol or more "
-            "max_iterations"
+            f"{float(residual[late].max()):.2e} in the worst, {where} (batch, channel), of "
+            f"{int(late.sum())} of {late.numel()} networks after {int(iterations[late].max())} "
+            f"iterations (grid {size}). To solve them: method='direct', {wider}a smaller contrast, "
+            "a larger tol or more max_iterations"
         )
 
 
@@ -341,8 +350,10 @@ def _eliminate(
     compiled: bool,
     *,
     keep: bool,
+    names: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows."""
+    """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows.
+    `names` as in `_require`."""
     B, *grid, C = source.shape
     dtype = compute_dtype(source, leak, *conductance)
     backend = "cpu" if compiled else "torch"
@@ -363,11 +374,12 @@ def _eliminate(
             (v, KEPT.found, residual), undetermined = solved
         if undetermined:
             network, node = undetermined[0]
-            raise ungrounded(divmod(network, C), node_index(node, grid))
+            where = tuple(names[network]) if names else divmod(network, C)
+            raise ungrounded(where, node_index(node, grid))
     assert residual is not None  # the networks were given
     residual = residual.to(dtype)
     iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
-    _require(residual, iterations, tol, grid, dtype)
+    _require(residual, iterations, tol, grid, dtype, names)
     return v, iterations, residual
 
 
@@ -392,10 +404,11 @@ def _eliminate_complex(
     fields = (x.detach() for x in (source, leak, *conductance))
     if most < B * C:
         fields = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in fields)
-    solutions = []
+    solutions: list[Solution] = []
     with torch.no_grad():
         for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            given = {"source": s.to(dtype), "drops": KEPT.drops}
+            given: Any = {"source": s.to(dtype), "drops": KEPT.drops}
+            given |= {"before": len(solutions) * most, "channels": C}
             factor: Any = factor_of(g, l, periodic, **options, **given)
             solutions.append(factor.solution)
             if keep:

@@ -74,7 +74,7 @@ def _excess(s: _Array, g: Sequence[_Array], leak: _Array, v: _Array) -> _Array:
     return excess
 
 
-def _check_ground(a: Any, leak: _Array, name: str) -> None:
+def _check_ground(a: Any, leak: _Array, network: tuple[int, int]) -> None:
     """Require a leak in every connected part of at least two nodes."""
     from scipy.sparse.csgraph import connected_components
 
@@ -83,13 +83,14 @@ def _check_ground(a: Any, leak: _Array, name: str) -> None:
     floating = (np.bincount(part, leak.ravel() != 0, minlength=count) == 0) & (sizes > 1)
     if floating.any():
         raise ValueError(
-            f"{name}: expected a leak or a wall in every connected part, got a part of "
-            f"{sizes[floating][0]} nodes with none, whose potentials are not determined"
+            f"network {network} (batch, channel): expected a leak or a wall in every connected "
+            f"part, got a part of {sizes[floating][0]} nodes with none, whose potentials are not "
+            "determined"
         )
 
 
 def _factors(
-    g: Sequence[_Array], leak: _Array, name: str, tol: float
+    g: Sequence[_Array], leak: _Array, network: tuple[int, int], tol: float
 ) -> Callable[[_Array], _Array]:
     """Solves A x = b for one network, to the accuracy of a stored diagonal."""
     from scipy.sparse import coo_array, diags_array
@@ -101,7 +102,7 @@ def _factors(
     values = np.concatenate([conductance.ravel() for conductance in g])
     p, q, values = (entry[values != 0] for entry in (p, q, values))
     adjacency = coo_array((values, (p, q)), shape=(leak.size, leak.size)).tocsc()
-    _check_ground(adjacency, leak, name)
+    _check_ground(adjacency, leak, network)
     adjacency = adjacency + adjacency.T
     diagonal = leak.ravel() + adjacency.sum(1)
     diagonal[(leak.ravel() == 0) & (abs(adjacency).sum(1) == 0)] = 1  # not part of the network
@@ -113,12 +114,12 @@ def _factors(
             **({} if np.iscomplexobj(leak) else in_place),
         )
     except RuntimeError as singular:
-        raise resonance(1.0, tol, name) from singular
+        raise resonance(1.0, tol, network) from singular
     return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
 
 
 def _solve_one(
-    s: _Array, g: Sequence[_Array], leak: _Array, name: str, tol: float
+    s: _Array, g: Sequence[_Array], leak: _Array, network: tuple[int, int], tol: float
 ) -> tuple[_Array | float, float]:
     """Potentials (\\*grid) and relative residual of one network."""
     if not all(np.isfinite(x).all() for x in (s, leak, *g)):
@@ -128,7 +129,7 @@ def _solve_one(
     s = np.where(joined, s, 0)
     if not s.any():
         return 0.0, 0.0
-    correct = _factors(g, leak, name, tol)
+    correct = _factors(g, leak, network, tol)
     wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, leak, *g)]
     v = step = np.zeros_like(wide[0])
     excess = wide[0]
@@ -142,9 +143,10 @@ def _solve_one(
     # A complex network is near a resonance then, which its residual tells.
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
         raise RuntimeError(
-            f"{name}: expected corrections that vanish, got one of {last:.1e} beside potentials of "
-            f"up to {largest:.1e}: leaks are below the rounding of the conductances, which factors "
-            "in float64 lose. To solve it: backend='torch' or 'cpu' with method='direct'"
+            f"network {network} (batch, channel): expected corrections that vanish, got one of "
+            f"{last:.1e} beside potentials of up to {largest:.1e}: leaks are below the rounding of "
+            "the conductances, which factors in float64 lose. To solve it: backend='torch' or "
+            "'cpu' with method='direct'"
         )
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
@@ -187,7 +189,7 @@ def solve(
     v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
         edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
-        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], f"network ({b}, {c})", tol)
+        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], (b, c), tol)
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
     return out, iterations, torch.from_numpy(residual).to(source.device)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, check_shape
 from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn.geometry import existing
+from chonn_ops.nn.geometry import Nodes, existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
@@ -151,7 +151,7 @@ class CKB(nn.Module):
         x: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """Apply the block.
 
@@ -182,7 +182,7 @@ class CKB(nn.Module):
         field: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """What the block adds to its input, for models that have residuals of their own.
 
@@ -204,7 +204,7 @@ class CKB(nn.Module):
         field: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The outputs of the cells, summed, and the gate before its SiLU, both (B, \\*grid, m):
         `branch` up to their product, for models that read the potentials out themselves."""

@@ -14,6 +14,17 @@ from chonn_ops.network.diffusion import Spacing, spacings
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
 # The default.
 UNSAID = "centres"
+# A name of `NODES`, or its two numbers in a tensor, NaN where unsaid: what a compiler or an export
+# computes from coordinates, whose values it cannot read.
+Nodes = str | Tensor
+
+
+def wall_distances(nodes: Nodes) -> Sequence[float | Tensor]:
+    """Steps from the low wall to the first node, and from the last node to the high wall. A node on
+    its wall has the distance 0, by which nothing can be divided: it is a thousandth here."""
+    if isinstance(nodes, Tensor):
+        return nodes.clamp(min=1e-3).unbind()
+    return [max(distance, 1e-3) for distance in NODES[nodes]]
 
 
 def num_steps(points: int, nodes: str) -> float:
@@ -56,7 +67,7 @@ def check_geometry(
     shape: Sequence[int],
     spacing: Spacing | None = None,
     mask: Tensor | None = None,
-    nodes: str | None = None,
+    nodes: Nodes | None = None,
 ) -> list[float] | None:
     """The spacing of each axis, if given; a ValueError unless spacing, mask and nodes fit fields of
     shape (B, \\*grid)."""
@@ -70,6 +81,6 @@ def check_geometry(
             f"mask: expected torch.bool of shape {grid} or {tuple(shape)}, "
             f"got {mask.dtype} of {tuple(mask.shape)}"
         )
-    if nodes is not None:
+    if nodes is not None and not isinstance(nodes, Tensor):
         check_choice("nodes", nodes, NODES)
     return None if spacing is None else spacings(spacing, len(grid))

@@ -36,10 +36,12 @@ from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import (
     NODES,
     UNSAID,
+    Nodes,
     between_existing,
     check_geometry,
     default_spacing,
     existing,
+    wall_distances,
 )
 from chonn_ops.nn.layers import PositionLinear, recomputed
 
@@ -314,7 +316,7 @@ class NetworkCell(Gained):
         u: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """Solve the networks of a field.
 
@@ -349,7 +351,7 @@ class NetworkCell(Gained):
         u: Tensor,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> tuple[Circuit, Tensor]:
         """The circuits that `forward` solves, and their sources (B, \\*grid, m) per unit volume."""
         u, spacing, nodes = self.check(u, spacing, mask, nodes)
@@ -375,7 +377,7 @@ class NetworkCell(Gained):
             faces,
             exists=exists,
             inner=inner,
-            distances=NODES[nodes],
+            distances=wall_distances(nodes),
         )
         return circuit, source
 
@@ -415,13 +417,17 @@ class NetworkCell(Gained):
         u: Tensor,
         spacing: Spacing | None,
         mask: Tensor | None,
-        nodes: str | None,
-    ) -> tuple[Tensor, list[float], str]:
+        nodes: Nodes | None,
+    ) -> tuple[Tensor, list[float], Nodes]:
         """Check the arguments of `forward`; returns the field as numbers (`as_field`), and spacing
         and nodes with their defaults."""
         u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
+        if isinstance(nodes, Tensor):
+            assert steps is not None  # read from the same coordinates
+            unsaid = nodes.new_tensor(NODES[self.options.nodes or UNSAID])
+            return u, steps, torch.where(nodes.isnan(), unsaid, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
         steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
         return u, steps, nodes

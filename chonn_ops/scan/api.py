@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._backends import requested
-from chonn_ops.checks import check_bool
+from chonn_ops.checks import check_bool, refuse_trace
 from chonn_ops.scan import autograd  # noqa: F401 - registers the operator and its derivatives
 from chonn_ops.scan.checks import check_arguments
 
@@ -50,6 +50,7 @@ def scan_checked(
     Returns the output and the final state. The state is empty unless `directions` is "raster";
     `initial_state` and `reverse` are for "raster" only.
     """
+    refuse_trace("kirchhoff_scan")
     if not passive:
         delta = _limit_growth(delta, decay)
     keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)

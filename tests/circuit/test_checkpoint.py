@@ -85,7 +85,7 @@ def test_network_of_neuraloperator(tmp_path):
     )
     model.save_checkpoint(tmp_path, "best_model")
     trained = load_checkpoint(tmp_path)
-    assert trained.model.model.module.nodes == "left"
+    assert trained.model.model.nodes == "left"
     assert same_weights(trained.model.model, model.model)
 
 

@@ -12,6 +12,7 @@ from chonn_ops import (
     CKB,
     CHONNFNO1d,
     CHONNFNO2d,
+    CHONNFNO3d,
     CHONNNetwork2d,
     CHONNUNet2d,
     CHONNUNet3d,
@@ -283,3 +284,24 @@ def test_one_default_in_every_model():
     assert next(iter(CNOUNet(1, 1, 1, 1, 1, 4, 4).ckbs.values())).options == CKBOptions()
     assert CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).w0.options == SCAN
     assert set(CHONNUNet2d(1, 1, 2, ckb=SCAN).ckbs) == {"encoder4", "bottleneck", "decoder4"}
+
+
+@pytest.mark.parametrize("dims", [1, 2, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
+@pytest.mark.parametrize("downsample", [1, 2])
+def test_exported_programs_read_the_coordinates_they_get(dims, boundary, downsample):
+    """The export failed at the spacing, which is read from the coordinates."""
+    torch.manual_seed(0)
+    kind = {1: CHONNFNO1d, 2: CHONNFNO2d, 3: CHONNFNO3d}[dims]
+    ckb = CKBOptions(Network(num_networks=2), boundary=boundary)
+    modes = {"modes": 3} if dims == 1 else {f"modes{axis + 1}": 3 for axis in range(dims)}
+    model = kind(1, **modes, width=4, initial_step=1, ckb=ckb, downsample=downsample).eval()
+    n = 8
+    steps = torch.arange(n) / n
+    grids = [steps, steps + 0.5 / n, torch.arange(n) / (n - 1), 3 * steps, steps.flip(0)]
+    grids = [torch.stack(torch.meshgrid(*[line] * dims, indexing="ij"), -1)[None] for line in grids]
+    x = torch.randn(1, *[n] * dims, 1)
+    program = torch.export.export(model, (x, grids[0])).module()
+    for grid in grids:
+        torch.testing.assert_close(program(x, grid), model(x, grid))
+    assert not torch.allclose(model(x, grids[0]), model(x, grids[1]))

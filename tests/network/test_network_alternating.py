@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import pytest
 import torch
@@ -122,9 +123,9 @@ def test_several_sources_and_masks_of_samples():
     mask = torch.ones(2, 5, 4, 1, dtype=torch.bool)
     mask[0, 1, 1], mask[1, 3, 2] = False, False
     k, f = fields(2, 5, 4, 1), fields(2, 2, 5, 4, 1, seed=1)
-    u = helmholtz_network(f, k, 1.0, 0.1, 2.0, mask=mask)
+    u = helmholtz_network(f, k, 1.0, 0.1, 1.0, mask=mask)
     for i in range(2):
-        one = helmholtz_network(f[:, i], k, 1.0, 0.1, 2.0, mask=mask)
+        one = helmholtz_network(f[:, i], k, 1.0, 0.1, 1.0, mask=mask)
         torch.testing.assert_close(u[:, i], one)
 
 
@@ -256,3 +257,38 @@ def test_errors_of_layers(change, message):
     good = {"conductivity": torch.ones(1, 4, 1), "capacity": 1.0, "thickness": 1.0}
     with pytest.raises(ValueError, match=message):
         absorbing_layer(**{**good, **change})
+
+
+def _medium(grid=(6, 9), c=1.0):
+    return torch.ones(1, *grid, 1, **KIND), torch.full((1, *grid, 1), c, **KIND)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_few_nodes_a_wave_are_named(axis):
+    """In the slowest node, along the coarsest axis; one warning a call."""
+    k, c = _medium()
+    source, steps = torch.ones_like(k), [0.1, 0.1]
+    steps[axis] = 0.2
+    c[0, 2, 3] = 4.0  # waves at 1 / 2 there: 2 pi / (2 omega) long
+    for nodes, few in ((3.9, True), (4.1, False)):
+        omega = 2 * math.pi / (2 * nodes * 0.2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            helmholtz_network(source, k, c, 0.5, omega, steps)
+        messages = [str(warning.message) for warning in caught]
+        assert len(messages) == few
+        assert not few or f"has 3.9 nodes along axis {axis} (spacing 0.2)" in messages[0]
+        assert not few or caught[0].filename == __file__
+
+
+def test_where_no_waves_are_nodes_do_not_count():
+    k, c = _medium()
+    k[0, 2, 3] = 0.0
+    c[0, 4, 4] = 100.0
+    mask = torch.ones(6, 9, dtype=torch.bool)
+    mask[4, 4] = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        helmholtz_network(torch.ones_like(k), k, c, 0.5, 2 * math.pi / (4.1 * 0.1), 0.1, mask=mask)
+    with pytest.warns(UserWarning, match="has 0.41 nodes"):
+        helmholtz_network(torch.ones_like(k), k, c, 0.5, 2 * math.pi / (4.1 * 0.1), 0.1)

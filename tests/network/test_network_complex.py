@@ -375,3 +375,105 @@ def test_dtypes_of_potentials():
         assert kirchhoff_network(given, g, leak).dtype == wanted
     v = kirchhoff_network(source, [x.real for x in g], leak.real)  # only the source is complex
     assert torch.allclose(v, kirchhoff_network(source, g, leak.real.to(torch.complex128)))
+
+
+def cancelling(grid: tuple[int, ...], kind: str, seed: int = 0) -> tuple[list[Tensor], Tensor]:
+    """Networks of which pivots cancel, all of them or some."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (1, *grid, 1)
+    if kind == "waves":  # omega^2 h^2 is the number of neighbours: each leak cancels its edges
+        leak = torch.full(shape, -2.0 * len(grid), dtype=torch.complex128)
+        return [torch.ones_like(leak) for _ in grid], leak
+    leak, *g = (
+        torch.randint(-1, 2, shape, generator=generator).to(torch.complex128)
+        for _ in range(len(grid) + 1)
+    )
+    return g, leak + 0.01j
+
+
+CANCELLING = pytest.mark.parametrize(
+    ("grid", "kind"),
+    [
+        ((3,), "waves"),
+        ((10,), "waves"),
+        ((40,), "waves"),
+        ((8, 9), "waves"),
+        ((17, 16), "waves"),
+        ((4, 5, 6), "waves"),
+        ((30,), "integers"),
+        ((9, 9), "integers"),
+        ((4, 4, 4), "integers"),
+    ],
+    ids=str,
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+@pytest.mark.parametrize("periodic", [False, True])
+@CANCELLING
+def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backend):
+    g, leak = cancelling(grid, kind)
+    a = matrix(tuple(x[0, ..., 0] for x in g), leak[0, ..., 0], periodic)
+    condition = float(torch.linalg.cond(a))
+    boundary = "periodic" if periodic else "neumann"
+    networks = factorize(g, leak, boundary=boundary, backend=backend)
+    if condition > 1e12:
+        for refused in (networks.logdet, networks.diagonal_of_inverse):
+            with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*resonance"):
+                refused()
+        return
+    enough = 1e-14 * condition
+    sign, size = np.linalg.slogdet(a.numpy())
+    found = complex(networks.logdet()[0, 0])
+    assert abs(found.real - size) < enough
+    assert abs(np.exp(1j * found.imag) - sign) < enough
+    inverse = torch.linalg.inv(a)
+    off = networks.diagonal_of_inverse().flatten() - inverse.diagonal()
+    assert off.abs().max() < enough * inverse.abs().max()
+    source = torch.randn(leak.shape, generator=torch.Generator().manual_seed(1)).to(leak.dtype)
+    exact = torch.linalg.solve(a, source.flatten())
+    options = {"boundary": boundary, "backend": backend}
+    for v in (networks.solve(source), kirchhoff_network(source, g, leak, **options)):
+        assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
+
+
+def test_a_singular_network_has_the_determinant_zero():
+    ones = torch.ones(1, 2, 1, dtype=torch.complex128)
+    networks = factorize((ones,), -2 * ones)  # [[-1, -1], [-1, -1]]
+    assert networks.logdet().real == -math.inf
+    with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*resonance"):
+        networks.diagonal_of_inverse()
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_gradients_where_pivots_cancel(backend):
+    g, leak = cancelling((4, 3), "waves")
+
+    def results(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        made = factorize((a, b), c, backend=backend)
+        return (made.logdet().sum() + made.diagonal_of_inverse().square().sum()).real
+
+    leak = leak + 0.1j * torch.arange(12).reshape(leak.shape)  # the leading pivots cancel no more
+    leak[0, 0] = leak[0, 0].real
+    inputs = [x.clone().requires_grad_() for x in (*g, leak)]
+    assert torch.autograd.gradcheck(results, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+@pytest.mark.parametrize("several", [False, True])
+def test_gradients_are_not_conjugated_lazily(backend, several):
+    """`numpy()` refuses tensors with PyTorch's conjugate bit."""
+    case = make("waves", (5, 4))
+    inputs = source, *g, leak = [x.requires_grad_() for x in (case[0], *case[1], case[2])]
+    fed = torch.stack([source, 2 * source], 1) if several else source
+    v = kirchhoff_network(fed, g, leak, backend=backend)
+    networks = factorize(g, leak, backend=backend)
+    results = (v, networks.solve(source), networks.logdet(), networks.diagonal_of_inverse())
+    for result in results:
+        loss = result.abs().sum()
+        for gradient in torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True):
+            assert gradient is None or not gradient.is_conj()
+    loss = sum(result.abs().sum() for result in results[:2])
+    assert isinstance(loss, Tensor)
+    for gradient in torch.autograd.grad(loss, inputs, create_graph=True):
+        assert not gradient.is_conj()

@@ -11,7 +11,7 @@ import torch
 from network_cases import make_network, network_with_walls, relative_residual
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops import edge_conductance, factorize, kirchhoff_network
 from chonn_ops.network import available_backends, checks, cpu, methods, reference, wall_leak
 
 
@@ -424,8 +424,8 @@ def test_iterations_beyond_the_count_of_the_kernels(backend):
 def test_the_reference_raises_where_its_factors_lose_the_leaks():
     g = 1e12 ** torch.rand(1, 65, 1, generator=torch.Generator().manual_seed(0)).double()
     leak = torch.full_like(g, 1e-6)
-    with pytest.raises(RuntimeError, match=r"network \(0, 0\): expected corrections that vanish"):
-        network_with_walls(torch.ones_like(g), (g,), leak, boundary="periodic", backend="reference")
+    with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*expected corrections that vanish"):
+        kirchhoff_network(torch.ones_like(g), (g,), leak, periodic=True, backend="reference")
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
@@ -465,3 +465,82 @@ def test_conductances_at_the_end_of_float32_are_solved_or_refused(backend, scale
             continue
         v = kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
         assert (v - truth).abs().max() <= 1e-3 * truth.abs().max()  # denormals have few digits
+
+
+def _batch(dtype=torch.float64):
+    """Networks (3, 4, 5, 2) of which tests spoil (2, 1)."""
+    generator = torch.Generator().manual_seed(3)
+    source, leak, *g = (
+        (torch.rand(3, 4, 5, 2, generator=generator, dtype=torch.float64) + 0.1).to(dtype)
+        for _ in range(4)
+    )
+    return source, g, leak
+
+
+# Of networks solved all at once, and one after the other.
+AT_ONCE = pytest.mark.parametrize("at_once", [6, 1])
+
+
+@AT_ONCE
+@pytest.mark.parametrize("backend", available_backends())
+def test_the_network_at_a_resonance_is_named(backend, at_once, monkeypatch):
+    monkeypatch.setattr(methods, "networks_at_once", lambda *_: at_once)
+    source, g, leak = _batch(torch.complex128)
+    for x in g:
+        x[2, ..., 1] = 0
+    leak[2, ..., 1] = 1
+    g[1][2, 1, 2, 1], leak[2, 1, 2, 1], leak[2, 1, 3, 1] = 1, 1, -0.5  # [[2, -1], [-1, 0.5]]
+    with pytest.raises(RuntimeError, match=r"network \(2, 1\) \(batch, channel\): .*resonance"):
+        kirchhoff_network(source, g, leak, backend=backend)
+    if backend in ("cpu", "torch"):
+        networks = factorize(g, leak, backend=backend)
+        for refused in (lambda: networks.solve(source), networks.diagonal_of_inverse):
+            with pytest.raises(RuntimeError, match=r"network \(2, 1\) \(batch, channel\).*reson"):
+                refused()
+
+
+@AT_ONCE
+@pytest.mark.parametrize("method", ["direct", "auto"])
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+def test_the_network_without_ground_is_named_by_eliminations(backend, method, at_once, monkeypatch):
+    """As on a GPU, where values are not read before the solve."""
+    monkeypatch.setattr(methods, "networks_at_once", lambda *_: at_once)
+    monkeypatch.setattr("chonn_ops.network.operator.check_grounded", lambda *_: None)
+    monkeypatch.setattr(methods, "eliminates", lambda *_: False)
+    monkeypatch.setattr(methods, "exceed_digits", lambda *_: False)
+    source, g, leak = _batch()
+    g[0][2, 1, :, 1] = 0
+    leak[2, :2, :, 1] = 0
+    options = {"backend": backend, "method": method, "tol": 1e-3}
+    with pytest.raises(ValueError, match=r"part of network \(2, 1\) \(batch, channel\)"):
+        kirchhoff_network(source, g, leak, **options)
+
+
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
+def test_the_network_that_did_not_converge_is_named(backend):
+    case = _hard()
+    case["source"][0] = case["source"][1, ..., :2] = 0
+    with pytest.raises(RuntimeError, match=r"worst, \(1, 2\) \(batch, channel\), of 1 of 6"):
+        kirchhoff_network(**case, method="multigrid", max_iterations=3, backend=backend)
+
+
+def test_the_network_without_leaks_is_named():
+    source, g, leak = _batch()
+    leak[2, ..., 1] = 0
+    with pytest.raises(ValueError, match=r"none in 1 of 6 networks, the first of them \(2, 1\)"):
+        kirchhoff_network(source, g, leak)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_empty_networks_are_refused_by_all_results_that_need_their_potentials(dtype):
+    source, g, leak = _batch(dtype)
+    for x in (*g, leak):
+        x[2, ..., 1] = 0
+    networks = factorize(g, leak)
+    for refused in (
+        lambda: kirchhoff_network(source, g, leak),
+        lambda: networks.solve(source),
+        networks.diagonal_of_inverse,
+    ):
+        with pytest.raises(ValueError, match=r"neither in network \(2, 1\)"):
+            refused()

@@ -94,6 +94,46 @@ def test_energy_in_float32():
     torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("leaks", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+@pytest.mark.parametrize(
+    ("grid", "boundary"),
+    [((30,), "neumann"), ((4, 5), ("periodic", "dirichlet")), ((3, 2, 4), "neumann")],
+    ids=str,
+)
+def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtype, leaks):
+    state, L, C = _network(grid, boundary, B=1, dtype=dtype)
+    leak = leaks * torch.rand_like(C)
+    wide = LCState(state.voltage.double(), tuple(i.double() for i in state.current))
+    exact = [x.double() for x in L], C.double()
+    taken = []
+    for dt in (1e-5, 1e-3, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e7, 1e10, 1e12, 1e13, 1e14, 1e17):
+        options = {"dt": dt, "boundary": boundary, "tol": 1e-6}
+        now, energies = state, [lc_energy(state, L, C)]
+        try:
+            for _ in range(4):
+                before, now = now, lc_step(now, L, C, leak=leak, **options)
+                middle = (before.voltage + now.voltage) / 2
+                lost = (leak * middle.square()).flatten(1, -2).sum(1) * dt
+                energies += [lc_energy(now, L, C) + lost]
+                torch.testing.assert_close(*energies[-2:], rtol=2e-3, atol=0)
+                energies[-1] -= lost
+        except ValueError as refused:
+            assert "dt: expected at most" in str(refused)  # noqa: PT017
+            continue
+        taken.append(dt)
+        if dtype == torch.float32:
+            right = lc_step(wide, *exact, leak=leak.double(), **options)
+            after = lc_step(state, L, C, leak=leak, **options)
+            off = LCState(
+                after.voltage - right.voltage,
+                tuple(a - b for a, b in zip(after.current, right.current, strict=True)),
+            )
+            assert (lc_energy(off, *exact) < 1e-6 * lc_energy(wide, *exact)).all()
+    assert taken[0] == 1e-5
+    assert 1e2 < taken[-1] < 1e5 if dtype == torch.float32 else 1e11 < taken[-1] < 1e14
+
+
 @EACH_BOUNDARY
 def test_leaks_take_energy(grid, boundary):
     state, L, C = _network(grid, boundary)

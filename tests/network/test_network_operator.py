@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import warnings
@@ -19,7 +20,14 @@ from network_cases import (
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import Robin, diffusion, edge_conductance, kirchhoff_network
+from chonn_ops import (
+    Robin,
+    diffusion,
+    edge_conductance,
+    factorize,
+    kirchhoff_network,
+    kirchhoff_scan,
+)
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -393,3 +401,30 @@ def test_networks_that_are_solved_warn_of_nothing_there_and_back(method):
         warnings.simplefilter("error")
         kirchhoff_network(source, conductance, leak, method=method).square().sum().backward()
     assert all(x.grad.abs().sum() > 0 for x in leaves)
+
+
+def test_traces_are_refused_in_a_sentence():
+    """PyTorch's own message was an internal assertion, or of lists of bool."""
+    ones = torch.ones(1, 4, 4, 1)
+
+    class Solve(torch.nn.Module):
+        def forward(self, s):
+            return kirchhoff_network(s, (ones, ones), ones)
+
+    class Factors(torch.nn.Module):
+        def forward(self, s):
+            return factorize((s, s), s).solve(ones)
+
+    class Lines(torch.nn.Module):
+        def forward(self, s):
+            u = s[..., 0]
+            return kirchhoff_scan(u, u, torch.ones(4, 2), u[..., :2], u[..., :2])
+
+    for module, name in ((Solve, "network"), (Factors, "factorize"), (Lines, "scan")):
+        sentence = f"{name}: expected a call outside torch.jit.trace.*torch.export"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch has deprecated it
+            with pytest.raises(RuntimeError, match=sentence):
+                torch.jit.trace(module(), (ones,))
+            with pytest.raises(RuntimeError, match=sentence):
+                torch.onnx.export(module(), (ones,), io.BytesIO(), dynamo=False)

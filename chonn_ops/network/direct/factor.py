@@ -26,13 +26,14 @@ from chonn_ops._dtypes import (
     to_dtype_of,
     without_autocast,
 )
-from chonn_ops.checks import check_kind, check_tensor, error
+from chonn_ops.checks import check_kind, check_tensor, error, refuse_trace
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
     any_complex,
     check_field,
     check_network,
+    check_not_empty,
     node_index,
     refuse_negative,
     traced,
@@ -79,7 +80,7 @@ def currents_of(density: Tensor, volume: float, current: Tensor | None) -> Tenso
     """Currents into nodes, (B, \\*grid, C) or (B, S, \\*grid, C): a source per unit volume times
     the volume of a node's cell, and `current` (B, \\*grid, C)."""
     if current is None:
-        return density if volume == 1 else density * volume
+        return density * volume
     wide = torch.promote_types(density.dtype, current.dtype)
     return density.to(wide) * volume + (
         current[:, None] if density.dim() > current.dim() else current
@@ -327,7 +328,7 @@ class _Solve(torch.autograd.Function):
         else:
             with without_autocast(grad):
                 w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
-        w, over_w = w.conj(), [x.conj() for x in over_w]
+        w, over_w = w.conj().resolve_conj(), [x.conj() for x in over_w]
         own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
         grads: list[Tensor | None] = [own]
         if not any(needed[1:]):
@@ -397,6 +398,7 @@ class Factorization:
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._periodic, self._backend = periodic, backend
         self._volume, self._current = volume, current
+        self._checked = False  # that no network is empty, by the first result that needs it
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, periodic, backend=backend)
         self.shape = self._factor.shape
@@ -426,7 +428,13 @@ class Factorization:
         return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
 
     def _check_ground(self) -> None:
-        if not traced(self._given[0]) and self.undetermined:
+        if traced(self._given[0]):
+            return
+        if not self._checked:
+            leak, *g = self._given
+            check_not_empty(g, leak, self._periodic)
+            self._checked = True
+        if self.undetermined:
             network, node = self.undetermined[0]
             where = divmod(network, self.shape[-1])
             raise ungrounded(where, node_index(node, self.shape[1:-1]))
@@ -447,7 +455,8 @@ class Factorization:
         Raises
         ------
         ValueError
-            Another shape, dtype or device; a connected part without leak, which is named.
+            Another shape, dtype or device; a network without edges and leaks, or a connected part
+            without leak, which is named.
         """
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
@@ -483,18 +492,18 @@ class Factorization:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
         For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
-        gradient is needed, PyTorch eliminates the networks again and keeps every front. A connected
-        part without leak is a `ValueError` that names it, a complex network at a resonance a
-        `RuntimeError`.
+        gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
+        without edges and leaks and a connected part without leak are a `ValueError` that names
+        them, a complex network at a resonance a `RuntimeError`.
         """
         self._check_ground()
         wanted = self._wanted()
         with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
             diagonal, entries = factor.inverse_entries()
-        if wanted and self.dtype.is_complex:  # `ComplexFactor` checks its own
+        if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
             leak, *g = self._given
-            check_inverse(diagonal, entries, leak, g, self._periodic)
+            check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
         return diagonal.to(self.dtype)
 
     @_uncompiled
@@ -600,6 +609,7 @@ def factorize_for_densities(
     current: Tensor | None = None,
 ) -> Factorization:
     """`factorize`, with a `solve` that takes sources per unit volume: see `currents_of`."""
+    refuse_trace("factorize")
     check_field("leak", leak, NETWORK_DTYPES)
     closed = check_network(leak, conductance, periodic, "the leak", NETWORK_DTYPES)
     if not any_complex(leak, *conductance):

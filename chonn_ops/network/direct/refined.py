@@ -3,7 +3,8 @@
 A network of complex numbers is not definite: a pivot may be small or zero without the network being
 singular. No rows are exchanged. Pivots that have lost half of their digits are raised, so that
 nothing is divided by them, and iterative refinement makes good what that and rounding cost: with
-the residual r = s - A v in complex128, v += A^-1 r until |r| <= tol |s|.
+the residual r = s - A v in complex128, v += A^-1 r until |r| <= tol |s|; networks given in
+complex128 are refined to rounding.
 
 Reference: X. S. Li, J. W. Demmel, "Making sparse Gaussian elimination scalable by static pivoting",
 SC 1998.
@@ -22,19 +23,20 @@ from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import alternating
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.pivoted import LOST
 from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import at_both_ends, outflow, pad, sum_of_ends, used_edges
 from chonn_ops.network.edges import drops as differences
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
+# The residual at which refinement of networks in complex128 stops, whatever `tol`: raised pivots
+# leave half of the digits, and callers with complex128 numbers want the other half, too.
+ROUNDED = 4 * torch.finfo(torch.float64).eps
 # Most steps of refinement after the first solve.
 REFINEMENTS = 4
 # A residual above this is not put down to rounding: the solution has lost six digits or more.
 RESONANT = 1e-6
-# The same for entries of the inverse, whose product with the matrix is not computed from
-# differences: small leaks leave more.
-LOST = 1e-3
 
 
 def _faces(plan: Plan, axis: int) -> tuple[str, str]:
@@ -49,9 +51,11 @@ def check_inverse(
     leak: Tensor,
     conductance: Sequence[Tensor],
     periodic: Sequence[bool],
+    judged: Tensor,
 ) -> None:
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing
-    else tells that the last pivot has lost its digits."""
+    else tells that the last pivot has lost its digits. Networks that are `judged` (B, C) have an
+    estimate of their own, see `Pivoted`."""
     own, beside, tied = leak, torch.zeros_like(diagonal), leak != 0
     for axis, (g, entry, closed) in enumerate(zip(conductance, entries, periodic, strict=True)):
         if leak.shape[axis + 1] > 1:
@@ -59,12 +63,14 @@ def check_inverse(
             own = own + at_both_ends(edges, axis, closed)
             beside = beside + at_both_ends(edges * between, axis, closed)
             tied = tied | (at_both_ends((edges != 0).float(), axis, closed) != 0)
-    left = torch.where(tied, own * diagonal - beside - 1, 0).abs()
-    if bool((left > LOST).any()):
+    left = torch.where(tied, own * diagonal - beside - 1, 0).abs().flatten(1, -2).amax(1)
+    wrong = (left > LOST) & ~judged
+    if bool(wrong.any()):
+        where = tuple(wrong.nonzero()[0].tolist())
         raise RuntimeError(
             "factorize: expected A Z = 1 of the inverse Z, got an error of "
-            f"{float(left.amax()):.2e}: a network or a part of it is at a resonance. To invert it: "
-            "loss, or another frequency"
+            f"{float(left[where]):.2e} in network {where} (batch, channel): it or a part of it is "
+            "at a resonance. To invert it: loss, or another frequency"
         )
 
 
@@ -172,13 +178,17 @@ class ComplexFactor:
         complex64 or complex128.
     backend : {"cpu", "torch"}
     tol : float
-        Relative residual at which refinement stops.
+        Relative residual above which a network is not solved, and at which refinement of complex64
+        factors stops.
     keep : bool
         False: the factors are those of `source` only, which is faster than to keep them.
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
         Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
     drops : bool
         Whether `solution` has the drops.
+    before, channels : int
+        Where these networks are some of the caller's, one channel each: how many of them come
+        before these, and the caller's channels. Errors name networks by (batch, channel).
 
     Attributes
     ----------
@@ -202,8 +212,11 @@ class ComplexFactor:
         keep: bool = True,
         source: Tensor | None = None,
         drops: bool = False,
+        before: int = 0,
+        channels: int | None = None,
     ) -> None:
         self.shape, self.backend = leak.shape, backend
+        self._before, self._channels = before, channels or leak.shape[-1]
         self._plan, self._narrow, self._tol = plan, dtype, tol
         self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
@@ -217,7 +230,8 @@ class ComplexFactor:
             self.solution = self._judged(s, solution, source.dim() == len(self.shape))
 
     def _eliminate(self, g: Sequence[Tensor], leak: Tensor, *source: Any, **options: Any) -> Any:
-        options = {"tol": self._tol, "refinements": REFINEMENTS, **options}
+        tol = min(self._tol, ROUNDED) if self._narrow == torch.complex128 else self._tol
+        options = {"tol": tol, "refinements": REFINEMENTS, **options}
         return _BACKENDS[self.backend](self._plan, g, leak, *source, **options)
 
     def wide(self, *_: Any) -> ComplexFactor:
@@ -262,9 +276,9 @@ class ComplexFactor:
             floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
             late &= residual > floor.clamp_max(RESONANT)
             if bool(late.any()):
-                b, _, c = late.nonzero()[0].tolist()
-                worst = float(residual[late].amax())
-                raise resonance(worst, self._tol, f"network {(b, c)} (batch, channel)")
+                b, source, c = late.nonzero()[0].tolist()
+                where = divmod(self._before + b * late.shape[-1] + c, self._channels)
+                raise resonance(float(residual[b, source, c]), self._tol, where)
         return solution.single() if single else solution
 
     def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
@@ -304,15 +318,10 @@ class ComplexFactor:
         return _norm(total)
 
     def _dense(self) -> dense.Factors:
-        """Factors in complex128 whose pivots all have digits."""
+        """Factors in complex128."""
         if self._all is None:
             leak, *g = (x.to(self.dtype) for x in (self._leak, *self._g))
             self._all = dense.Factors(self._plan, g, leak)
-        if bool(self._all.changed.any()):
-            raise RuntimeError(
-                "factorize: expected pivots above rounding, got a network of which the whole or a "
-                "part is at a resonance. To eliminate it: loss, or another frequency"
-            )
         return self._all
 
     def logdet(self) -> Tensor:
@@ -321,8 +330,10 @@ class ComplexFactor:
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """As of `Factor`, in complex128."""
-        diagonal, entries = self._dense().inverse_entries()
-        check_inverse(diagonal, entries, self._leak, self._g, self._plan.periodic)
+        factors = self._dense()
+        diagonal, entries = factors.inverse_entries()
+        network = (self._leak, self._g, self._plan.periodic)
+        check_inverse(diagonal, entries, *network, factors.cancelled)
         return diagonal, entries
 
     @property

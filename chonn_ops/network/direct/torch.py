@@ -17,8 +17,13 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
 from chonn_ops.network.residual import relative_residual
+
+# Complex pivots below this part of what they are the sum of have lost digits, which a determinant
+# and an inverse do not get back.
+_CANCELLED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +101,16 @@ def _eliminate(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Eliminate the first pivots of fronts (M, regions, f, f) with leaks (M, regions, f).
 
+    A complex pivot below sqrt(eps) times the sum of its row's magnitudes has too few digits to be
+    divided by, and is raised to that.
+
     Returns the shares (..., pivots, f), the inverse pivots, ground's shares, the rest of fronts and
-    leaks, and (M,) whether a complex pivot was raised: one below sqrt(eps) times the sum of its
-    row's magnitudes has too few digits.
+    leaks, and (M,) whether a complex pivot has lost digits.
     """
     f = g.shape[-1]
     info = torch.finfo(g.dtype)
     shares, inverses, grounded = [], [], []
-    changed = torch.zeros(leak.shape[:1], dtype=torch.bool, device=leak.device)
+    cancelled = torch.zeros(leak.shape[:1], dtype=torch.bool, device=leak.device)
     for k in range(pivots):
         edges = g[..., 0, 1:]
         total = leak[..., 0] + edges.sum(-1)
@@ -113,7 +120,8 @@ def _eliminate(
                 size = leak[..., 0].abs() + edges.abs().sum(-1)
                 least = info.eps**0.5 * size
                 small = (total.abs() < least) & (size >= info.tiny)
-                changed = changed | small.flatten(1).any(1)
+                few = (total.abs() < _CANCELLED * size) & (size >= info.tiny)
+                cancelled = cancelled | few.flatten(1).any(1)
             # By a larger leak, so that all pivots after it are those of one changed network.
             more = torch.where(small, least - total, 0)
             leak = torch.cat([leak[..., :1] + more[..., None], leak[..., 1:]], -1)
@@ -135,7 +143,7 @@ def _eliminate(
         torch.stack(grounded, -1) if grounded else empty[..., 0],
         g,
         leak,
-        changed,
+        cancelled,
     )
 
 
@@ -181,7 +189,7 @@ class Factors:
         self._g = g
         self._leak = l = l[:, self._node]  # noqa: E741
         M = len(l)
-        self.changed = torch.zeros_like(self._sound)
+        self._cancelled = torch.zeros_like(self._sound)
         updates: list[tuple[Tensor, Tensor]] = []
         self._shares: list[Tensor] = []
         self._inverses: list[Tensor] = []
@@ -199,10 +207,10 @@ class Factors:
                 to = place[:, :, None] * f + (place % f)[:, None, :]
                 front = front.index_add(1, to.flatten(), edges[:, regions].flatten(1))
             front = front.reshape(M, batch.count, f, f)
-            shares, inverse, grounded, edges, grounds, changed = _eliminate(
+            shares, inverse, grounded, edges, grounds, cancelled = _eliminate(
                 front, leaks.reshape(M, batch.count, f), batch.pivots
             )
-            self.changed |= changed
+            self._cancelled |= cancelled
             updates.append((edges, grounds))
             self._shares.append(shares)
             self._inverses.append(inverse)
@@ -386,10 +394,35 @@ class Factors:
         inverse = inverse.to(torch.complex128 if inverse.is_complex() else torch.float64)
         some = inverse != 0
         value = torch.where(some, inverse, 1).log().sum(1).neg()
+        for network, pivoted in self._pivoted.items():
+            at = torch.tensor([network], device=value.device)
+            value = value.index_copy(0, at, pivoted.logdet[None].to(value.dtype))
         value = value - some.sum(1) * self._scale.double().log()
         value = torch.where(self._without_ground().any(1), -math.inf, value)
         value = torch.where(self._sound, value, math.nan)
         return value.reshape(self._shape[0], self._shape[-1])
+
+    @property
+    def cancelled(self) -> Tensor:
+        """(B, C): whether complex pivots have lost digits."""
+        return self._cancelled.reshape(self._shape[0], self._shape[-1])
+
+    @cached_property
+    def _pivoted(self) -> dict[int, Pivoted]:
+        """Networks of which pivots have lost digits."""
+        found = {}
+        for network in self._cancelled.nonzero()[:, 0].tolist():
+            pivoted = Pivoted(self._plan, self._g[network], self._leak[network])
+            if not pivoted.sound:
+                where = divmod(network, self._shape[-1])
+                raise RuntimeError(
+                    f"factorize: expected a network with an inverse, got network {where} (batch, "
+                    "channel) of which the whole or a part is at a resonance (estimated error of "
+                    f"its determinant: {pivoted.loss:.1e}). To eliminate it: loss, or another "
+                    "frequency"
+                )
+            found[network] = pivoted
+        return found
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
@@ -423,6 +456,11 @@ class Factors:
                 if whole is None:
                     whole = z.new_zeros(M, self._batches[other].count, width, width)
                 known[other] = whole.index_copy(1, regions, block)
+        for network, pivoted in self._pivoted.items():
+            at = torch.tensor([network], device=diagonal.device)
+            own, beside = pivoted.inverse_entries()
+            diagonal = diagonal.index_copy(0, at, own[None])
+            entry = entry.index_copy(0, at, beside[None])
         diagonal = torch.empty_like(diagonal).index_copy(1, self._node, diagonal) * scale
         entry = entry * scale
         B, *grid, C = self._shape

@@ -26,7 +26,7 @@ from chonn_ops.network import (
     kirchhoff_network,
 )
 from chonn_ops.network.diffusion import face_area, walls_of
-from chonn_ops.nn.geometry import NODES
+from chonn_ops.nn.geometry import wall_distances
 from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
@@ -113,7 +113,7 @@ class DirectSolve(nn.Module):
             )
         wall = Dirichlet(0.0, 0.0 if self.wall is None else self.wall.exp())
         faces = ((wall, wall),) * len(steps)
-        nothing, distances = torch.zeros_like(k), NODES[self.physics.nodes]
+        nothing, distances = torch.zeros_like(k), wall_distances(self.physics.nodes)
         leak = walls_of(k, steps, faces, nothing, distances=distances).conductance
         assert leak is not None
         v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
