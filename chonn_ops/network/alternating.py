@@ -34,11 +34,11 @@ from chonn_ops.network.diffusion import (
     _existing,
     circuit_of,
     edges,
-    edges_alone,
     face_area,
     spacings,
 )
 from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.edges import edges_alone
 
 Density = Tensor | float
 # The strength of an absorbing layer grows with this power of the depth: the smoother the start, the

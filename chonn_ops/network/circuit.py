@@ -65,8 +65,8 @@ class Circuit:
 
     Attributes
     ----------
-    conductance, leak, periodic, volume, wall, current
-        As given; `periodic` one bool an axis.
+    periodic : tuple of bool
+        One an axis. The other parameters are attributes as they were given.
 
     Examples
     --------
