@@ -32,6 +32,7 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.diffusion import (
     Spacing,
     _existing,
+    check_conditions,
     circuit_of,
     edges,
     face_area,
@@ -289,6 +290,7 @@ def helmholtz_network(
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
     k, exists = _existing(conductivity, mask)
+    check_conditions(faces, k)
     volume = math.prod(steps)
     leak = volume * torch.complex(
         (-(omega**2) * capacity).expand(k.shape), (-omega * loss).expand(k.shape)

@@ -199,6 +199,29 @@ def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[T
         yield found if periodic else found & (at != last)
 
 
+def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
+    """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
+    devices, shapes, and signs where they may be read."""
+    for axis, pair in enumerate(faces):
+        shape = [1 if dim == axis + 1 and not inner else n for dim, n in enumerate(k.shape)]
+        for condition in pair:
+            for field, value, least in condition.numbers():
+                if not isinstance(value, Tensor):
+                    continue
+                name = f"{type(condition).__name__}.{field}"
+                if value.device != k.device:
+                    raise error(name, f"device {k.device}, as the conductivity", value.device)
+                try:
+                    value.expand(shape)
+                except RuntimeError:
+                    expected = f"a number, or a shape that expands to {tuple(shape)}"
+                    raise error(name, expected, tuple(value.shape)) from None
+                if least == 0:
+                    if value.is_complex():
+                        raise error(name, "real numbers", value.dtype)
+                    check_not_negative(name, value)
+
+
 def walls_of(
     k: Tensor,
     steps: Sequence[float],
@@ -311,7 +334,7 @@ def wall_leak(
     """
     k, mask = _existing(conductivity, mask)
     axes = k.dim() - 2
-    faces = conditions(boundary, axes, BOUNDED)
+    faces = conditions(per_face(boundary, axes, BOUNDED), axes)
     inner = ((Dirichlet(), Dirichlet()),) * axes
     nothing = torch.zeros_like(k)
     found = walls_of(k, spacings(spacing, axes), faces, nothing, exists=mask, inner=inner)
@@ -364,7 +387,8 @@ def diffusion(
     Returns
     -------
     Circuit
-        Its `solve` takes f per unit volume. In float32, or float64 where an input is float64.
+        Its `solve` takes f per unit volume. In float32, or float64 where conductivity or absorption
+        is float64.
 
     Raises
     ------
@@ -397,6 +421,9 @@ def diffusion(
     inside = None if exists is None else _inner(inner, faces)
     if exists is None and inner is not None:
         raise error("inner", "None without a mask", repr(inner))
+    check_conditions(faces, k)
+    if inside is not None:
+        check_conditions(inside, k, inner=True)
     if not 0 <= arithmetic <= 1:
         raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
     leak = _density_of("absorption", absorption, k) * math.prod(steps)
