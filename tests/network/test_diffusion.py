@@ -29,7 +29,7 @@ from chonn_ops import (
 from chonn_ops.boundary import conditions
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment, weights_of
-from chonn_ops.network.diffusion import walls_of
+from chonn_ops.nn.network_cell import WALL_GAIN
 
 DOUBLE = torch.float64
 CPU = torch.device("cpu")
@@ -177,16 +177,24 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
         assert error <= (1e-12 if contrast == 1e2 else 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_wall_beside_an_insulating_cell_is_its_own_cells(seed):
-    """With the edge's conductance instead, v was 18,750 here for 0.047: the edge beside the wall
-    hardly conducts, the cell at the wall does."""
-    k = torch.tensor([1.0, 1e-6, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], dtype=DOUBLE).reshape(1, 8, 1)
-    f = torch.zeros(1, 8, 1, dtype=DOUBLE)
-    f[0, 0] = seed + 1.0
-    v = diffusion(k, 1 / 8, boundary="dirichlet").solve(f)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_wall_beside_an_insulating_cell_is_its_own_cells(axes, side):
+    """0.047, and not 18,750, which twice the conductance of the edge beside the wall gives: that
+    edge hardly conducts, the cell at the wall does."""
+    k, f = torch.ones(8, dtype=DOUBLE), torch.zeros(8, dtype=DOUBLE)
+    k[1], f[0] = 1e-6, 6.0
+    if side:
+        k, f = k.flip(0), f.flip(0)
+    grid, shape = (8,) + (1,) * (axes - 1), (1, 8) + (1,) * axes
+    faces = ["dirichlet"] + ["neumann"] * (axes - 1)
+    v = diffusion(k.reshape(shape), 1 / 8, boundary=faces).solve(f.reshape(shape))
+    plainly = [[VALUES[word][0]] * 2 for word in faces]
+    numbers = [x.reshape(grid).numpy() for x in (k, torch.zeros(8), f)]
+    expected = spsolve(*plain(numbers[0], (1 / 8,) * axes, plainly, *numbers[1:]))
+    np.testing.assert_allclose(v.flatten().numpy(), expected, rtol=1e-9)
     # All of the current leaves through half of the first cell.
-    assert v[0, 0, 0].item() == pytest.approx((seed + 1) / 8 / 16, rel=1e-5)
+    assert v.flatten()[-1 if side else 0].item() == pytest.approx(6 / 8 / 16, rel=1e-5)
 
 
 def test_one_distant_missing_node_changes_no_wall():
@@ -206,26 +214,60 @@ def test_one_distant_missing_node_changes_no_wall():
     assert torch.equal(found[0][1, 1], found[1][1, 1])
 
 
-def test_operators_cells_waves_and_inverse_problems_have_the_same_walls():
+def circuit_of_a_cell(boundary, k, h, mask):
+    """What a cell makes of a medium, with harmonic means; its unit of length is a sixteenth."""
+    cell = NetworkCell(1, 2, Network(1), boundary=boundary).double()
+    cell.mean_param.data.fill_(-1e3)
+    if cell.wall_param is not None:
+        cell.wall_param.data.fill_(math.log(0.7) / WALL_GAIN)
+    nothing = torch.zeros_like(k)
+    cell.coefficients = lambda u: (k, nothing, u)
+    return cell.assemble(nothing, h, mask)[0]
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann", "robin", "periodic"])
+def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary, holes):
+    """The same medium through all of them: edges and leaks, and the same potentials."""
     grid, h = (6, 7), 1 / 16
-    k = noise(grid, 1e4)
-    leak = diffusion(k, h, boundary="dirichlet").leak
-    torch.testing.assert_close(wall_leak(k, h), leak)
-    domain = domain_of(grid, h, None, "dirichlet", CPU)
-    source = torch.zeros(1, *grid, dtype=DOUBLE)
-    nodes = weights_of(torch.tensor([[1, 1]]), domain)
-    field = k[0, ..., 0]
+    k, f, mask = noise(grid, 1e4), uniform(1, *grid, 1), None
+    if holes:
+        mask = torch.ones(grid, dtype=torch.bool)
+        mask[2:4, 3] = mask[0, 0] = mask[5, 3] = False
+        f = torch.where(mask[None, ..., None], f, 0)
+    condition = Dirichlet(distance=0.7) if boundary == "robin" else boundary
+    inner = None if mask is None else ("neumann" if boundary == "periodic" else condition)
+    circuit = diffusion(k, 1.0, boundary=condition, mask=mask, inner=inner)
+    found = circuit_of_a_cell(boundary, k, h, mask)
+    torch.testing.assert_close(found.leak, circuit.leak, rtol=1e-12, atol=0)
+    for g, expected in zip(found.conductance, circuit.conductance, strict=True):
+        torch.testing.assert_close(g, expected, rtol=1e-12, atol=0)
+    if boundary == "robin":  # which only cells have
+        return
+    # On a plane conductances do not depend on the unit of length.
+    domain = domain_of(grid, h, mask, boundary, CPU)
+    source, difference = torch.zeros(1, *grid, dtype=DOUBLE), torch.zeros(1, *grid)
+    difference[0, 1, 1], difference[0, 1, 2] = 1, -1
+    field, nodes = k[0, ..., 0], weights_of(difference, domain)
     experiment = Experiment(domain, "conductivity", None, 0 * field, source, nodes)
-    torch.testing.assert_close(experiment.circuit(field.log())[0], leak)
-    cell = NetworkCell(1, 2, Network(1), boundary="dirichlet").double()
-    steps, faces = [1.0, 1.0], cell.faces(k)
-    wall = walls_of(k, steps, faces, torch.zeros_like(k)).conductance
-    torch.testing.assert_close(wall, diffusion(k, 1.0, boundary="dirichlet").leak)
-    # At a low frequency a wave is the potential.
-    f = uniform(1, *grid, 1)
-    wave = helmholtz_network(f, k, 1e-12, 0.0, 1e-3, h, boundary="dirichlet")
-    v = diffusion(k, h, boundary="dirichlet").solve(f, method="direct")
-    torch.testing.assert_close(wave.real, v, rtol=1e-8, atol=1e-12)
+    leak, *edges = experiment.circuit(field.log())
+    leak = leak - experiment.ground[None, ..., None]
+    torch.testing.assert_close(leak, circuit.leak, rtol=1e-12, atol=0)
+    for g, expected in zip(edges, circuit.conductance, strict=True):
+        torch.testing.assert_close(g, expected, rtol=1e-12, atol=0)
+    if not holes and boundary != "periodic":
+        leak = wall_leak(k, h, boundary=boundary)
+        torch.testing.assert_close(leak, circuit.leak, rtol=1e-12, atol=0)
+    # Obstacles of waves are hard.
+    given = {"boundary": boundary, "mask": mask}
+    wave = helmholtz_network(f, k, 0.5, 0.25, 2.0, h, **given)
+    hard = diffusion(k, h, **given, inner=None if mask is None else "neumann")
+    u = wave[0, ..., 0].flatten().numpy()
+    matrix = matrix_of(hard).astype(complex)
+    exists = np.ones(u.size) if mask is None else mask.flatten().numpy()
+    matrix += h * h * np.diag(exists * (-(2.0**2) * 0.5 - 2j * 0.25) + (1 - exists))
+    expected = np.linalg.solve(matrix, h * h * f.flatten().numpy())
+    np.testing.assert_allclose(u, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
@@ -283,20 +325,33 @@ def test_second_order_with_values_that_vary_along_walls(condition, contrast):
     assert min(orders[1:]) > 1.8, (errors, orders)
 
 
-def test_what_flows_in_flows_out():
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("ring", [False, True])
+def test_what_flows_in_flows_out(holes, ring):
     k, c, f = noise((7, 6), 1e3), uniform(1, 7, 6, 1), uniform(1, 7, 6, 1, seed=3)
-    boundary = ((Dirichlet(1.0), Robin(2.0, -1.0)), (Neumann(0.4), "dirichlet"))
-    circuit = diffusion(k, 0.5, boundary=boundary, absorption=c)
+    mask, inner = None, None
+    if holes:
+        mask, inner = torch.ones(7, 6, dtype=torch.bool), Dirichlet(3.0)
+        mask[2:4, 2] = mask[6, 5] = False
+        c, f = (torch.where(mask[None, ..., None], x, 0) for x in (c, f))
+    ends = "periodic" if ring else (Dirichlet(1.0), Robin(2.0, -1.0))
+    boundary = (ends, (Neumann(0.4), "dirichlet"))
+    circuit = diffusion(k, 0.5, boundary=boundary, absorption=c, mask=mask, inner=inner)
     v = circuit.solve(f, method="direct")
     flow = circuit.currents(v)
-    fed = (f - c * v).sum() * 0.25
-    torch.testing.assert_close(flow.walls.sum(), fed, rtol=1e-9, atol=1e-9)
-    inwards = -flow.walls[:, 1:-1, 0].sum()  # through the insulated-but-fed low face of axis 1
-    assert inwards.item() == pytest.approx(0.4 * 0.5 * 5)
+    kept = 0.25 * (f - c * v)
+    torch.testing.assert_close(flow.walls.sum(), kept.sum(), rtol=1e-9, atol=1e-9)
+    # Through the low face of axis 1, away from holes and corners.
+    assert -flow.walls[:, 4:6, 0].sum().item() == pytest.approx(0.4 * 0.5 * 2)
+    if not ring:  # by hand: through the high face of axis 0, a film and half a cell in series
+        through = (v[0, 6, 1:5, 0] + 1) * 0.5 / (1 / 2 + 0.25 / k[0, 6, 1:5, 0])
+        torch.testing.assert_close(flow.walls[0, 6, 1:4, 0], through[:3])
     away = flow.walls.clone()
     for axis, edge in enumerate(flow.edges, 1):
         away += edge - edge.roll(1, axis)
-    torch.testing.assert_close(away, 0.25 * (f - c * v), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(away, kept, rtol=1e-8, atol=1e-9)
+    if holes:
+        assert not any(x[:, ~mask].any() for x in (*flow.edges, flow.walls, v))
 
 
 def test_many_sources_and_factors_see_the_walls_values():
@@ -380,7 +435,46 @@ def test_a_bare_circuit_takes_currents():
         ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
         ({"mask": torch.ones(4, 4, dtype=torch.bool)}, r"mask: expected shape \(\*grid\)"),
+        ({"mask": torch.ones(4, 5)}, "mask: expected dtype torch.bool"),
+        (
+            {"mask": torch.ones(4, 5, dtype=torch.bool, device="meta")},
+            "mask: expected device cpu",
+        ),
+        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
+        ({"conductivity": torch.ones(1, 4, 5, 1).int()}, "conductivity: expected a dtype"),
+        ({"absorption": torch.ones((), device="meta")}, "absorption: expected device cpu"),
+        ({"absorption": -torch.ones(4, 5, 1)}, "absorption: expected >= 0"),
+        ({"absorption": True}, "absorption: expected a number or a Tensor"),
+        ({"arithmetic": -0.1}, "arithmetic: expected a number from 0 to 1"),
+        ({"arithmetic": math.nan}, "arithmetic: expected a number from 0 to 1"),
         ({"inner": "neumann"}, "inner: expected None without a mask"),
+        ({"boundary": Dirichlet(torch.ones(7))}, r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)"),
+        (
+            {"boundary": Dirichlet(torch.ones(1, 4, 5, 1))},
+            r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)",
+        ),
+        (
+            {"boundary": ("neumann", Dirichlet(0.0, distance=torch.ones(5)))},
+            r"Dirichlet.distance: .* expands to \(1, 4, 1, 1\)",
+        ),
+        (
+            {"boundary": Dirichlet(0.0, distance=torch.tensor(-0.1))},
+            "Dirichlet.distance: expected >= 0",
+        ),
+        ({"boundary": Robin(torch.tensor(-0.1))}, "Robin.coefficient: expected >= 0"),
+        ({"boundary": Robin(torch.tensor(1j))}, "Robin.coefficient: expected real numbers"),
+        ({"boundary": Neumann(torch.ones(2, 1, 1, 1))}, "Neumann.flux: expected a number, or a"),
+        (
+            {"boundary": Neumann(torch.ones((), device="meta"))},
+            "Neumann.flux: expected device cpu",
+        ),
+        (
+            {
+                "mask": torch.ones(4, 5, dtype=torch.bool),
+                "inner": Robin(torch.full((1, 4, 5, 1), -1.0)),
+            },
+            "Robin.coefficient: expected >= 0",
+        ),
         (
             {
                 "mask": torch.ones(4, 5, dtype=torch.bool),
@@ -400,6 +494,25 @@ def test_wrong_arguments_are_named(change, message):
         diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
 
 
+@pytest.mark.parametrize("change", [{"conductivity": 1.0}, {"mask": [[True]]}])
+def test_only_tensors(change):
+    with pytest.raises(TypeError, match=r"expected a torch\.Tensor"):
+        diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
+
+
+def test_waves_and_circuits_check_their_arguments():
+    f = torch.ones(1, 4, 5, 1)
+    with pytest.raises(ValueError, match=r"Robin\.coefficient: expected real numbers"):
+        helmholtz_network(f, f, 1.0, 0.1, 1.0, boundary=Robin(torch.tensor(1j)))
+    with pytest.raises(ValueError, match="boundary: expected one of"):
+        wall_leak(f, boundary=Dirichlet(1.0))  # a leak cannot hold the value
+    circuit = diffusion(f, boundary="dirichlet")
+    with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\)"):
+        circuit.currents(torch.ones(1, 2, 4, 5, 1))
+    with pytest.raises(ValueError, match="source: expected shape"):
+        circuit.solve(f[:, :3])
+
+
 @pytest.mark.parametrize(
     "condition",
     [
@@ -407,6 +520,9 @@ def test_wrong_arguments_are_named(change, message):
         lambda: Dirichlet(0.0, distance=-1.0),
         lambda: Robin(-1.0),
         lambda: Neumann(math.nan),
+        lambda: Dirichlet(1j),
+        lambda: Robin("x"),
+        lambda: Robin(1.0, math.nan),
     ],
 )
 def test_conditions_check_their_numbers(condition):
