@@ -29,7 +29,7 @@ from chonn_lab.studies.rollout_ablations import SHALLOW, VORTICITY
 from chonn_ops import CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
-from chonn_ops.models.network import READOUT_GAIN
+from chonn_ops.models.network import OFFSET_GAIN
 
 TRAINED = "lift.weight"
 _MEDIUM = (
@@ -135,7 +135,7 @@ def fold(weights: dict[str, Tensor], run: dict[str, Any]) -> dict[str, Any]:
         units = units_of(experiment, config)
         for name in ("head.weight", "head.bias", "offset"):
             weights[name] *= units.output_spread
-        weights["offset"] += units.output_centre / READOUT_GAIN
+        weights["offset"] += units.output_centre / OFFSET_GAIN
     options = {
         "width": config.network_width,
         "depth": config.network_depth,
