@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -115,10 +115,23 @@ def _times(value: Number, field: Tensor) -> Tensor | None:
     return None if not isinstance(value, Tensor) and value == 0 else value * field
 
 
+# Metadata of conditions' fields whose numbers are real and >= 0.
+_NOT_NEGATIVE = {"least": 0.0}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Condition:
-    """A boundary condition. Numbers may be tensors that broadcast to the face: (B, \\*grid, C) with
+    """A boundary condition. Numbers may be tensors that expand to the face: (B, \\*grid, C) with
     1 along the face's axis."""
+
+    def __post_init__(self) -> None:
+        for name, value, least in self.numbers():
+            _number(name, value, least)
+
+    def numbers(self) -> Iterator[tuple[str, Number, float]]:
+        """Name, value and least value of each number."""
+        for field in dataclasses.fields(self):
+            yield field.name, getattr(self, field.name), field.metadata.get("least", -math.inf)
 
     @property
     def periodic(self) -> bool:
@@ -143,13 +156,10 @@ class Neumann(Condition):
 
     flux: Number = 0.0
 
-    def __post_init__(self) -> None:
-        _number("flux", self.flux)
-
     def wall(self, face: Face) -> Wall:
         k = face.conductivity
         # No current enters where no cell is.
-        return Wall(None, _times(self.flux, torch.where(k != 0, face.area, 0.0).to(k.dtype)))
+        return Wall(None, _times(self.flux, (k != 0).to(k.dtype) * face.area))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,11 +176,7 @@ class Dirichlet(Condition):
     """
 
     value: Number = 0.0
-    distance: Number = 0.0
-
-    def __post_init__(self) -> None:
-        _number("value", self.value)
-        _number("distance", self.distance, 0.0)
+    distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
     def wall(self, face: Face) -> Wall:
         g = face.conductivity * face.area / (face.distance + self.distance)
@@ -190,12 +196,8 @@ class Robin(Condition):
         Potential behind the film.
     """
 
-    coefficient: Number
+    coefficient: Number = dataclasses.field(metadata=_NOT_NEGATIVE)
     value: Number = 0.0
-
-    def __post_init__(self) -> None:
-        _number("coefficient", self.coefficient, 0.0)
-        _number("value", self.value)
 
     def wall(self, face: Face) -> Wall:
         cell = Dirichlet().wall(face).conductance

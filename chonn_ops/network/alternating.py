@@ -32,13 +32,14 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.diffusion import (
     Spacing,
     _existing,
+    check_conditions,
     circuit_of,
     edges,
-    edges_alone,
     face_area,
     spacings,
 )
 from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.edges import edges_alone
 
 Density = Tensor | float
 # The strength of an absorbing layer grows with this power of the depth: the smoother the start, the
@@ -289,6 +290,7 @@ def helmholtz_network(
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
     k, exists = _existing(conductivity, mask)
+    check_conditions(faces, k)
     volume = math.prod(steps)
     leak = volume * torch.complex(
         (-(omega**2) * capacity).expand(k.shape), (-omega * loss).expand(k.shape)

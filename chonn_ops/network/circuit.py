@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
-from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, per_axis_periodic
+from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_like, per_axis_periodic
 from chonn_ops.network.direct.factor import (
     Factorization,
     check_sources,
@@ -65,8 +65,8 @@ class Circuit:
 
     Attributes
     ----------
-    conductance, leak, periodic, volume, wall, current
-        As given; `periodic` one bool an axis.
+    periodic : tuple of bool
+        One an axis. The other parameters are attributes as they were given.
 
     Examples
     --------
@@ -181,6 +181,7 @@ class Circuit:
 
     def currents(self, v: Tensor) -> Currents:
         """Where the current flows at the potentials v, (B, \\*grid, C)."""
+        check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed and v.shape[axis + 1] > 1

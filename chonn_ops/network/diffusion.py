@@ -32,7 +32,7 @@ from chonn_ops.boundary import (
 from chonn_ops.checks import check_tensor, error
 from chonn_ops.network.checks import check_field, check_like, check_not_negative, traced
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import pad
+from chonn_ops.network.edges import edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
 
@@ -92,12 +92,6 @@ def face_area(steps: list[float], axis: int) -> float:
     for other, step in enumerate(steps):
         area *= 1.0 if other == axis else step
     return area
-
-
-def _index(field: Tensor, axis: int) -> Tensor:
-    """Indices along a grid axis, in a shape that broadcasts with the field."""
-    n = field.shape[axis + 1]
-    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
 
 
 def edge_conductance(
@@ -187,7 +181,7 @@ def blended_edges(
         n, scale = k.shape[axis + 1], face_area(steps, axis) / step
         harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
         if not periodic[axis] and n > 1:  # the last entry is not an edge
-            edge = (_index(k, axis) < n - 1).to(k.dtype)
+            edge = (indices(k, axis) < n - 1).to(k.dtype)
             harmonic, mean = edge * harmonic, edge * mean
         parallel = mean * (k + k.roll(-1, axis + 1))
         in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
@@ -195,22 +189,37 @@ def blended_edges(
     return found
 
 
-def edges_alone(g: Tensor, axis: int, periodic: bool) -> Tensor:
-    """Set the last entry along an axis, which is no edge, to 0, unless periodic or of one node."""
-    n = g.shape[axis + 1]
-    if periodic or n == 1:
-        return g
-    return torch.where(_index(g, axis) < n - 1, g, 0)
-
-
 def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[Tensor]:
     """Which nodes that exist have a neighbour on the grid that does not, at their low and at their
     high face of an axis."""
     dim, n = axis + 1, exists.shape[axis + 1]
-    at = _index(exists, axis)
+    at = indices(exists, axis)
     for shift, last in ((1, 0), (-1, n - 1)):
         found = exists & ~exists.roll(shift, dim)
         yield found if periodic else found & (at != last)
+
+
+def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
+    """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
+    devices, shapes, and signs where they may be read."""
+    for axis, pair in enumerate(faces):
+        shape = [1 if dim == axis + 1 and not inner else n for dim, n in enumerate(k.shape)]
+        for condition in pair:
+            for field, value, least in condition.numbers():
+                if not isinstance(value, Tensor):
+                    continue
+                name = f"{type(condition).__name__}.{field}"
+                if value.device != k.device:
+                    raise error(name, f"device {k.device}, as the conductivity", value.device)
+                try:
+                    value.expand(shape)
+                except RuntimeError:
+                    expected = f"a number, or a shape that expands to {tuple(shape)}"
+                    raise error(name, expected, tuple(value.shape)) from None
+                if least == 0:
+                    if value.is_complex():
+                        raise error(name, "real numbers", value.dtype)
+                    check_not_negative(name, value)
 
 
 def walls_of(
@@ -325,7 +334,7 @@ def wall_leak(
     """
     k, mask = _existing(conductivity, mask)
     axes = k.dim() - 2
-    faces = conditions(boundary, axes, BOUNDED)
+    faces = conditions(per_face(boundary, axes, BOUNDED), axes)
     inner = ((Dirichlet(), Dirichlet()),) * axes
     nothing = torch.zeros_like(k)
     found = walls_of(k, spacings(spacing, axes), faces, nothing, exists=mask, inner=inner)
@@ -378,7 +387,8 @@ def diffusion(
     Returns
     -------
     Circuit
-        Its `solve` takes f per unit volume. In float32, or float64 where an input is float64.
+        Its `solve` takes f per unit volume. In float32, or float64 where conductivity or absorption
+        is float64.
 
     Raises
     ------
@@ -411,6 +421,9 @@ def diffusion(
     inside = None if exists is None else _inner(inner, faces)
     if exists is None and inner is not None:
         raise error("inner", "None without a mask", repr(inner))
+    check_conditions(faces, k)
+    if inside is not None:
+        check_conditions(inside, k, inner=True)
     if not 0 <= arithmetic <= 1:
         raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
     leak = _density_of("absorption", absorption, k) * math.prod(steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,6 +16,20 @@ def used_edges(g: Tensor, axis: int, periodic: bool) -> Tensor:
     """The entries along a grid axis that are edges: all if periodic, otherwise all but the last."""
     n = g.shape[axis + 1]
     return g if periodic and n > 1 else g.narrow(axis + 1, 0, n - 1)
+
+
+def indices(field: Tensor, axis: int) -> Tensor:
+    """Indices along a grid axis, in a shape that broadcasts with the field."""
+    n = field.shape[axis + 1]
+    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
+
+
+def edges_alone(g: Tensor, axis: int, periodic: bool) -> Tensor:
+    """Set the last entry along an axis, which is no edge, to 0, unless periodic or of one node."""
+    n = g.shape[axis + 1]
+    if periodic or n == 1:
+        return g
+    return torch.where(indices(g, axis) < n - 1, g, 0)
 
 
 def drops(v: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network.edges import at_both_ends, drops, outflow, sum_of_ends, used_edges
+from chonn_ops.network.edges import (
+    at_both_ends,
+    drops,
+    edges_alone,
+    outflow,
+    sum_of_ends,
+    used_edges,
+)
 
 # Residual, in units of rounding, of potentials that are right to their last few digits.
 _ROUNDING = 16
@@ -79,15 +86,16 @@ def backward_error(
         nothing = widened(leak.new_empty(len(v), 0, v.shape[-1])).abs()
         return torch.stack(found, 1) if found else nothing
     v, source, leak, *conductance = (widened(x) for x in (v, source, leak, *conductance))
-    left = excess(v, source, conductance, leak, periodic).abs()
+    # All axes closed, some by an edge of 0: tensors of n - 1 entries would let `torch.export` take
+    # no axis of two nodes.
+    conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
+    left = excess(v, source, conductance, leak, [True] * len(conductance)).abs()
     size, tied = v.abs(), leak != 0
     sizes = source.abs() + leak.abs() * size
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+    for axis, g in enumerate(conductance):
         if v.shape[axis + 1] > 1:
-            edges = used_edges(g, axis, closed).abs()
-            ends = sum_of_ends(size, axis, closed)
-            sizes = sizes + at_both_ends(edges * ends, axis, closed)
-            tied = tied | (at_both_ends((edges != 0).to(size.dtype), axis, closed) != 0)
+            sizes = sizes + at_both_ends(g.abs() * sum_of_ends(size, axis, True), axis, True)
+            tied = tied | (at_both_ends((g != 0).to(size.dtype), axis, True) != 0)
     # A node without edge and leak is no part of the network; a NaN in its source still counts.
     error = torch.where(tied & (left != 0), left / sizes, 0 * left)
     return error.flatten(1, -2).amax(1)

@@ -121,8 +121,7 @@ def test_opcheck(backend, dtype, grid, periodic):
     loose = within(0.05) if dtype == torch.bfloat16 else {}
     source, *conductance, leak = _flat(make_network(grid, dtype=dtype))
     g0, g1, g2 = (*conductance, None, None)[:3]
-    given = ("auto", leak.detach(), torch.ones(3), True)
-    opcheck(operator, (source, g0, g1, g2, leak, periodic, 1e-4, 50, backend, *given), **loose)
+    opcheck(operator, (source, g0, g1, g2, leak, periodic, 1e-4, 50, backend), **loose)
 
 
 def _args():
