@@ -424,19 +424,20 @@ class NetworkCell(Gained):
         u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
-        if isinstance(nodes, Tensor):
-            assert steps is not None  # read from the same coordinates
-            unsaid = nodes.new_tensor(NODES[self.options.nodes or UNSAID])
-            return u, steps, torch.where(nodes.isnan(), unsaid, nodes)
         nodes = self._placed(tuple(u.shape[1:-1]), nodes)
-        steps = steps or default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
+        if steps is None:
+            assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
+            steps = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
         return u, steps, nodes
 
-    def _placed(self, grid: tuple[int, ...], nodes: str | None) -> str:
+    def _placed(self, grid: tuple[int, ...], nodes: Nodes | None) -> Nodes:
         """Where the nodes lie. In training mode the cell remembers it with the grid.
 
         `trained` is no buffer, since reading a buffer stops a GPU and breaks a graph.
         """
+        if isinstance(nodes, Tensor):  # of an export or a compiler, which change no module
+            unsaid = nodes.new_tensor(NODES[self.options.nodes or UNSAID])
+            return torch.where(nodes.isnan(), unsaid, nodes)
         nodes, trained = nodes or self.options.nodes, self.trained
         if nodes is None and trained is not None and trained != (grid, UNSAID):
             raise ValueError(
