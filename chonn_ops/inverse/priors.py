@@ -28,7 +28,7 @@ from torch import Tensor
 from chonn_ops.checks import check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of
 from chonn_ops.network import Factorization, edge_conductance
-from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.edges import differences
 
 # Difference of neighbours, in the unit of x, below which the total variation is quadratic. In
 # tomography of a disc, 0.01 took more steps and lowered the error of the image by 1 %.
@@ -283,7 +283,7 @@ class BoundTotalVariation:
         x = offset.reshape(self.domain.grid)
         steps, axes = self.domain.steps, len(self.domain.grid)
         differences = [
-            drops(x, axis - axes, word == "periodic") * joined
+            differences(x, axis - axes, word == "periodic") * joined
             for axis, (word, joined) in enumerate(
                 zip(self.domain.insulated, self.joined, strict=True)
             )

@@ -38,8 +38,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Solution
-from chonn_ops.network.direct.factor import drops
-from chonn_ops.network.edges import used_edges
+from chonn_ops.network.edges import differences, used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
 
@@ -184,8 +183,9 @@ def _solve(
         if dtype.is_complex and bool((residual > tol).any()):
             network = tuple((residual > tol).nonzero()[0].tolist())
             raise resonance(float(residual.nan_to_num().amax()), tol, f"network {network}")
-        if KEPT.drops:
-            KEPT.found = [x.to(dtype) for x in _drops(v, periodic)]
+        found = _drops(v, periodic) if KEPT.drops else ()
+        if dtype.is_complex or not methods.lifted(v, found, tol):
+            KEPT.found = [x.to(dtype) for x in found]
         return v, iterations, residual
     if dtype.is_complex:
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
@@ -223,7 +223,10 @@ def _solve(
         if methods.lifted(v, KEPT.found, digits):
             digits = min(enough, digits)
             KEPT.found, short = _drops_with_digits(solver, *network, v, late, digits, most)
-            late = late | short if rest else late
+            if rest:
+                late = late | short
+            elif bool(short.any()):
+                KEPT.found = ()  # the backward finds them
     if not rest:
         _require(residual, iterations, tol, grid, v.dtype)
     elif bool(late.any()):
@@ -257,7 +260,7 @@ def _without_rounding(
 def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
     """For each axis each node's potential less the next one's, 0 where no edge is."""
     axes = len(periodic)
-    return [drops(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
+    return [differences(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
 
 
 def _drops_with_digits(
@@ -475,7 +478,7 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
         return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
     outputs = operator(*map(folded, args, in_dims))
-    return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0, 0, 0)
+    return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0,) * len(outputs)
 
 
 torch.library.register_vmap(_NAME, partial(fold, torch.ops.chonn_ops.kirchhoff_network))
