@@ -312,8 +312,12 @@ class _Solve(torch.autograd.Function):
 def _levels(factor: Any, periodic: Any, leak: Tensor, g: Sequence[Tensor]) -> Levels:
     """For sources (B, S, \\*grid, C)."""
 
+    kept: list[Factorization] = []
+
     def prepare(g: Sequence[Tensor], leak: Tensor) -> Any:
-        return Factorization(g, leak, periodic, factor.backend).solve
+        if not kept:
+            kept.append(Factorization(g, leak, periodic, factor.backend))
+        return kept[0].solve
 
     return Levels(g, leak, periodic, prepare, factor.dtype)
 
