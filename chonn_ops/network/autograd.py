@@ -23,7 +23,6 @@ PyTorch's own operators.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,52 +32,34 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from chonn_ops._dtypes import compute_dtype, to_dtype_of
+from chonn_ops.network import derivatives
+from chonn_ops.network.derivatives import edge_gradients, potentials
 from chonn_ops.network.edges import differences
-from chonn_ops.network.levels import Levels
+from chonn_ops.network.levels import BELOW, below_autograd
 from chonn_ops.network.methods import lifted
-from chonn_ops.network.operator import KEPT, fold
+from chonn_ops.network.operator import KEPT
 from chonn_ops.network.torch import recording
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_network.default
-# What runs without the derivatives of this level: in the guard, of these dispatch keys.
-_below_autograd = torch._C._AutoDispatchBelowAutograd
-_BELOW = torch._C._after_autograd_keyset
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _DEFAULTS = ("auto", None, None, True)
 # Last arguments of a second solve with a network that has passed its checks.
 _AGAIN = (None, None, False)
 
 
-def _levels(
-    conductance: Sequence[Tensor | None], leak: Tensor, options: Any, dtype: torch.dtype
-) -> Levels:
-    """`options` are the operator's from `periodic` to `method`."""
-
-    def prepare(g: Sequence[Tensor], total: Tensor) -> Any:
-        three = (*g, None, None)[:3]
-        return lambda source: _OPERATOR(source, *three, total, *options, *_AGAIN)[0]
-
-    return Levels([g for g in conductance if g is not None], leak, options[0], prepare, dtype)
-
-
 def _tangent(
-    tangents: Sequence[Tensor | None],
-    source: Tensor,
-    conductance: Sequence[Any],
-    leak: Tensor,
-    v: Tensor,
-    options: Any,
+    tangents: Sequence[Tensor | None], source: Tensor, network: tuple[Any, ...], v: Tensor
 ) -> Tensor:
-    """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak, `options` the
-    operator's from `periodic` to `method`."""
-    if all(g is None for g in tangents[1:4]):
-        current = torch.zeros_like(v) if tangents[0] is None else tangents[0]
-        if tangents[4] is not None:
-            current = current - tangents[4] * v
-        return _OPERATOR(current, *conductance, leak, *options, *_AGAIN)[0]
-    levels = _levels(conductance, leak, options, v.dtype)
-    changes = tangents[1 : v.dim() - 1]
-    return levels.tangent(source, tangents[0], tangents[4], changes).to(v.dtype)
+    """The tangent of v; `tangents` are those of source, g0, g1, g2 and leak, `network` what the
+    operator takes behind the source, up to `method`."""
+    if any(g is not None for g in tangents[1:4]):
+        changes = (tangents[0], None, *tangents[1:])
+        found = potentials(source, None, network)
+        return derivatives.tangents(*found, changes, network)[0].to(v.dtype)
+    current = torch.zeros_like(v) if tangents[0] is None else tangents[0]
+    if tangents[4] is not None:
+        current = current - tangents[4] * v
+    return _OPERATOR(current, *network, *_AGAIN)[0]
 
 
 def _transformed(field: Tensor) -> bool:
@@ -112,8 +93,8 @@ class _Network(_SingleLevelFunction):
         plain = not _transformed(args[0])
         drops = plain and any(ctx.needs_input_grad[2:5])
         with KEPT.requesting(factor=plain and not _packed(), drops=drops):
-            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
-                v, iterations, residual = _OPERATOR.redispatch(keyset & _BELOW, *args)
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), below_autograd():
+                v, iterations, residual = _OPERATOR.redispatch(keyset & BELOW, *args)
             ctx.factor, found = KEPT.factor, KEPT.found
         ctx.save_for_backward(*args[:5], v, *found)
         ctx.save_for_forward(*args[:5], v)
@@ -131,13 +112,12 @@ class _Network(_SingleLevelFunction):
         (source, *conductance, leak, v), over_v = saved[:6], saved[6:]
         needed, edges = ctx.needs_input_grad[1:], any(ctx.needs_input_grad[2:5])
         network = (*conductance, leak, *ctx.options)
-        once = not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+        once = not (torch.is_grad_enabled() or _batched(grad_v))
+        once = once and not torch._C._are_functorch_transforms_active()
         once = once and forward_ad.unpack_dual(grad_v, level=0).tangent is None
-        once = once and not _batched(grad_v)
         products: Sequence[Tensor] = ()
         if edges and not once:
-            levels = _levels(conductance, leak, ctx.options, v.dtype)
-            v, conj_w, products = levels.edge_gradients(source, grad_v)
+            v, conj_w, products = edge_gradients(source, grad_v, network)
         elif edges and _transformed(grad_v):  # a graph is recorded
             found = torch.ops.chonn_ops.network_gradients(grad_v, source, *network)
             conj_w, *products = found
@@ -159,8 +139,8 @@ class _Network(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None) -> Any:
-        source, *conductance, leak, v = ctx.saved_tensors[:6]
-        tangent = _tangent(grad_inputs[1:6], source, conductance, leak, v, ctx.options)
+        source, *network, v = ctx.saved_tensors[:6]
+        tangent = _tangent(grad_inputs[1:6], source, (*network, *ctx.options), v)
         return tangent, None, None
 
 
@@ -183,16 +163,15 @@ def _gradients_of_edges(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """v, conj(w) and the gradients of conductances, of these two and their drops, which are
     overwritten; where they have none with digits, of solves in float64."""
-    (_, _, _, leak, periodic, tol), options = network[:6], network[4:]
+    periodic, tol = network[4:6]
     fields = []
     for x, found in solutions:
         if not found:
             axes = enumerate(periodic, -1 - len(periodic))
             found = [differences(x, axis, closed) for axis, closed in axes]
             if not recording(x) and lifted(x, found, tol):
-                levels = _levels(network[:3], leak, options, x.dtype)
                 with torch.no_grad():
-                    return levels.edge_gradients(source, grad)
+                    return edge_gradients(source, grad, network)
         fields.append(found)
     products = []
     for over_v, over_w in zip(*fields, strict=True):
@@ -205,7 +184,7 @@ def _gradients_of_edges(
 torch.library.define(
     "chonn_ops::network_gradients",
     "(Tensor grad, Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, "
-    "float tol, int max_iterations, str backend, str method='auto') -> Tensor[]",
+    "float tol, int max_iterations, str backend, str method) -> Tensor[]",
     tags=torch.Tag.pt2_compliant_tag,
 )
 
@@ -239,11 +218,6 @@ def _(grad: Tensor, source: Tensor, *arguments: Any) -> list[Tensor]:
     return [source.new_empty(source.shape, dtype=dtype) for _ in range(source.dim() - 1)]
 
 
-torch.library.register_vmap(
-    "chonn_ops::network_parts", partial(fold, torch.ops.chonn_ops.network_parts)
-)
-
-
 def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """What the dispatch key "Autograd" runs, once for each level of differentiation."""
     # The dispatcher leaves out last arguments that equal their defaults.
@@ -259,10 +233,10 @@ def _kernel(keyset: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]
     primals, tangents = zip(*duals, strict=True)
     if all(tangent is None for tangent in tangents):
-        with _below_autograd():
-            return _OPERATOR.redispatch(keyset & _BELOW, *args)
+        with below_autograd():
+            return _OPERATOR.redispatch(keyset & BELOW, *args)
     v, iterations, residual = _OPERATOR(*primals, *rest)
-    tangent = _tangent(tangents, primals[0], primals[1:4], primals[4], v, rest[:5])
+    tangent = _tangent(tangents, primals[0], (*primals[1:], *rest[:5]), v)
     return forward_ad.make_dual(v, tangent, level=0), iterations, residual
 
 

@@ -1,4 +1,4 @@
-r"""Potentials and their differences in float64: with digits at any leak, and all derivatives.
+r"""Potentials and their differences in float64: with digits at any leak.
 
 Small leaks lift all potentials of a part alike, so that rounding them takes the digits of their
 differences, which gradients of conductances are made of. Here v = V + u, with the level
@@ -18,30 +18,38 @@ map makes of them and of minus them, w for s, -e for c, -w v for the leak and -e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
+from chonn_ops._dtypes import compute_dtype, to_dtype_of
+from chonn_ops.network.derivatives import NAME, tangents
+from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import at_both_ends, differences, pad, used_edges
+from chonn_ops.network.operator import fold
 
-# From conductances and leaks what solves for sources.
-Prepare = Callable[[Sequence[Tensor], Tensor], Callable[[Tensor], Tensor]]
-
-_NAME = "chonn_ops::network_parts"
 torch.library.define(
-    _NAME,
-    "(Tensor g0, Tensor? g1, Tensor? g2, bool[] periodic) -> (Tensor, Tensor)",
+    NAME,
+    "(Tensor source, Tensor? currents, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, "
+    "bool[] periodic, float tol, int max_iterations, str backend, str method) "
+    "-> (Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
+_OPERATOR = torch.ops.chonn_ops.network_potentials.default
+# What runs without the derivatives of this level: in the guard, of these dispatch keys.
+below_autograd = torch._C._AutoDispatchBelowAutograd
+BELOW = torch._C._after_autograd_keyset
 
 
-def _parts(
-    g0: Tensor, g1: Tensor | None, g2: Tensor | None, periodic: Sequence[bool]
-) -> tuple[Tensor, Tensor]:
+def _parts(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> tuple[Tensor, Tensor]:
     """(B, C, nodes): the node, in row-major order, at which each node's connected part is grounded,
     and the conductance of the edges there; of all nodes of a part it has the largest."""
-    conductance = [g for g in (g0, g1, g2) if g is not None]
+    g0 = conductance[0]
     B, *grid, C = g0.shape
     nodes = torch.arange(g0[0, ..., 0].numel() if B and C else 0, device=g0.device)
     part = nodes.reshape(-1, 1).expand(B, len(nodes), C).reshape(g0.shape)
@@ -76,19 +84,6 @@ def _parts(
     return node, torch.where(node == nodes, size, 0)
 
 
-torch.library.impl(_NAME, "default", _parts)
-
-
-@torch.library.register_fake(_NAME)
-def _(g0: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    B, *grid, C = g0.shape
-    nodes = 1
-    for n in grid:
-        nodes = nodes * n
-    shape = (B, C, nodes)
-    return g0.new_empty(shape, dtype=torch.int64), g0.new_empty(shape)
-
-
 def _ratio(a: Tensor, b: Tensor) -> Tensor:
     """a / b, 0 where b is 0: at nodes without edges or without leaks."""
     some = b != 0
@@ -104,154 +99,125 @@ def _total(field: Tensor, node: Tensor) -> Tensor:
     return sums.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
 
 
-class _Potentials(torch.autograd.Function):
-    """Sources and currents to potentials and their differences."""
+def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
+    dtype = compute_dtype(source, *fields)
+    if source.device.type == "mps":
+        return dtype
+    return torch.complex128 if dtype.is_complex else torch.float64
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(prepare: Any, periodic: Any, *tensors: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        axes = len(periodic)
-        s, leak, node, ground, b = tensors[:5]
-        g, currents = tensors[5 : 5 + axes], tensors[5 + axes :]
-        several, within = s.dim() > leak.dim(), torch.zeros_like(s)
-        label = node.unflatten(2, leak.shape[1:-1]).movedim(1, -1)
-        solve = prepare(g, leak + ground)
+def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """See `potentials` of `chonn_ops.network.derivatives`."""
+    periodic, tol, max_iterations, backend, method = arguments[4:]
+    axes, several = len(periodic), source.dim() > arguments[3].dim()
+    dtype = _wide(source, currents, *arguments[:4])
+    s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
 
-        def differ(v: Tensor) -> list[Tensor]:
-            pairs = enumerate(periodic, -1 - axes)
-            return [differences(v, axis, closed) for axis, closed in pairs]
-
-        for axis, current in enumerate(currents, -1 - axes):
-            # Into another part, over an edge of conductance 0.
-            across = label != label.roll(-1, axis)
-            across = torch.where(across[:, None] if several else across, current, 0)
-            within = within - (current - across) + (current - across).roll(1, axis)
-            s = s - across + across.roll(1, axis)
-        if s.is_complex():
-            v = solve(s + within)
-            return v, *differ(v)
-        leaks, held = _total(leak, node), _total(ground * b, node)
+    def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
         if several:
-            leak, b, leaks, held = (x[:, None] for x in (leak, b, leaks, held))
-        level = _ratio(_total(s, node), leaks)
-        u = solve(s - leak * level + within)
-        u = u - _ratio(_total(leak * u, node), held) * (1 - b)
-        # Levels of one part are equal.
-        return level + u, *(x + y for x, y in zip(differ(level), differ(u), strict=True))
+            return factor_of(g, total, periodic, dtype=dtype, backend=backend).solve
+        three, options = (*g, None, None)[:3], (periodic, tol, max_iterations, backend, method)
+        operator = torch.ops.chonn_ops.kirchhoff_network
+        return lambda s: operator(s, *three, total, *options, None, None, False)[0]
+
+    def differ(v: Tensor) -> Tensor:
+        pairs = enumerate(periodic, -1 - axes)
+        return torch.stack([differences(v, axis, closed) for axis, closed in pairs], -1)
+
+    node, ground = _parts([x.abs() for x in g], periodic)
+    label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))
+    within = torch.zeros_like(s)
+    for axis in range(0 if currents is None else axes):
+        assert currents is not None
+        current, axis = currents[..., axis].to(dtype), axis - 1 - axes
+        # Into another part, over an edge of conductance 0.
+        across = label != label.roll(-1, axis)
+        across = torch.where(across[:, None] if several else across, current, 0)
+        within = within - (current - across) + (current - across).roll(1, axis)
+        s = s - across + across.roll(1, axis)
+    if dtype.is_complex:  # complex networks, which have no level, are solved as they are
+        v = prepare(leak)(s + within)
+        return v, differ(v)
+    solve = prepare(leak + ground)
+    b = solve(leak)
+    leaks, held = _total(leak, node), _total(ground * b, node)
+    if several:
+        leak, b, leaks, held = (x[:, None] for x in (leak, b, leaks, held))
+    level = _ratio(_total(s, node), leaks)
+    u = solve(s - leak * level + within)
+    u = u - _ratio(_total(leak * u, node), held) * (1 - b)
+    # Levels of one part are equal.
+    return level + u, differ(level) + differ(u)
+
+
+torch.library.impl(NAME, "default", _found)
+
+
+@torch.library.register_fake(NAME)
+def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    dtype, axes = _wide(source, *arguments[:5]), len(arguments[5])
+    v = source.new_empty(source.shape, dtype=dtype)
+    return v, source.new_empty((*source.shape, axes), dtype=dtype)
+
+
+torch.library.register_vmap(NAME, partial(fold, _OPERATOR))
+
+
+class _Potentials(_SingleLevelFunction):
+    """As `_Network` of `chonn_ops.network.autograd`."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        prepare, periodic, source, *network = inputs
-        ctx.prepare, ctx.periodic, ctx.several = prepare, periodic, source.dim() > network[0].dim()
-        tensors = (*network[: 4 + len(periodic)], *output)
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+    def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), below_autograd():
+            v, drops = _OPERATOR.redispatch(keyset & BELOW, *args)
+        saved = (*args[:6], v, drops)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+        ctx.options = args[6:]
+        return v, drops
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        axes = len(ctx.periodic)
-        saved = ctx.saved_tensors
-        network, v, drops = saved[: 4 + axes], saved[4 + axes], saved[5 + axes :]
-        currents = [-x.conj() for x in grads[1:]]
-        out: Any = _Potentials.apply(
-            ctx.prepare, ctx.periodic, grads[0].conj(), *network, *currents
-        )
-        w, *over_w = (x.conj() for x in out)
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        *inputs, v, over_v = ctx.saved_tensors
+        several, network = v.dim() > inputs[5].dim(), (*inputs[2:], *ctx.options)
+        w, over_w = _OPERATOR(grads[0].conj(), -grads[1].conj(), *network)
 
-        def of_network(x: Tensor) -> Tensor:
-            return x.sum(1).neg() if ctx.several else x.neg()
+        def of_networks(product: Tensor) -> Tensor:
+            product = product.conj().neg()
+            return product.sum(1) if several else product
 
-        leak = of_network(w * v.conj())
-        g = [of_network(a * b.conj()) for a, b in zip(over_w, drops, strict=True)]
-        return None, None, w, leak, None, None, None, *g, *(-x for x in over_w)
+        out: list[Any] = [w.conj(), -over_w.conj(), None, None, None, of_networks(w * v)]
+        for axis in range(len(ctx.options[0])):
+            out[2 + axis] = of_networks(over_w[..., axis] * over_v[..., axis])
+        pairs = zip(out, inputs, strict=True)
+        gradients = [None if a is None or x is None else to_dtype_of(a, x) for a, x in pairs]
+        return None, *gradients, *[None] * len(ctx.options)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        axes = len(ctx.periodic)
-        saved = ctx.saved_tensors
-        network, v, drops = saved[: 4 + axes], saved[4 + axes], saved[5 + axes :]
-        _, _, source, leak, _, _, _, *rest = tangents
-        if source is None:
-            source = torch.zeros_like(v)
-        if leak is not None:
-            source = source - (leak[:, None] if ctx.several else leak) * v
-        currents = []
-        for g, current, drop in zip(rest[:axes], rest[axes:], drops, strict=True):
-            total = torch.zeros_like(v) if current is None else current
-            if g is not None:
-                total = total + (g[:, None] if ctx.several else g) * drop
-            currents.append(total)
-        return _Potentials.apply(ctx.prepare, ctx.periodic, source, *network, *currents)
+    def jvp(ctx: Any, *changes: Any) -> Any:
+        *inputs, v, over_v = ctx.saved_tensors
+        return tangents(v, over_v, changes[1:7], (*inputs[2:], *ctx.options))
 
 
-class Levels:
-    """Networks for which potentials are found as levels and differences, in float64.
+def _kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
+    """What the dispatch key "Autograd" runs, once for each level of differentiation."""
+    tensors, options = args[:6], args[6:]
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        with enable_single_level_autograd_function():
+            outputs: Any = _Potentials.apply(  # pyright: ignore[reportAttributeAccessIssue]
+                keyset, *args
+            )
+        return outputs
+    duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]
+    primals, changes = zip(*duals, strict=True)
+    if all(change is None for change in changes):
+        with below_autograd():
+            return _OPERATOR.redispatch(keyset & BELOW, *args)
+    found = _OPERATOR(*primals, *options)
+    pairs = zip(found, tangents(*found, changes, (*primals[2:], *options)), strict=True)
+    v, drops = (forward_ad.make_dual(x, tangent, level=0) for x, tangent in pairs)
+    return v, drops
 
-    Parameters
-    ----------
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-    leak : Tensor, shape (B, \\*grid, C)
-    periodic : sequence of bool
-    prepare : callable
-        Gives what solves networks of this grid, for sources (B, \\*grid, C) and, if this is asked
-        for such ones, (B, S, \\*grid, C). It is called with the same networks each time.
-    dtype : torch.dtype
-        Of the potentials that are wanted. Complex networks, which have no level, are solved as they
-        are, in complex128.
-    """
 
-    def __init__(
-        self,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        periodic: Sequence[bool],
-        prepare: Prepare,
-        dtype: torch.dtype,
-    ) -> None:
-        double = torch.complex128 if dtype.is_complex else torch.float64
-        self._dtype = dtype if leak.device.type == "mps" else double
-        leak, *g = (x.to(self._dtype) for x in (leak, *conductance))
-        self._prepare, self._periodic = prepare, tuple(periodic)
-        with torch.no_grad():
-            fixed = [x.detach() for x in g]
-            magnitudes = (*(x.abs() for x in fixed), None, None)[:3]
-            node, ground = torch.ops.chonn_ops.network_parts(*magnitudes, periodic)
-            ground = ground.unflatten(2, leak.shape[1:-1]).movedim(1, -1)
-            if dtype.is_complex:
-                b = ground = torch.zeros_like(leak)
-            else:
-                b = prepare(fixed, leak.detach() + ground)(leak.detach())
-        self._network = (leak, node, ground, b, *g)
-
-    def solve(self, source: Tensor, currents: Sequence[Tensor | None] = ()) -> tuple[Tensor, ...]:
-        """Potentials and, one an axis, each node's potential less the next one's, 0 where no edge
-        is, for sources (B, \\*grid, C) or (B, S, \\*grid, C) and, one an axis, currents of edges
-        from each node to the next."""
-        s = source.to(self._dtype)
-        given = [torch.zeros_like(s) if x is None else x.to(self._dtype) for x in currents]
-        given += [torch.zeros_like(s)] * (len(self._periodic) - len(given))
-        found: Any = _Potentials.apply(self._prepare, self._periodic, s, *self._network, *given)
-        return found
-
-    def edge_gradients(self, source: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """v, conj(w) and, one an axis, the gradients of conductances for that of v."""
-        v, *over_v = self.solve(source)
-        w, *over_w = self.solve(grad.conj())
-        return v, w, [-(a * b).conj() for a, b in zip(over_w, over_v, strict=True)]
-
-    def tangent(
-        self,
-        source: Tensor,
-        change: Tensor | None,
-        leak_change: Tensor | None,
-        changes: Sequence[Tensor | None],
-    ) -> Tensor:
-        """The tangent of the potentials of `source` for those of it, of leaks and of each axis's
-        conductances."""
-        v, *over_v = self.solve(source)
-        s = torch.zeros_like(v) if change is None else change
-        if leak_change is not None:
-            s = s - leak_change * v
-        pairs = zip(changes, over_v, strict=True)
-        return self.solve(s, [None if g is None else g * drop for g, drop in pairs])[0]
+_LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
+_LIBRARY.impl("network_potentials", torch._disable_dynamo(_kernel), "Autograd", with_keyset=True)

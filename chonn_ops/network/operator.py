@@ -478,7 +478,8 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
         return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
     outputs = operator(*map(folded, args, in_dims))
-    return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0,) * len(outputs)
+    kind = type(outputs)
+    return kind(output.unflatten(0, (count, -1)) for output in outputs), kind([0] * len(outputs))
 
 
 torch.library.register_vmap(_NAME, partial(fold, torch.ops.chonn_ops.kirchhoff_network))

@@ -39,13 +39,13 @@ from chonn_ops.network.checks import (
     traced,
     ungrounded,
 )
+from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
 from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
 from chonn_ops.network.leaks import leak_with_boundary
-from chonn_ops.network.levels import Levels
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
@@ -275,13 +275,13 @@ class _Solve(torch.autograd.Function):
         return v, residual
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, *given: Any) -> Any:
         source, leak, *g = ctx.saved_tensors
-        _, _, change, leak_change, *changes = tangents
-        levels = _levels(ctx.factor, ctx.periodic, leak, g)
-        leak_change, *changes = (x if x is None else x[:, None] for x in (leak_change, *changes))
-        tangent = levels.tangent(source, change, leak_change, changes)
-        return tangent.to(ctx.factor.dtype), None
+        _, _, change, leak_change, *changes = given
+        network = _network(ctx.factor, ctx.periodic, leak, g)
+        changed = (change, None, *(*changes, None, None)[:3], leak_change)
+        found = potentials(source, None, network)
+        return tangents(*found, changed, network)[0].to(ctx.factor.dtype), None
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
@@ -293,8 +293,8 @@ class _Solve(torch.autograd.Function):
         products: Any = ()
         if torch.is_grad_enabled():
             if edges:
-                levels = _levels(factor, ctx.periodic, leak, g)
-                v, w, products = levels.edge_gradients(source, grad)
+                network = _network(factor, ctx.periodic, leak, g)
+                v, w, products = edge_gradients(source, grad, network)
             else:
                 w: Any = _Solve.apply(factor, ctx.periodic, grad.conj(), leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
         else:
@@ -309,17 +309,9 @@ class _Solve(torch.autograd.Function):
         return None, None, w.conj().to(source.dtype), *grads
 
 
-def _levels(factor: Any, periodic: Any, leak: Tensor, g: Sequence[Tensor]) -> Levels:
-    """For sources (B, S, \\*grid, C)."""
-
-    kept: list[Factorization] = []
-
-    def prepare(g: Sequence[Tensor], leak: Tensor) -> Any:
-        if not kept:
-            kept.append(Factorization(g, leak, periodic, factor.backend))
-        return kept[0].solve
-
-    return Levels(g, leak, periodic, prepare, factor.dtype)
+def _network(factor: Any, periodic: Sequence[bool], leak: Tensor, g: Sequence[Tensor]) -> Any:
+    """As `chonn_ops.network.derivatives` has it; iterations have no part in it."""
+    return *(*g, None, None)[:3], leak, periodic, 1e-6, 1, factor.backend, "direct"
 
 
 class _LogDet(torch.autograd.Function):
