@@ -90,13 +90,13 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(some, a / torch.where(some, b, 1), 0)
 
 
-def _total(field: Tensor, node: Tensor) -> Tensor:
-    """The sum over each node's part, of fields (B, \\*grid, C) or (B, S, \\*grid, C)."""
+def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
+    """The sum, or the largest value of magnitudes, over each node's part."""
     C, nodes = node.shape[1:]
     rows = field.movedim(-1, 1).reshape(field.shape[0], C, -1, nodes)
     node = node[:, :, None].expand(rows.shape)
-    sums = torch.zeros_like(rows).scatter_add(-1, node, rows).gather(-1, node)
-    return sums.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
+    found = torch.zeros_like(rows).scatter_reduce(-1, node, rows, reduce).gather(-1, node)
+    return found.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
 
 
 def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
@@ -142,10 +142,13 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     b = solve(leak)
     leaks, held = _total(leak, node), _total(ground * b, node)
     if several:
-        leak, b, leaks, held = (x[:, None] for x in (leak, b, leaks, held))
+        leak, ground, b, leaks, held = (x[:, None] for x in (leak, ground, b, leaks, held))
     level = _ratio(_total(s, node), leaks)
     u = solve(s - leak * level + within)
-    u = u - _ratio(_total(leak * u, node), held) * (1 - b)
+    # m is a_x / b_x, too, since all currents sum to 0: the form whose rounding is less.
+    lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
+    m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))
+    u = u + _ratio(m, held) * (1 - b)
     # Levels of one part are equal.
     return level + u, differ(level) + differ(u)
 

@@ -120,5 +120,6 @@ def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> bool:
     """Whether leaks of a network lift its potentials so far that differences lose digits."""
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
     rounding = torch.finfo(v.dtype).eps * size
-    # A NaN tells nothing; an axis of one node has no differences.
-    return any(bool(((rounding > LIFTING * tol * x) & (x > 0)).any()) for x in most)
+    # An axis of one node has no differences. A NaN tells nothing.
+    pairs = zip(v.shape[1:-1], most, strict=False)
+    return any(bool((rounding > LIFTING * tol * x).any()) for n, x in pairs if n > 1)

@@ -191,8 +191,8 @@ class Truth:
         most = np.array([size[i] + size[j] for i, j in zip(p, q, strict=True)], object)
         for label in np.unique(self.part):
             inside = (self.part[p] == label) & (self.part[q] == label)
-            if inside.any():
-                most[inside] = np.abs(drop[inside]).max()
+            if inside.any() and (largest := np.abs(drop[inside]).max()) > 1e-60 * most[inside].max():
+                most[inside] = largest
         return most
 
 
