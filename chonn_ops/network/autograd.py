@@ -1,9 +1,10 @@
 r"""Derivatives of the operator; each is one more solve of the same network.
 
-A backward of one level uses the factors of a direct forward. Under transforms, compilers and for
-derivatives of derivatives the networks are eliminated again: that costs one elimination a solve.
-There gradients of edges between nearly equal potentials keep fewer digits: a backward of one level
-has the potentials' differences from the solve, with digits of their own.
+A backward of one level uses the factors of a direct forward, and differences of potentials from the
+solve, with digits of their own. Under transforms and for derivatives of derivatives, the networks
+are solved again, in float64, for potentials and differences (`chonn_ops.network.levels`): four
+solves for the gradients of conductances, two more for each further order. A backward that a
+compiler records is one operator, which does what a backward of one level does.
 
 With A v = s the nodal equations, A symmetric:
 
@@ -12,7 +13,7 @@ With A v = s the nodal equations, A symmetric:
   gradient of a real loss points where the loss rises. What is real has the real part as gradient;
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
-The solves are calls of the operator, so they have derivatives, too: of any order and mix of modes.
+The solves are calls of operators, so they have derivatives, too: of any order and mix of modes.
 
 PyTorch's own rule for custom operators knows neither forward mode, whose tangents it drops without
 a word, nor reverse mode under `torch.func`. So the kernel of the dispatch key "Autograd" is here.
@@ -169,7 +170,7 @@ def _gradients_of_edges(
         if not found:
             axes = enumerate(periodic, -1 - len(periodic))
             found = [differences(x, axis, closed) for axis, closed in axes]
-            if not recording(x) and lifted(x, found, tol):
+            if not recording(x) and bool(lifted(x, found, tol).any()):
                 with torch.no_grad():
                     return edge_gradients(source, grad, network)
         fields.append(found)

@@ -144,7 +144,10 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if several:
         leak, ground, b, leaks, held = (x[:, None] for x in (leak, ground, b, leaks, held))
     level = _ratio(_total(s, node), leaks)
-    u = solve(s - leak * level + within)
+    # Twice: a node's own leak may take nearly all of its source, and leave rounding.
+    rest = s - leak * level
+    rest = rest - leak * _ratio(_total(rest, node), leaks)
+    u = solve(rest + within)
     # m is a_x / b_x, too, since all currents sum to 0: the form whose rounding is less.
     lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
     m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))

@@ -184,7 +184,7 @@ def _solve(
             network = tuple((residual > tol).nonzero()[0].tolist())
             raise resonance(float(residual.nan_to_num().amax()), tol, f"network {network}")
         found = _drops(v, periodic) if KEPT.drops else ()
-        if dtype.is_complex or not methods.lifted(v, found, tol):
+        if dtype.is_complex or not bool(methods.lifted(v, found, tol).any()):
             KEPT.found = [x.to(dtype) for x in found]
         return v, iterations, residual
     if dtype.is_complex:
@@ -220,7 +220,7 @@ def _solve(
     if for_edges:
         KEPT.found = _drops(v, periodic)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
-        if methods.lifted(v, KEPT.found, digits):
+        if bool(methods.lifted(v, KEPT.found, digits).any()):
             digits = min(enough, digits)
             KEPT.found, short = _drops_with_digits(solver, *network, v, late, digits, most)
             if rest:
@@ -289,6 +289,9 @@ def _drops_with_digits(
     found = _drops(v, periodic)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
+    short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
+    if bool(short.any()):
+        return found, short
     rest, _, residual = solver.solve(left, conductance, leak, periodic, least, most)
     found = [a + b for a, b in zip(found, _drops(rest.to(v.dtype), periodic), strict=True)]
     return found, residual > methods.SAFETY * enough

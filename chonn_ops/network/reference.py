@@ -88,6 +88,14 @@ def _check_ground(a: Any, leak: _Array, name: str) -> None:
         )
 
 
+def _lost(name: str, got: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name}: expected corrections that vanish, got {got}: leaks are below the rounding of the "
+        "conductances, which factors in float64 lose. To solve it: backend='torch' or 'cpu' with "
+        "method='direct'"
+    )
+
+
 def _factors(
     g: Sequence[_Array], leak: _Array, name: str, tol: float
 ) -> Callable[[_Array], _Array]:
@@ -113,7 +121,9 @@ def _factors(
             **({} if np.iscomplexobj(leak) else in_place),
         )
     except RuntimeError as singular:
-        raise resonance(1.0, tol, name) from singular
+        raise (
+            resonance(1.0, tol, name) if np.iscomplexobj(leak) else _lost(name, "none")
+        ) from singular
     return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
 
 
@@ -141,11 +151,7 @@ def _solve_one(
     last, largest = np.abs(step).max(), np.abs(v).max()
     # A complex network is near a resonance then, which its residual tells.
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
-        raise RuntimeError(
-            f"{name}: expected corrections that vanish, got one of {last:.1e} beside potentials of "
-            f"up to {largest:.1e}: leaks are below the rounding of the conductances, which factors "
-            "in float64 lose. To solve it: backend='torch' or 'cpu' with method='direct'"
-        )
+        raise _lost(name, f"one of {last:.1e} beside potentials of up to {largest:.1e}")
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))

@@ -128,7 +128,11 @@ class Truth:
         ds, dl, *dg = (mp(x) for x in case.tangents)
         v, w = inverse @ s, inverse @ weight
         big_v, big_w = size @ np.abs(s), size @ np.abs(weight)
-        p, q = (np.array(x, int) for x in zip(*((p, q) for _, p, q in case.edges), strict=True)) if case.edges else (np.zeros(0, int),) * 2
+        p, q = (
+            (np.array(x, int) for x in zip(*((p, q) for _, p, q in case.edges), strict=True))
+            if case.edges
+            else (np.zeros(0, int),) * 2
+        )
         change = mp(np.array([case.tangents[2 + axis][p] for axis, p, _ in case.edges]))
         dv, dw = v[p] - v[q], w[p] - w[q]
         across = inverse[:, p] - inverse[:, q] if len(p) else np.zeros((len(v), 0), object)
@@ -188,11 +192,12 @@ class Truth:
 
     def _most_of_edges(self, drop: Array, size: Array, p: Array, q: Array) -> Array:
         """The largest drop of the same part; between parts the sum of both potentials' sizes."""
-        most = np.array([size[i] + size[j] for i, j in zip(p, q, strict=True)], object)
+        largest = self._most_of_nodes(size)
+        most = np.array([largest[i] + largest[j] for i, j in zip(p, q, strict=True)], object)
         for label in np.unique(self.part):
             inside = (self.part[p] == label) & (self.part[q] == label)
-            if inside.any() and (largest := np.abs(drop[inside]).max()) > 1e-60 * most[inside].max():
-                most[inside] = largest
+            if inside.any() and (own := np.abs(drop[inside]).max()) > 1e-60 * most[inside].max():
+                most[inside] = own
         return most
 
 
@@ -282,8 +287,11 @@ def mismatches(case: Case, names: Any = None) -> Iterator[tuple[str, str, float,
             if not len(exact):
                 continue
             left = np.array([mpmath.mpf(x) if math.isfinite(x) else mpmath.inf for x in actual])
-            # What underflows has no digits.
-            floor = 1e-30 if case.dtype == torch.float32 else 1e-290
-            error = float((np.abs(left - exact) / (size + floor)).max())
+            # What underflows has no digits, and what overflows is infinite.
+            info = torch.finfo(case.dtype)
+            floor = mpmath.mpf(info.tiny) / info.eps
+            large = np.abs(exact) > info.max / 1e6
+            errors = np.where(large, 0, np.abs(left - exact) / (size + floor))
+            error = float(errors.max())
             if not error <= tolerance:
                 yield solver, name, error, tolerance

@@ -260,13 +260,16 @@ class Factors:
             parts = self._parts[:, None].expand(-1, S, -1)
             to, inside = parts.clamp_min(0), parts >= 0
             leak = self._leak[:, None].expand(-1, S, -1)
-            current, ground, size = (
-                torch.zeros_like(x).scatter_add(2, to, torch.where(inside, y, 0))
-                for y in (x, leak, x.abs())
-            )
+
+            def total(y: Tensor) -> Tensor:
+                return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
+
+            ground, size, rest = total(leak), total(x.abs()), x
             ground = torch.where(ground != 0, ground, 1)
-            levels = torch.where(inside, (current / ground).gather(2, to), 0)
-            x = torch.cat([x, x - leak * levels], 1)
+            for _ in range(2):  # what the first leaves is rounding of sources, not of itself
+                levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
+                rest = rest - leak * levels
+            x = torch.cat([x, rest], 1)
             last = parts == torch.arange(self._plan.nodes, device=x.device)
             limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
 

@@ -276,7 +276,9 @@ APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, cons
         const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
         const int inside = label[p * step] >= 0 && sum[1] > 0;
         const int is_last = inside && label[p * step] == p;
-        u[p * apart] = s[p * apart] - (inside ? leak[p * step] * (REAL)(sum[0] / sum[1]) : 0);
+        /* In double: what a node's own leak takes of its source may be nearly all of it. */
+        const double level = inside ? sum[0] / sum[1] : 0;
+        u[p * apart] = (REAL)((double)s[p * apart] - (double)leak[p * step] * level);
         limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
     }
 }

@@ -178,10 +178,13 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
         current += __builtin_convertvector(counted, NAME(wide));
         ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
     }
-    vec level;
+    NAME(wide) level; /* in double: see `take_levels` */
     for (int lane = 0; lane < LANES; lane++)
-        level[lane] = (REAL)(ground[lane] > 0 ? current[lane] / ground[lane] : 0);
-    for (int64_t p = 0; p < a->nodes; p++) x[2 * p + 1] = x[2 * p] - WIDEN(leak[p]) * level;
+        level[lane] = ground[lane] > 0 ? current[lane] / ground[lane] : 0;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const NAME(wide) taken = __builtin_convertvector(WIDEN(leak[p]), NAME(wide)) * level;
+        x[2 * p + 1] = __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
+    }
 }
 
 /* Shifts a part whose last node's potential is rounding, which is large where leaks are small: the
@@ -465,8 +468,9 @@ static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
         if (inverse[p] > 0) current += (double)x[p];
         ground += (double)leak[p];
     }
-    const REAL level = (REAL)(ground > 0 ? current / ground : 0);
-    for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - leak[p] * level;
+    const double level = ground > 0 ? current / ground : 0; /* see `take_levels` */
+    for (int64_t p = 0; p < a->nodes; p++)
+        x[a->nodes + p] = (REAL)((double)x[p] - (double)leak[p] * level);
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
