@@ -81,7 +81,8 @@ def _batched(field: Tensor) -> bool:
 def _packed() -> bool:
     """Whether saved tensors are handed to hooks: checkpoints, which forget them until the
     backward, or what moves them away. Factors would stay, and with them the memory."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    hooks: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
+    return hooks._top_saved_tensors_default_hooks(True) is not None
 
 
 class _Network(_SingleLevelFunction):
@@ -161,7 +162,7 @@ def _gradients_of_edges(
     source: Tensor,
     network: tuple[Any, ...],
     *solutions: tuple[Tensor, Sequence[Tensor]],
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
     """v, conj(w) and the gradients of conductances, of these two and their drops, which are
     overwritten; where they have none with digits, of solves in float64."""
     periodic, tol = network[4:6]

@@ -219,8 +219,9 @@ def _kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
     if all(change is None for change in changes):
         with below_autograd():
             return _OPERATOR.redispatch(keyset & BELOW, *args)
-    found = _OPERATOR(*primals, *options)
-    pairs = zip(found, tangents(*found, changes, (*primals[2:], *options)), strict=True)
+    v, drops = found = _OPERATOR(*primals, *options)
+    turned = tangents(v, drops, changes, (*primals[2:], *options))
+    pairs = zip(found, turned, strict=True)
     v, drops = (forward_ad.make_dual(x, tangent, level=0) for x, tangent in pairs)
     return v, drops
 

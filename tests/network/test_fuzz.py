@@ -208,7 +208,8 @@ def _found(case: Case, solve: Callable[..., Tensor]) -> dict[str, Array]:
     v = solve(*leaves)
     grads = torch.autograd.grad(v, leaves, weight, retain_graph=True)
     twice = torch.autograd.grad(v, leaves, weight, create_graph=True)
-    power = sum((a * b).sum() for a, b in zip(twice, tangents, strict=True))
+    products = [(a * b).sum() for a, b in zip(twice, tangents, strict=True)]
+    power = torch.stack(products).sum()
     hessian = torch.autograd.grad(power, leaves, allow_unused=True)
     with forward_ad.dual_level():
         pairs = zip(leaves, tangents, strict=True)
@@ -259,10 +260,10 @@ def _solvers(case: Case) -> Iterator[tuple[str, float, Callable[..., Tensor]]]:
             yield f"{backend} {method}", loose, solve
     for backend in factor_backends():
 
-        def solve(s: Tensor, l: Tensor, *g: Tensor, backend: str = backend) -> Tensor:  # noqa: E741
+        def factor(s: Tensor, l: Tensor, *g: Tensor, backend: str = backend) -> Tensor:  # noqa: E741
             return factorize(g, l, boundary=boundary, backend=backend).solve(s)
 
-        yield f"factorize {backend}", exact, solve
+        yield f"factorize {backend}", exact, factor
 
 
 def mismatches(case: Case, names: Any = None) -> Iterator[tuple[str, str, float, float]]:
