@@ -295,17 +295,17 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
         *most = own > *most ? own : *most;
     }
     const int most = sizeof(REAL) == 4 ? 126 : 1022;
-    for (int64_t p = a->nodes - 1; p >= 0; p--) { /* a part's last node comes first */
-        const int64_t last = label[p * step];
+    for (int64_t p = 0; p < a->nodes; p++) {
+        if (label[p * step] != p) continue;
         REAL *const own = size + p * sizes_apart;
-        if (last != p) {
-            *own = last < 0 ? 1 : size[last * sizes_apart];
-            continue;
-        }
         int exponent = 0;
         if (*own > 0 && isfinite(*own)) frexp((double)*own, &exponent);
         exponent = exponent > most ? most : exponent < -most ? -most : exponent;
         *own = (REAL)ldexp(1, exponent);
+    }
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const int64_t last = label[p * step];
+        if (last != p) size[p * sizes_apart] = last < 0 ? 1 : size[last * sizes_apart];
     }
 }
 
