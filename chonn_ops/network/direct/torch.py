@@ -264,12 +264,12 @@ class Factors:
             def total(y: Tensor) -> Tensor:
                 return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
 
-            ground, size, rest = total(leak), total(x.abs()), x
+            ground, rest = total(leak), x
             ground = torch.where(ground != 0, ground, 1)
             for _ in range(2):  # what the first leaves is rounding of sources, not of itself
                 levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
                 rest = rest - leak * levels
-            x = torch.cat([x, rest], 1)
+            x, size = torch.cat([x, rest], 1), total(rest.abs())
             last = parts == torch.arange(self._plan.nodes, device=x.device)
             limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
 

@@ -264,22 +264,25 @@ APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, con
 APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, const INTEGER *label,
                              int64_t step, const REAL *s, REAL *u, int64_t apart, REAL *limit,
                              int64_t limits_apart, double *sums) {
-    memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
-    for (int64_t p = 0; p < a->nodes; p++) {
-        if (label[p * step] < 0) continue;
-        double *const sum = sums + 3 * label[p * step], current = (double)s[p * apart];
-        sum[0] += current;
-        sum[1] += (double)leak[p * step];
-        sum[2] += current < 0 ? -current : current;
-    }
-    for (int64_t p = 0; p < a->nodes; p++) {
-        const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
-        const int inside = label[p * step] >= 0 && sum[1] > 0;
-        const int is_last = inside && label[p * step] == p;
-        /* In double: what a node's own leak takes of its source may be nearly all of it. */
-        const double level = inside ? sum[0] / sum[1] : 0;
-        u[p * apart] = (REAL)((double)s[p * apart] - (double)leak[p * step] * level);
-        limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
+    for (int64_t p = 0; p < a->nodes; p++) u[p * apart] = s[p * apart];
+    /* Twice, and in double: what a node's own leak takes of its source may be nearly all of it. */
+    for (int round = 0; round < 3; round++) {
+        memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
+        for (int64_t p = 0; p < a->nodes; p++) {
+            if (label[p * step] < 0) continue;
+            double *const sum = sums + 3 * label[p * step], current = (double)u[p * apart];
+            sum[0] += current;
+            sum[1] += (double)leak[p * step];
+            sum[2] += current < 0 ? -current : current;
+        }
+        for (int64_t p = 0; p < a->nodes; p++) {
+            const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
+            const int inside = label[p * step] >= 0 && sum[1] > 0;
+            const int is_last = inside && label[p * step] == p;
+            const double level = inside && round < 2 ? sum[0] / sum[1] : 0;
+            u[p * apart] = (REAL)((double)u[p * apart] - (double)leak[p * step] * level);
+            limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
+        }
     }
 }
 
