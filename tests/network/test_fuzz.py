@@ -244,14 +244,14 @@ def _solvers(case: Case) -> Iterator[tuple[str, float, Callable[..., Tensor]]]:
     """Name, tolerance of the maximum norm, and what solves (source, leak, g0, ...)."""
     tol = 1e-5 if case.dtype == torch.float32 else 1e-10
     exact = 2e-5 if case.dtype == torch.float32 else 1e-9
-    boundary = ["periodic" if x else "neumann" for x in case.periodic]
+    periodic = [bool(x) for x in case.periodic]
     for backend in available_backends():
         if backend == "triton":
             continue
         for method in ("auto", "direct", "multigrid"):
             if backend == "reference" and method != "auto":
                 continue
-            options: Any = {"backend": backend, "method": method, "tol": tol, "boundary": boundary}
+            options: Any = {"backend": backend, "method": method, "tol": tol, "periodic": periodic}
             loose = 10 * tol if method == "multigrid" else exact
 
             def solve(s: Tensor, l: Tensor, *g: Tensor, options: Any = options) -> Tensor:  # noqa: E741
@@ -261,7 +261,7 @@ def _solvers(case: Case) -> Iterator[tuple[str, float, Callable[..., Tensor]]]:
     for backend in factor_backends():
 
         def factor(s: Tensor, l: Tensor, *g: Tensor, backend: str = backend) -> Tensor:  # noqa: E741
-            return factorize(g, l, boundary=boundary, backend=backend).solve(s)
+            return factorize(g, l, periodic=periodic, backend=backend).solve(s)
 
         yield f"factorize {backend}", exact, factor
 

@@ -415,8 +415,7 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
     g, leak = cancelling(grid, kind)
     a = matrix(tuple(x[0, ..., 0] for x in g), leak[0, ..., 0], periodic)
     condition = float(torch.linalg.cond(a))
-    boundary = "periodic" if periodic else "neumann"
-    networks = factorize(g, leak, boundary=boundary, backend=backend)
+    networks = factorize(g, leak, periodic=periodic, backend=backend)
     if condition > 1e12:
         for refused in (networks.logdet, networks.diagonal_of_inverse):
             with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*resonance"):
@@ -432,7 +431,7 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
     assert off.abs().max() < enough * inverse.abs().max()
     source = torch.randn(leak.shape, generator=torch.Generator().manual_seed(1)).to(leak.dtype)
     exact = torch.linalg.solve(a, source.flatten())
-    options = {"boundary": boundary, "backend": backend}
+    options = {"periodic": periodic, "backend": backend}
     for v in (networks.solve(source), kirchhoff_network(source, g, leak, **options)):
         assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
 
