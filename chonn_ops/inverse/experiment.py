@@ -17,7 +17,7 @@ from torch import Tensor
 from chonn_ops.checks import error
 from chonn_ops.inverse.domain import Domain, as_tensor
 from chonn_ops.network import Factorization, diffusion
-from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.edges import differences
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Rows of the Jacobian that are pulled back at once.
@@ -160,7 +160,7 @@ class Experiment:
 
         def along(fields: Tensor) -> list[Tensor]:
             closed = self.domain.periodic
-            return [drops(fields, axis - axes, closed[axis]) for axis in range(axes)]
+            return [differences(fields, axis - axes, closed[axis]) for axis in range(axes)]
 
         found = torch.empty(len(rows), x.numel(), dtype=x.dtype, device=x.device)
         for some in torch.arange(len(rows), device=x.device).split(ROWS):

@@ -28,7 +28,7 @@ from torch import Tensor
 from chonn_ops.checks import check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of
 from chonn_ops.network import Factorization, edge_conductance
-from chonn_ops.network.direct.factor import drops
+from chonn_ops.network.edges import differences
 
 # Difference of neighbours, in the unit of x, below which the total variation is quadratic. In
 # tomography of a disc, 0.01 took more steps and lowered the error of the image by 1 %.
@@ -282,13 +282,13 @@ class BoundTotalVariation:
         """|grad x| of each node's cell, by differences to the next nodes."""
         x = offset.reshape(self.domain.grid)
         steps, axes = self.domain.steps, len(self.domain.grid)
-        differences = [
-            drops(x, axis - axes, closed) * joined
+        changes = [
+            differences(x, axis - axes, closed) * joined
             for axis, (closed, joined) in enumerate(
                 zip(self.domain.periodic, self.joined, strict=True)
             )
         ]
-        slopes = [d / h for d, h in zip(differences, steps, strict=True)]
+        slopes = [d / h for d, h in zip(changes, steps, strict=True)]
         return (torch.stack(slopes).square().sum(0) + (FLAT / min(steps)) ** 2).sqrt()
 
     def around(self, offset: Tensor) -> Gaussian:

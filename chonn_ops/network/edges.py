@@ -46,6 +46,16 @@ def drops(v: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
     return v.narrow(dim, 0, n - 1) - v.narrow(dim, 1, n - 1)
 
 
+def differences(v: Tensor, axis: int, periodic: bool) -> Tensor:
+    """Potential of each node of (..., \\*grid, C) less the next one's along an axis counted from
+    the last; 0 behind the last node where the axis is not periodic."""
+    difference = v - v.roll(-1, axis)
+    if periodic and v.shape[axis] > 1:
+        return difference
+    inner = difference.narrow(axis, 0, v.shape[axis] - 1)
+    return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
+
+
 def outflow(current: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
     """The current that the edges of an axis carry out of each node; the transpose of `drops`."""
     dim = axis + 1

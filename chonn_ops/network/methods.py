@@ -111,9 +111,15 @@ def exceed_digits(
     return bool((separate & torch.stack(small).any(0)).any())
 
 
-def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> bool:
-    """Whether leaks of a network lift its potentials so far that differences lose digits."""
+def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> Tensor:
+    """(B, C): whether leaks of a network lift its potentials so far that differences lose digits.
+
+    Above `tol` = 1 / `LIFTING` rounding is larger than all differences along an axis.
+    """
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
-    rounding = torch.finfo(v.dtype).eps * size
-    # A NaN tells nothing; an axis of one node has no differences.
-    return any(bool(((rounding > LIFTING * tol * x) & (x > 0)).any()) for x in most)
+    rounding, found = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
+    # An axis of one node has no differences. A NaN tells nothing.
+    for n, x in zip(v.shape[1:-1], most, strict=False):
+        if n > 1:
+            found = found | (rounding > LIFTING * tol * x)
+    return found

@@ -39,8 +39,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Solution
-from chonn_ops.network.direct.factor import drops
-from chonn_ops.network.edges import used_edges
+from chonn_ops.network.edges import differences, used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
 
@@ -181,8 +180,9 @@ def _solve(
         if dtype.is_complex and bool((residual > tol).any()):
             where = tuple((residual > tol).nonzero()[0].tolist())
             raise resonance(float(residual[where]), tol, where)
-        if KEPT.drops:
-            KEPT.found = [x.to(dtype) for x in _drops(v, periodic)]
+        found = _drops(v, periodic) if KEPT.drops else ()
+        if dtype.is_complex or not bool(methods.lifted(v, found, tol).any()):
+            KEPT.found = [x.to(dtype) for x in found]
         return v, iterations, residual
     if dtype.is_complex:
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
@@ -217,10 +217,13 @@ def _solve(
     if for_edges:
         KEPT.found = _drops(v, periodic)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
-        if methods.lifted(v, KEPT.found, digits):
+        if bool(methods.lifted(v, KEPT.found, digits).any()):
             digits = min(enough, digits)
             KEPT.found, short = _drops_with_digits(solver, *network, v, late, digits, most)
-            late = late | short if rest else late
+            if rest:
+                late = late | short
+            elif bool(short.any()):
+                KEPT.found = ()  # the backward finds them
     if not rest:
         _require(residual, iterations, tol, grid, v.dtype)
     elif bool(late.any()):
@@ -254,7 +257,7 @@ def _without_rounding(
 def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
     """For each axis each node's potential less the next one's, 0 where no edge is."""
     axes = len(periodic)
-    return [drops(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
+    return [differences(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
 
 
 def _drops_with_digits(
@@ -283,6 +286,9 @@ def _drops_with_digits(
     found = _drops(v, periodic)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
+    short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
+    if bool(short.any()):
+        return found, short
     rest, _, residual = solver.solve(left, conductance, leak, periodic, least, most)
     found = [a + b for a, b in zip(found, _drops(rest.to(v.dtype), periodic), strict=True)]
     return found, residual > methods.SAFETY * enough
@@ -485,7 +491,8 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
         return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
     outputs = operator(*map(folded, args, in_dims))
-    return tuple(output.unflatten(0, (count, -1)) for output in outputs), (0, 0, 0)
+    kind = type(outputs)
+    return kind(output.unflatten(0, (count, -1)) for output in outputs), kind([0] * len(outputs))
 
 
 torch.library.register_vmap(_NAME, partial(fold, torch.ops.chonn_ops.kirchhoff_network))

@@ -89,6 +89,14 @@ def _check_ground(a: Any, leak: _Array, network: tuple[int, int]) -> None:
         )
 
 
+def _lost(network: tuple[int, int], got: str) -> RuntimeError:
+    return RuntimeError(
+        f"network {network} (batch, channel): expected corrections that vanish, got {got}: "
+        "leaks are below the rounding of the conductances, which factors in float64 lose. To solve "
+        "it: backend='torch' or 'cpu' with method='direct'"
+    )
+
+
 def _factors(
     g: Sequence[_Array], leak: _Array, network: tuple[int, int], tol: float
 ) -> Callable[[_Array], _Array]:
@@ -114,6 +122,8 @@ def _factors(
             **({} if np.iscomplexobj(leak) else in_place),
         )
     except RuntimeError as singular:
+        if not np.iscomplexobj(leak):
+            raise _lost(network, "none") from singular
         raise resonance(1.0, tol, network) from singular
     return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
 
@@ -142,12 +152,7 @@ def _solve_one(
     last, largest = np.abs(step).max(), np.abs(v).max()
     # A complex network is near a resonance then, which its residual tells.
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
-        raise RuntimeError(
-            f"network {network} (batch, channel): expected corrections that vanish, got one of "
-            f"{last:.1e} beside potentials of up to {largest:.1e}: leaks are below the rounding of "
-            "the conductances, which factors in float64 lose. To solve it: backend='torch' or "
-            "'cpu' with method='direct'"
-        )
+        raise _lost(network, f"one of {last:.1e} beside potentials of up to {largest:.1e}")
     rounded = v.astype(s.dtype)
     left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
     return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))

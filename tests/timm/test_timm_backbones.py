@@ -258,7 +258,8 @@ def test_intermediates_norm_and_format():
         model.forward_intermediates(x, output_fmt="NLC")
 
 
-def test_checkpointing_recomputes_blocks_and_changes_nothing(monkeypatch):
+@pytest.mark.parametrize("cell", ["scan", "network"])
+def test_checkpointing_recomputes_blocks_and_changes_nothing(monkeypatch, cell):
     checkpointed = []
     original = torch.utils.checkpoint.checkpoint
     monkeypatch.setattr(
@@ -267,7 +268,7 @@ def test_checkpointing_recomputes_blocks_and_changes_nothing(monkeypatch):
     )
     results = []
     for enable in (False, True):
-        model = create()
+        model = create(cell=cell)
         model.set_grad_checkpointing(enable)
         torch.manual_seed(2)  # drop-path
         y = model(images())

@@ -39,6 +39,7 @@ from chonn_ops.network.checks import (
     traced,
     ungrounded,
 )
+from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
 from chonn_ops.network.direct import alternating, cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
@@ -268,16 +269,6 @@ def factor_of(
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
-def drops(v: Tensor, axis: int, periodic: bool) -> Tensor:
-    """Potential of each node of (..., \\*grid, C) less the next one's along an axis counted from
-    the last; 0 behind the last node where the axis is not periodic."""
-    difference = v - v.roll(-1, axis)
-    if periodic and v.shape[axis] > 1:
-        return difference
-    inner = difference.narrow(axis, 0, v.shape[axis] - 1)
-    return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
-
-
 class _Solve(torch.autograd.Function):
     """Sources (B, S, \\*grid, C), in the factor's dtype, to potentials and residuals."""
 
@@ -289,55 +280,48 @@ class _Solve(torch.autograd.Function):
             v, found, residual = factor.solve_all(source, drops=drops, network=network)
         ctx.factor, ctx.periodic = factor, periodic
         ctx.save_for_backward(source, v, leak, *g, *found)
-        ctx.save_for_forward(v, leak, *g)
+        ctx.save_for_forward(source, leak, *g)
         ctx.mark_non_differentiable(residual)
         return v, residual
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        v, leak, *g = ctx.saved_tensors
-        _, _, change, leak_change, *g_changes = tangents
-        if change is None:
-            change = torch.zeros_like(v)
-        if leak_change is not None:
-            change = change - leak_change[:, None] * v
-        for i, (closed, g_change) in enumerate(zip(ctx.periodic, g_changes, strict=True)):
-            if g_change is not None:
-                axis = i - len(g) - 1
-                current = g_change[:, None] * drops(v, axis, closed)
-                change = change - current + current.roll(1, axis)
-        change = change.to(v.dtype)
-        return _Solve.apply(ctx.factor, ctx.periodic, change, leak, *g)[0], None  # pyright: ignore[reportOptionalSubscript]
+    def jvp(ctx: Any, *given: Any) -> Any:
+        source, leak, *g = ctx.saved_tensors
+        _, _, change, leak_change, *changes = given
+        network = _network(ctx.factor, ctx.periodic, leak, g)
+        changed = (change, None, *(*changes, None, None)[:3], leak_change)
+        found = potentials(source, None, network)
+        return tangents(*found, changed, network)[0].to(ctx.factor.dtype), None
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        factor, periodic, axes = ctx.factor, ctx.periodic, len(ctx.periodic)
-        source, v, leak, *g = ctx.saved_tensors[: 3 + axes]
-        over_v = list(ctx.saved_tensors[3 + axes :])
-        needed = ctx.needs_input_grad[3:]
-        over_w: list[Tensor] = []
-        grad = grad_outputs[0].conj()
-        if torch.is_grad_enabled():  # potentials' differences have derivatives, but fewer digits
-            w: Any = _Solve.apply(factor, periodic, grad, leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
-            if over_v:
-                v = _Solve.apply(factor, periodic, source, leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
-                over_v, over_w = (
-                    [drops(x, i - axes - 1, closed) for i, closed in enumerate(periodic)]
-                    for x in (v, w)
-                )
+        factor, axes = ctx.factor, len(ctx.periodic)
+        saved = ctx.saved_tensors  # hooks may let them be read once only
+        (source, v, leak, *g), over_v = saved[: 3 + axes], saved[3 + axes :]
+        needed, grad = ctx.needs_input_grad[3:], grad_outputs[0]
+        edges = any(needed[1:])
+        products: Any = ()
+        if torch.is_grad_enabled():
+            if edges:
+                network = _network(factor, ctx.periodic, leak, g)
+                v, w, products = edge_gradients(source, grad, network)
+            else:
+                w: Any = _Solve.apply(factor, ctx.periodic, grad.conj(), leak, *g)[0]  # pyright: ignore[reportOptionalSubscript]
         else:
             with without_autocast(grad):
-                w, over_w, _ = factor.solve_all(grad, drops=any(needed[1:]))
-        w, over_w = w.conj().resolve_conj(), [x.conj() for x in over_w]
-        own = to_dtype_of((w * v.conj()).sum(1).neg(), leak) if needed[0] else None
-        grads: list[Tensor | None] = [own]
-        if not any(needed[1:]):
-            return None, None, w, *grads, *[None] * axes
-        grads += [
-            to_dtype_of((a * b.conj()).sum(1).neg(), x) if wanted else None
-            for a, b, x, wanted in zip(over_w, over_v, g, needed[1:], strict=True)
-        ]
-        return None, None, w, *grads
+                w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
+            products = [-(a * b).conj() for a, b in zip(over_w, over_v, strict=True)]
+        grads = [to_dtype_of((w * v).conj().sum(1).neg(), leak) if needed[0] else None]
+        grads += [None] * axes
+        for axis, product in enumerate(products):
+            if needed[axis + 1]:
+                grads[axis + 1] = to_dtype_of(product.sum(1), g[axis])
+        return None, None, w.conj().resolve_conj().to(source.dtype), *grads
+
+
+def _network(factor: Any, periodic: Sequence[bool], leak: Tensor, g: Sequence[Tensor]) -> Any:
+    """As `chonn_ops.network.derivatives` has it; iterations have no part in it."""
+    return *(*g, None, None)[:3], leak, periodic, 1e-6, 1, factor.backend, "direct"
 
 
 class _LogDet(torch.autograd.Function):

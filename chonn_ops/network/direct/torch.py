@@ -147,6 +147,16 @@ def _eliminate(
     )
 
 
+def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
+    """(M, S, nodes): see the kernel."""
+    to = parts.clamp_min(0)
+    most = torch.zeros_like(u).scatter_reduce(2, to, torch.where(parts >= 0, u.abs(), 0), "amax")
+    exponent = torch.frexp(most.nan_to_num(0, 0)).exponent.gather(2, to)
+    limit = math.frexp(torch.finfo(most.dtype).max)[1] - 2
+    exponent = torch.where(parts >= 0, exponent, 0).clamp(-limit, limit)
+    return torch.ldexp(torch.ones_like(most), exponent)
+
+
 class Factors:
     """Networks eliminated by batched dense fronts.
 
@@ -258,15 +268,21 @@ class Factors:
             parts = self._parts[:, None].expand(-1, S, -1)
             to, inside = parts.clamp_min(0), parts >= 0
             leak = self._leak[:, None].expand(-1, S, -1)
-            current, ground, size = (
-                torch.zeros_like(x).scatter_add(2, to, torch.where(inside, y, 0))
-                for y in (x, leak, x.abs())
-            )
+
+            def total(y: Tensor) -> Tensor:
+                return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
+
+            ground, rest = total(leak), x
             ground = torch.where(ground != 0, ground, 1)
-            levels = torch.where(inside, (current / ground).gather(2, to), 0)
-            x = torch.cat([x, x - leak * levels], 1)
+            for _ in range(2):  # what the first leaves is rounding of sources, not of itself
+                levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
+                rest = rest - leak * levels
+            x, size = torch.cat([x, rest], 1), total(rest.abs())
             last = parts == torch.arange(self._plan.nodes, device=x.device)
             limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
+
+        def field(rows: Tensor) -> Tensor:
+            return rows.reshape(B, C, S, *grid).movedim(1, -1)
 
         def nodes(index: int, pivots: bool) -> Tensor:
             n = self._batches[index].pivots
@@ -295,23 +311,36 @@ class Factors:
             x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
         if limit is not None:  # see `without_rounding` of the kernel
             x = torch.cat([x[:, :S], torch.where(x[:, S:].abs() <= limit, 0, x[:, S:])], 1)
+        z = x
+        for index in reversed(range(len(self._batches))):
+            upper, beyond = self._upper(index)
+            own = torch.linalg.solve_triangular(
+                upper,
+                take(nodes(index, True)) + beyond @ take(nodes(index, False)),
+                upper=True,
+                unitriangular=True,
+            )
+            x = x.index_copy(2, nodes(index, True).flatten(), flat(own))
+        scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
+        v = field(
+            torch.empty_like(x[:, :S]).index_copy(
+                2, self._node, torch.where(finite, x[:, :S] * scale, math.nan)
+            )
+        )
+        if parts is None:
+            return v, []
+        size = _part_sizes(x[:, S:].detach(), parts)
+        x = z[:, S:] / size  # see `solve_some` of the kernel
         drops = x.new_zeros(len(x), S, self._g.shape[1])
         level: dict[int, Tensor] = {}
         relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
         for index in reversed(range(len(self._batches))):
-            at, batch = nodes(index, True), self._batches[index]
+            batch = self._batches[index]
             upper, beyond = self._upper(index)
-            here, outer = take(at), take(nodes(index, False))
-            own = torch.linalg.solve_triangular(
-                upper, here + beyond @ outer, upper=True, unitriangular=True
-            )
-            x = x.index_copy(2, at.flatten(), flat(own))
-            if limit is None:
-                continue
-            here = here[..., S:]
+            here = take(nodes(index, True))
             reference = level.pop(index) if batch.width else here[:, :, -1:]
             here = here - self._grounded[index][..., None] * reference
-            beside = relative.pop(index, outer[..., S:])
+            beside = relative.pop(index, take(nodes(index, False)))
             here = torch.linalg.solve_triangular(
                 upper, here + beyond @ beside, upper=True, unitriangular=True
             )
@@ -331,26 +360,19 @@ class Factors:
                 relative[other] = relative[other].index_copy(1, regions, block - change)
                 lifted = reference[:, place[:, 0] // f] + change
                 level[other] = level[other].index_copy(1, regions, lifted)
-        scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
-        x = torch.where(finite, x[:, :S] * scale, math.nan)
-        drops = torch.where(finite, drops * scale, math.nan)
-
-        def field(rows: Tensor) -> Tensor:
-            return rows.reshape(B, C, S, *grid).movedim(1, -1)
-
-        x = field(torch.empty_like(x).index_copy(2, self._node, x))
-        if parts is None:
-            return x, []
+        size = torch.empty_like(size).index_copy(2, self._node, size) * scale
+        drops = torch.where(finite, drops * size.repeat(1, 1, len(grid)), math.nan)
         found = [field(drop) for drop in drops.split(self._plan.nodes, 2)]
         part = field(torch.empty_like(parts).index_copy(2, self._node, parts))
-        for axis, closed in enumerate(self._plan.periodic):
-            # Edges of conductance 0 between parts, to what is no part of the network, or within it.
+        small, magnitude = field(size) / 16, v.detach().abs()
+        for axis, closed in enumerate(self._plan.periodic):  # see `plain_drops` of the kernel
             dim = axis + 2
-            between = (part != part.roll(-1, dim)) | (part < 0)
+            plain = (part != part.roll(-1, dim)) | (part < 0)
+            plain = plain | (magnitude + magnitude.roll(-1, dim) < small)
             if not closed:
-                between.select(dim, -1).fill_(False)
-            found[axis] = torch.where(between, x - x.roll(-1, dim), found[axis])
-        return x, found
+                plain.select(dim, -1).fill_(False)
+            found[axis] = torch.where(plain, v - v.roll(-1, dim), found[axis])
+        return v, found
 
     @cached_property
     def _parts(self) -> Tensor:

@@ -264,27 +264,60 @@ APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, con
 APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, const INTEGER *label,
                              int64_t step, const REAL *s, REAL *u, int64_t apart, REAL *limit,
                              int64_t limits_apart, double *sums) {
-    memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
-    for (int64_t p = 0; p < a->nodes; p++) {
-        if (label[p * step] < 0) continue;
-        double *const sum = sums + 3 * label[p * step], current = (double)s[p * apart];
-        sum[0] += current;
-        sum[1] += (double)leak[p * step];
-        sum[2] += current < 0 ? -current : current;
-    }
-    for (int64_t p = 0; p < a->nodes; p++) {
-        const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
-        const int inside = label[p * step] >= 0 && sum[1] > 0;
-        const int is_last = inside && label[p * step] == p;
-        u[p * apart] = s[p * apart] - (inside ? leak[p * step] * (REAL)(sum[0] / sum[1]) : 0);
-        limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
+    for (int64_t p = 0; p < a->nodes; p++) u[p * apart] = s[p * apart];
+    /* Twice, and in double: what a node's own leak takes of its source may be nearly all of it. */
+    for (int round = 0; round < 3; round++) {
+        memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
+        for (int64_t p = 0; p < a->nodes; p++) {
+            if (label[p * step] < 0) continue;
+            double *const sum = sums + 3 * label[p * step], current = (double)u[p * apart];
+            sum[0] += current;
+            sum[1] += (double)leak[p * step];
+            sum[2] += current < 0 ? -current : current;
+        }
+        for (int64_t p = 0; p < a->nodes; p++) {
+            const double *const sum = sums + 3 * (label[p * step] > 0 ? label[p * step] : 0);
+            const int inside = label[p * step] >= 0 && sum[1] > 0;
+            const int is_last = inside && label[p * step] == p;
+            const double level = inside && round < 2 ? sum[0] / sum[1] : 0;
+            u[p * apart] = (REAL)((double)u[p * apart] - (double)leak[p * step] * level);
+            limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
+        }
     }
 }
 
-/* Drops along edges of conductance 0 between two parts, or of nodes that are no part of the network,
- * whose potential is 0. `at`: of the first node in fields. */
-APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER *label, int64_t step,
-                                     int64_t at, double *scratch) {
+/* For each node, a power of two that is at least the largest |u| of its part and at most twice that; 1
+ * where that is 0. Values of one source lie `apart`, the powers `sizes_apart`. */
+APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, int64_t step,
+                            const REAL *u, int64_t apart, REAL *size, int64_t sizes_apart) {
+    for (int64_t p = 0; p < a->nodes; p++) size[p * sizes_apart] = 0;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        if (label[p * step] < 0) continue;
+        const REAL own = u[p * apart] < 0 ? -u[p * apart] : u[p * apart];
+        REAL *const most = size + label[p * step] * sizes_apart;
+        *most = own > *most ? own : *most;
+    }
+    const int most = sizeof(REAL) == 4 ? 126 : 1022;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        if (label[p * step] != p) continue;
+        REAL *const own = size + p * sizes_apart;
+        int exponent = 0;
+        if (*own > 0 && isfinite(*own)) frexp((double)*own, &exponent);
+        exponent = exponent > most ? most : exponent < -most ? -most : exponent;
+        *own = (REAL)ldexp(1, exponent);
+    }
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const int64_t last = label[p * step];
+        if (last != p) size[p * sizes_apart] = last < 0 ? 1 : size[last * sizes_apart];
+    }
+}
+
+/* Plain differences of potentials, where solved ones are none or no better: along edges of conductance
+ * 0 between two parts, of nodes that are no part of the network, whose potential is 0, and where
+ * potentials are small beside the `size` of their part, to whose rounding drops are right. `at`: of the
+ * first node in fields. */
+APART void NAME(plain_drops)(const struct direct_args *a, const INTEGER *label, int64_t step, int64_t at,
+                             const REAL *size, int64_t sizes_apart, REAL factor, double *scratch) {
     const REAL *v = (const REAL *)a->potential + at;
     int64_t *const part = (int64_t *)scratch, inner = 1; /* by node */
     for (int64_t p = 0; p < a->nodes; p++) part[a->node[p]] = label[p * step];
@@ -293,8 +326,14 @@ APART void NAME(drops_between_parts)(const struct direct_args *a, const INTEGER 
         const int64_t n = a->grid[axis];
         for (int64_t node = 0; node < a->nodes; node++) {
             const int64_t i = node / inner % n, next = node + (i < n - 1 ? inner : -i * inner);
-            if ((i < n - 1 || a->closed[axis]) && (part[node] != part[next] || part[node] < 0))
-                drop[node * a->channels] = v[node * a->channels] - v[next * a->channels];
+            if (i == n - 1 && !a->closed[axis]) continue;
+            const REAL first = v[node * a->channels], second = v[next * a->channels];
+            int plain = part[node] != part[next] || part[node] < 0;
+            if (!plain) {
+                const REAL both = (first < 0 ? -first : first) + (second < 0 ? -second : second);
+                plain = both < size[part[node] * sizes_apart] * factor / 16;
+            }
+            if (plain) drop[node * a->channels] = first - second;
         }
     }
 }

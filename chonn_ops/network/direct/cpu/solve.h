@@ -178,10 +178,13 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
         current += __builtin_convertvector(counted, NAME(wide));
         ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
     }
-    vec level;
+    NAME(wide) level; /* in double: see `take_levels` */
     for (int lane = 0; lane < LANES; lane++)
-        level[lane] = (REAL)(ground[lane] > 0 ? current[lane] / ground[lane] : 0);
-    for (int64_t p = 0; p < a->nodes; p++) x[2 * p + 1] = x[2 * p] - WIDEN(leak[p]) * level;
+        level[lane] = ground[lane] > 0 ? current[lane] / ground[lane] : 0;
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const NAME(wide) taken = __builtin_convertvector(WIDEN(leak[p]), NAME(wide)) * level;
+        x[2 * p + 1] = __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
+    }
 }
 
 /* Shifts a part whose last node's potential is rounding, which is large where leaks are small: the
@@ -234,7 +237,7 @@ INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec refer
  * half follow from its parent's. So differences between neighbours are found with errors relative to
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
- * one; see `drops_between_parts`. `drop`: for each axis and node. `tiles`: see `tiles_down_drops`. */
+ * one; see `plain_drops`. `drop`: for each axis and node. `tiles`: see `tiles_down_drops`. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
                                   const element *inverse, const element *grounded, vec *x, vec *t,
                                   vec *top, vec *drop, vec *tiles) {
@@ -465,8 +468,9 @@ static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
         if (inverse[p] > 0) current += (double)x[p];
         ground += (double)leak[p];
     }
-    const REAL level = (REAL)(ground > 0 ? current / ground : 0);
-    for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - leak[p] * level;
+    const double level = ground > 0 ? current / ground : 0; /* see `take_levels` */
+    for (int64_t p = 0; p < a->nodes; p++)
+        x[a->nodes + p] = (REAL)((double)x[p] - (double)leak[p] * level);
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
@@ -520,7 +524,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     char *const behind = (char *)left - MODE(sums_bytes)(a);
     double *const scratch = (double *)behind;
     INTEGER *label = (INTEGER *)(behind - MODE(values_bytes)(a));
-    REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a));
+    REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a)), *const size = limit;
     label = a->drop[0] ? MODE(parts)(a, item, shares, inverse, grounded, label) : NULL;
     for (int64_t p = 0; p < nodes; p++) {
         REAL s = from[a->node[p] * a->channels];
@@ -534,21 +538,30 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
     }
     if (a->drop[0]) {
-        memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
+        if (label) { /* see `solve_some` */
+            memcpy(drop, x + nodes, (size_t)nodes * sizeof(REAL));
+            NAME(sweep_down_one)(a, shares, drop, t);
+            NAME(tiles_down)(a, item, drop, tiles);
+            NAME(part_sizes)(a, label, 1, drop, 1, size, 1);
+            for (int64_t p = 0; p < nodes; p++) x[nodes + p] /= size[p];
+        }
+        memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
         NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop,
                                    left + NAME(tiles_wait)(a));
     }
     NAME(sweep_down_one)(a, shares, x, t);
     if (a->drop[0]) {
         NAME(tiles_down_drops)(a, item, x, x + nodes, left, drop, tiles);
-        for (int axis = 0; axis < a->axes; axis++, drop += nodes)
+        for (int axis = 0; axis < a->axes; axis++, drop += nodes) {
+            for (int64_t p = 0; label && p < nodes; p++) drop[a->node[p]] *= size[p];
             for (int64_t p = 0; p < nodes; p++)
                 ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
+        }
     } else NAME(tiles_down)(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
-    if (label) NAME(drops_between_parts)(a, label, 1, offset, scratch);
+    if (label) NAME(plain_drops)(a, label, 1, offset, size, 1, factor, scratch);
 }
 
 /* Of one source after the other, from what was given and found. */
@@ -607,6 +620,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     }
     INTEGER *label = NULL;
     double *scratch = NULL;
+    vec *size = NULL;
 #if ROWS
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
@@ -619,8 +633,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
         const element *grounded = (const element *)a->grounded + item->slot * nodes;
         char *const behind = (char *)drop + a->axes * bytes;
-        vec *const limit = (vec *)(behind + bytes);
-        scratch = (double *)(limit + nodes);
+        size = (vec *)(behind + bytes); /* first what `take_levels` finds */
+        scratch = (double *)(size + nodes);
         if (front) {
             MODE(take_level)(a, leak, NULL, x);
             MODE(factorize_item)(a, item, front, MODE(forward_double), x, t);
@@ -631,20 +645,33 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             for (int lane = 0; lane < LANES; lane++)
                 NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
                                   ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
-                                  2 * LANES, (REAL *)limit + lane, LANES, scratch);
+                                  2 * LANES, (REAL *)size + lane, LANES, scratch);
         } else if (!front) MODE(take_level)(a, leak, inverse, x);
 #if ROWS
         NAME(tiles_up_some)(2, a, item, x, t);
 #endif
         if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
-        for (int64_t p = 0; label && p < nodes; p++)
-            x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], limit[p]);
+        if (label) {
+            /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
+             * drops are right to the rounding of it at worst. */
+            for (int64_t p = 0; p < nodes; p++)
+                drop[p] = x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], size[p]);
+            MODE(sweep_down)(1, a, shares, drop, t);
+#if ROWS
+            NAME(tiles_down_some)(1, a, item, drop, t);
+#endif
+            for (int lane = 0; lane < LANES; lane++)
+                NAME(part_sizes)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, (const REAL *)drop + lane,
+                                 LANES, (REAL *)size + lane, LANES);
+            for (int64_t p = 0; p < nodes; p++) x[2 * p + 1] /= size[p];
+        }
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
                                (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop, left);
 #if ROWS
         NAME(tiles_down_drops_some)(a, item, x, left - NAME(tiles_wait)(a), t, drop, (vec *)tiles);
 #endif
         for (int i = 0; i < a->axes; i++, axis += nodes) {
+            for (int64_t p = 0; label && p < nodes; p++) axis[a->node[p]] *= size[p];
             for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
@@ -667,7 +694,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
     }
     for (int lane = 0; label && lane < width[0]; lane++)
-        NAME(drops_between_parts)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane], scratch);
+        NAME(plain_drops)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane],
+                          (const REAL *)size + lane, LANES, factor[lane], scratch);
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {
         if (!width[j]) continue;

@@ -1,0 +1,120 @@
+"""Gradients of conductances where rounding of potentials would take the digits of differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from chonn_ops import factorize, kirchhoff_network
+from chonn_ops.network import available_backends
+
+BACKENDS = [name for name in available_backends() if name != "triton"]
+
+
+def _fields(grid, dtype, leak):
+    generator = torch.Generator().manual_seed(0)
+    rand = lambda: torch.rand(1, *grid, 1, generator=generator, dtype=torch.float64)  # noqa: E731
+    source, weight = ((rand() - 0.3).to(dtype) for _ in range(2))
+    return source, weight, [(0.5 + rand()).to(dtype) for _ in grid], torch.full_like(source, leak)
+
+
+def _gradient(solve, grid, dtype, leak, *, create_graph=False):
+    source, weight, g, leaks = _fields(grid, dtype, leak)
+    leaves = [x.requires_grad_() for x in g]
+    v = solve(source, leaves, leaks)
+    return torch.autograd.grad(v, leaves, weight, create_graph=create_graph)
+
+
+def _direct(source, g, leak):
+    return kirchhoff_network(source, g, leak, method="direct")
+
+
+def _assert_close(found, expected, most=2e-5):
+    """In the maximum norm of each axis."""
+    for a, b in zip(found, expected, strict=True):
+        assert (a.detach() - b).abs().max() <= most * b.abs().max()
+
+
+@pytest.mark.parametrize("leak", [1e-6, 1e-12])
+@pytest.mark.parametrize("solver", [*BACKENDS, "factorize"])
+def test_first_derivatives_that_have_derivatives(solver, leak):
+    """They were plain differences of rounded potentials: 5 % off at a leak of 1e-6."""
+    grid = (8, 7)
+
+    def solve(source, g, leak):
+        if solver == "factorize":
+            return factorize(g, leak).solve(source)
+        return kirchhoff_network(source, g, leak, backend=solver)
+
+    expected = _gradient(_direct, grid, torch.float64, leak)
+    _assert_close(_gradient(solve, grid, torch.float32, leak, create_graph=True), expected)
+    _assert_close(_gradient(solve, grid, torch.float32, leak), expected)
+
+
+@pytest.mark.parametrize("leak", [1e-6, 1e-12])
+def test_transforms_and_compilers(leak):
+    grid = (8, 7)
+    source, weight, g, leaks = _fields(grid, torch.float32, leak)
+    expected = _gradient(_direct, grid, torch.float64, leak)
+
+    def loss(*g):
+        return (kirchhoff_network(source, g, leaks) * weight).sum()
+
+    _assert_close(torch.func.grad(loss, (0, 1))(*g), expected)
+    tangents = tuple(torch.ones_like(x) for x in g)
+    slope = torch.func.jvp(loss, tuple(g), tangents)[1]
+    assert abs(slope - sum(x.sum() for x in expected)) <= 1e-4 * sum(
+        x.abs().sum() for x in expected
+    )
+    leaves = [x.clone().requires_grad_() for x in g]
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(*leaves)
+    _assert_close(torch.autograd.grad(compiled, leaves), expected)
+
+
+@pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])
+@pytest.mark.parametrize("grid", [(24, 20), (9, 10, 9)])
+def test_iterated_networks(backend, grid):
+    """The loss was found, and then dropped: they were 100 % off."""
+
+    def solve(source, g, leak):
+        return kirchhoff_network(source, g, leak, backend=backend, method="multigrid")
+
+    expected = _gradient(_direct, grid, torch.float64, 1e-10)
+    _assert_close(_gradient(solve, grid, torch.float32, 1e-10), expected, 1e-4)
+
+
+@pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])
+@pytest.mark.parametrize("weak", [1e-2, 4e-5, 1e-9])
+def test_other_parts_cost_no_digits(backend, weak):
+    """Differences were rounded relative to a node of another part: 0 or -7.6e-6 for -3.0e-6."""
+    field = lambda *x: torch.tensor(x).reshape(1, 2, 3, 1)  # noqa: E731
+    g0 = field(0.0, 1.0, weak, 0.0, 0.0, 0.0).requires_grad_()
+    g1 = field(0.0, 0.0, 0.0, 3e-6, 0.0, 0.0)
+    leak, source = field(0.0, 1.0, 1.0, 1.0, 0.0, 0.0), field(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    three = source[:, None].expand(1, 3, 2, 3, 1)  # these fill vectors of their own
+    for solve in (
+        lambda: kirchhoff_network(source, (g0, g1), leak, method="direct", backend=backend),
+        lambda: factorize((g0, g1), leak, backend=backend).solve(source),
+        lambda: factorize((g0, g1), leak, backend=backend).solve(three)[:, 1],
+    ):
+        weight = field(0.0, 0.0, 0.0, 1.0, 0.0, 1.0)
+        (grad,) = torch.autograd.grad(solve(), g0, weight)
+        assert abs(grad[0, 0, 1, 0] / -2.9999550e-06 - 1) <= 1e-5
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("method", ["direct", "multigrid", "factorize"])
+def test_checkpoints(method, reentrant):
+    """Saved tensors were read twice, which `torch.utils.checkpoint` refuses."""
+    source, weight, g, leak = _fields((6, 5), torch.float32, 0.1)
+
+    def solve(*g):
+        if method == "factorize":
+            return factorize(g, leak).solve(source)
+        return kirchhoff_network(source, g, leak, method=method)
+
+    leaves = [x.requires_grad_() for x in g]
+    expected = torch.autograd.grad(solve(*leaves), leaves, weight)
+    (checkpoint(solve, *leaves, use_reentrant=reentrant) * weight).sum().backward()
+    _assert_close([x.grad for x in leaves], expected, 1e-6)
