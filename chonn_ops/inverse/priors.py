@@ -282,13 +282,13 @@ class BoundTotalVariation:
         """|grad x| of each node's cell, by differences to the next nodes."""
         x = offset.reshape(self.domain.grid)
         steps, axes = self.domain.steps, len(self.domain.grid)
-        differences = [
+        drops = [
             differences(x, axis - axes, word == "periodic") * joined
             for axis, (word, joined) in enumerate(
                 zip(self.domain.insulated, self.joined, strict=True)
             )
         ]
-        slopes = [d / h for d, h in zip(differences, steps, strict=True)]
+        slopes = [d / h for d, h in zip(drops, steps, strict=True)]
         return (torch.stack(slopes).square().sum(0) + (FLAT / min(steps)) ** 2).sqrt()
 
     def around(self, offset: Tensor) -> Gaussian:
