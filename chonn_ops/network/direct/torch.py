@@ -153,6 +153,7 @@ def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
     most = torch.zeros_like(u).scatter_reduce(2, to, torch.where(parts >= 0, u.abs(), 0), "amax")
     exponent = torch.frexp(most.nan_to_num(0, 0)).exponent.gather(2, to)
     limit = math.frexp(torch.finfo(most.dtype).max)[1] - 2
+    exponent = torch.where(most.gather(2, to) == 0, -limit, exponent)
     exponent = torch.where(parts >= 0, exponent, 0).clamp(-limit, limit)
     return torch.ldexp(torch.ones_like(most), exponent)
 

@@ -286,8 +286,8 @@ APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, cons
     }
 }
 
-/* For each node, a power of two that is at least the largest |u| of its part and at most twice that; 1
- * where that is 0. Values of one source lie `apart`, the powers `sizes_apart`. */
+/* For each node, a power of two that is at least the largest |u| of its part and at most twice that, or
+ * tiny. Values of one source lie `apart`, the powers `sizes_apart`. */
 APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, int64_t step,
                             const REAL *u, int64_t apart, REAL *size, int64_t sizes_apart) {
     for (int64_t p = 0; p < a->nodes; p++) size[p * sizes_apart] = 0;
@@ -301,7 +301,7 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
     for (int64_t p = 0; p < a->nodes; p++) {
         if (label[p * step] != p) continue;
         REAL *const own = size + p * sizes_apart;
-        int exponent = 0;
+        int exponent = -most;
         if (*own > 0 && isfinite(*own)) frexp((double)*own, &exponent);
         exponent = exponent > most ? most : exponent < -most ? -most : exponent;
         *own = (REAL)ldexp(1, exponent);
