@@ -168,25 +168,23 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
 }
 
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
- * the mean 0, weighted with the leaks. Returns what `without_rounding` takes as the last node's limit. */
-APART vec MODE(take_level)(const struct direct_args *a, const element *leak, vec *x) {
-    NAME(wide) current = {}, ground = {}, level, size = {}; /* in double: see `take_levels` */
+ * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
+INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
+                            vec *x) {
+    NAME(wide) current = {}, ground = {};
     for (int64_t p = 0; p < a->nodes; p++) {
-        current += __builtin_convertvector(x[2 * p], NAME(wide));
+        vec counted = x[2 * p];
+        if (inverse) counted = NAME(either)(WIDEN(inverse[p]), counted, (vec){});
+        current += __builtin_convertvector(counted, NAME(wide));
         ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
     }
+    NAME(wide) level; /* in double: see `take_levels` */
     for (int lane = 0; lane < LANES; lane++)
         level[lane] = ground[lane] > 0 ? current[lane] / ground[lane] : 0;
     for (int64_t p = 0; p < a->nodes; p++) {
         const NAME(wide) taken = __builtin_convertvector(WIDEN(leak[p]), NAME(wide)) * level;
-        const vec left = __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
-        x[2 * p + 1] = left;
-        size += __builtin_convertvector(NAME(larger)(left, -left), NAME(wide));
+        x[2 * p + 1] = __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
     }
-    vec limit;
-    for (int lane = 0; lane < LANES; lane++)
-        limit[lane] = (REAL)(ground[lane] > 0 ? 4 * (double)EPSILON * size[lane] / ground[lane] : 0);
-    return limit;
 }
 
 /* Shifts a part whose last node's potential is rounding, which is large where leaks are small: the
@@ -463,19 +461,16 @@ static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares
 }
 
 /* `take_level` and `sweep_down_drops` for one source; `x`: of v, then of u. */
-static REAL NAME(take_level_one)(const struct direct_args *a, const REAL *leak, REAL *x) {
-    double current = 0, ground = 0, size = 0;
+static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
+                                 REAL *x) {
+    double current = 0, ground = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
-        current += (double)x[p];
+        if (inverse[p] > 0) current += (double)x[p];
         ground += (double)leak[p];
     }
-    const double level = ground > 0 ? current / ground : 0;
-    for (int64_t p = 0; p < a->nodes; p++) {
-        const double left = (double)x[p] - (double)leak[p] * level;
-        x[a->nodes + p] = (REAL)left;
-        size += left < 0 ? -left : left;
-    }
-    return (REAL)(ground > 0 ? 4 * (double)EPSILON * size / ground : 0);
+    const double level = ground > 0 ? current / ground : 0; /* see `take_levels` */
+    for (int64_t p = 0; p < a->nodes; p++)
+        x[a->nodes + p] = (REAL)((double)x[p] - (double)leak[p] * level);
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
@@ -531,14 +526,13 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     INTEGER *label = (INTEGER *)(behind - MODE(values_bytes)(a));
     REAL *const limit = (REAL *)(behind - 2 * MODE(values_bytes)(a)), *const size = limit;
     label = a->drop[0] ? MODE(parts)(a, item, shares, inverse, grounded, label) : NULL;
-    REAL at_last = 0;
     for (int64_t p = 0; p < nodes; p++) {
         REAL s = from[a->node[p] * a->channels];
         wrong += s - s;
         x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
     }
     if (label) NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
-    else if (a->drop[0]) at_last = NAME(take_level_one)(a, leak, x);
+    else if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
     if (a->call != DIRECT_SAMPLE) {
         NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, tiles);
         NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
@@ -546,8 +540,6 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     if (a->drop[0]) {
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
-        REAL *const last = x + 2 * nodes - 1;
-        if (!label && *last <= at_last && *last >= -at_last) *last = 0;
         if (label) { /* see `solve_some` */
             memcpy(drop, x + nodes, (size_t)nodes * sizeof(REAL));
             NAME(sweep_down_one)(a, shares, drop, t);
@@ -643,9 +635,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         char *const behind = (char *)drop + a->axes * bytes;
         size = (vec *)(behind + bytes); /* first what `take_levels` finds */
         scratch = (double *)(size + nodes);
-        vec at_last = {};
         if (front) {
-            at_last = MODE(take_level)(a, leak, x);
+            MODE(take_level)(a, leak, NULL, x);
             MODE(factorize_item)(a, item, front, MODE(forward_double), x, t);
         }
         label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
@@ -655,13 +646,11 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                 NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
                                   ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
                                   2 * LANES, (REAL *)size + lane, LANES, scratch);
-        } else if (!front) at_last = MODE(take_level)(a, leak, x);
+        } else if (!front) MODE(take_level)(a, leak, inverse, x);
 #if ROWS
         NAME(tiles_up_some)(2, a, item, x, t);
 #endif
         if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
-        vec *const last = x + 2 * nodes - 1;
-        if (!label) *last = MODE(without_rounding)(*last, at_last);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
              * drops are right to the rounding of it at worst. */
