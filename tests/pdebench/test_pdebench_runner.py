@@ -15,6 +15,8 @@ from pdebench_settings import SMALL
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.circuit import load_checkpoint
+from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_plugins.pdebench.models import SERIES_GAIN
 
 pytestmark = pytest.mark.host
 
@@ -60,8 +62,11 @@ def network_model(dims: int, start: int, channels: int):
     """What `chonn_network` is: for time series what carries their last two frames on."""
     if start == 1 or dims == 3:
         placed = CKBOptions(chonn_ops.Network(nodes="centres"))
-        return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels, ckb=placed)
-    return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
+        build = getattr(chonn_ops, f"CHONNNetwork{dims}d")
+        return suit_host(build(channels * start, channels, ckb=placed))
+    series = getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
+    learn_faster(series, SERIES_GAIN)
+    return series
 
 
 def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
@@ -81,7 +86,9 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     else:
         build = getattr(chonn_ops, f"CHONNUNet{dims}d")
         model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
-    model.load_state_dict(torch.load(checkpoint)["model_state_dict"])
+    state = torch.load(checkpoint)["model_state_dict"]
+    # `chonn_network` is behind an adapter, which PDEBench calls.
+    model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
     model.eval()
 
     axes = [np.arange(0.5, n) / n for n in fields.shape[1 : 1 + dims]]

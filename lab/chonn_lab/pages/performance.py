@@ -365,8 +365,8 @@ def gpu_scans(sections: list[Row]) -> str:
 
 
 def gpu_machine(about: Row) -> str:
-    versions = about["versions"]
-    return f"{about['gpu']}, PyTorch {versions['torch']}, Triton {versions['triton']}.\n"
+    versions = {**about["versions"], "gpu": about["gpu"]}
+    return tabulate([versions], ("GPU", "gpu"), ("PyTorch", "torch"), ("Triton", "triton"))
 
 
 PERFORMANCE: dict[str, Build] = {
