@@ -173,7 +173,7 @@ def kirchhoff_network(
         eliminate the rest.
     method : {"auto", "direct", "multigrid"}
         "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
-        nodes and of three with at most 12 x 12 x 12, if `tol` is below 1e-4, in groups of networks
+        nodes and of three with at most 12 x 12 x 12, in groups of networks
         whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
         those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
         eliminates networks of these sizes at once if the leaks of one, all or those of a part, are

@@ -122,7 +122,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
     def differ(v: Tensor) -> Tensor:
         pairs = enumerate(periodic, -1 - axes)
-        return torch.stack([differences(v, axis, closed) for axis, closed in pairs], -1)
+        found = [differences(v, axis, closed).contiguous() for axis, closed in pairs]
+        return torch.stack(found, -1)
 
     node, ground = _parts([x.abs() for x in g], periodic)
     label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))
@@ -137,7 +138,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         s = s - across + across.roll(1, axis)
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
         v = prepare(leak)(s + within)
-        return v, differ(v)
+        return v.contiguous(), differ(v)
     solve = prepare(leak + ground)
     b = solve(leak)
     leaks, held = _total(leak, node), _total(ground * b, node)
@@ -152,8 +153,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
     m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))
     u = u + _ratio(m, held) * (1 - b)
-    # Levels of one part are equal.
-    return level + u, differ(level) + differ(u)
+    # Levels of one part are equal. Forward mode wants tangents with the strides of the values.
+    return (level + u).contiguous(), differ(level) + differ(u)
 
 
 torch.library.impl(NAME, "default", _found)

@@ -15,9 +15,9 @@ from chonn_ops.network.edges import used_edges
 MEMORY = 2 * 2**30
 # Most nodes of a grid by its axes of more than one node: 512 x 512 and 32 x 32 x 32.
 NODES = (1, 2**18, 2**18, 2**15)
-# A `tol` below this is worth an elimination: iterations gain about a digit each.
+# Below this `tol` iterations go further than asked, and differences of potentials are found apart.
 TIGHT = 1e-4
-# Nodes of a volume that are eliminated as fast as iterations reach a tight `tol`.
+# Nodes of a volume that are eliminated about as fast as iterations solve it.
 SMALL_VOLUME = 12**3
 # Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
 # node: about what an elimination costs. Smooth networks take 3 to 8.
@@ -48,7 +48,6 @@ def eliminates(
     periodic: tuple[bool, ...],
     count: int,
     dtype: torch.dtype,
-    tol: float,
     compiled: bool,
 ) -> bool:
     """Whether ``method="auto"`` eliminates networks at once, without iterations: the whole rule.
@@ -58,8 +57,7 @@ def eliminates(
     - the compiled kernel runs (the fronts of the PyTorch backend are slower than its iterations);
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
-      eliminated one after the other so that no group takes more;
-    - `tol` is below 1e-4: iterations reach a looser one sooner.
+      eliminated one after the other so that no group takes more.
 
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
@@ -70,7 +68,7 @@ def eliminates(
     """
     axes = sum(n > 1 for n in grid)
     small = axes == 2 or (axes == 3 and math.prod(grid) <= SMALL_VOLUME)
-    if not (compiled and small and tol < TIGHT):
+    if not (compiled and small):
         return False
     return networks_at_once(grid, periodic, count, dtype) > 0
 

@@ -188,7 +188,7 @@ def _solve(
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
     shape = (tuple(grid), periodic)
     if method == "direct" or (
-        method == "auto" and methods.eliminates(*shape, B * C, dtype, tol, compiled)
+        method == "auto" and methods.eliminates(*shape, B * C, dtype, compiled)
     ):
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
     rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0

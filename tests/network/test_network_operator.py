@@ -65,6 +65,20 @@ def test_gradcheck_in_both_modes(backend, grid, boundary):
     assert torch.autograd.gradcheck(solve, leaves, **checks, check_batched_forward_grad=True)
 
 
+@EACH_BACKEND
+@pytest.mark.parametrize("method", ["direct", "multigrid"])
+def test_tangents_beside_gradients_of_several_channels(backend, method):
+    """One level of both modes: PyTorch wants a tangent with the strides of its potential."""
+    leaves = _flat(make_network((5, 4), B=1, C=3))
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, torch.ones_like(x)) for x in leaves]
+        v = _solver(backend=backend, method=method)(*duals)
+        tangent = forward_ad.unpack_dual(v).tangent
+    step = [x.detach() + 1e-6 for x in leaves], [x.detach() - 1e-6 for x in leaves]
+    high, low = (_solver(backend=backend, method=method)(*x) for x in step)
+    torch.testing.assert_close(tangent, (high - low) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
 @EACH_BACKEND_THOROUGHLY
 @EACH_BOUNDARY
 def test_gradgradcheck(backend, grid, boundary):
