@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer
+from chonn_ops.checks import check_bool, check_integer, check_number, error
 from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
@@ -20,12 +21,12 @@ from chonn_ops.nn.options import options_or_default
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
 # stay small beside samples of small amplitude, whose relative errors would be hundreds.
 READOUT_GAIN = 0.1
-# The offset learns fast, because otherwise the readout's weights make the constant of centred
-# targets first and have to forget it again. Darcy flow at contrast 1,000 on 16 x 16 points, 832
-# steps: errors with targets y / 12 and with (y - 7) / 12, at a rate of 1e-2 (means of three seeds),
-# were 0.0044 and 0.038 with 0.1, 0.0029 and 0.0057 with 1, 0.0036 and 0.0072 with 4, 0.0045 and
-# 0.0084 with 8; at 3e-3 (one or two seeds) 0.011 and 0.17 with 0.1, 0.013 and 0.12 with 1, 0.009
-# and 0.005 with 4. With 16 the scaled targets had 0.017 at 2e-2, and 0.007 with 4.
+# The offset learns fast, because otherwise the readout's weights make the constant of shifted
+# targets first and have to forget it again. That is enough at rates of 1e-2 and above; no gain from
+# 1 to 48 and no curve of it was at all rates (see `offset` of `CHONNNetwork2d`, which is). Darcy
+# flow at contrast 1,000 on 16 x 16 points, 832 steps: errors with targets y / 12 and with
+# (y - 7) / 12, at a rate of 1e-2 (means of three seeds), were 0.0044 and 0.038 with 0.1, 0.0029 and
+# 0.0057 with 1, 0.0036 and 0.0072 with 4, 0.0045 and 0.0084 with 8.
 OFFSET_GAIN = 4.0
 # The embedding has each input twice: linear up to about ten, and logarithmic above a thousandth.
 LARGE, SMALL = 10.0, 1e-3
@@ -97,6 +98,20 @@ class _Bounded(torch.autograd.Function):
         return _Bounded._times_slope(ctx, tangents[0])
 
 
+def _offsets(offset: Any, channels: int) -> list[float]:
+    """One number for each output channel."""
+    if isinstance(offset, Tensor):  # of a normaliser, (1, C, 1, 1)
+        offset = offset.item() if offset.numel() == 1 else offset.flatten().tolist()
+    values = list(offset) if isinstance(offset, (tuple, list)) else [offset] * channels
+    if len(values) != channels:
+        raise error("offset", f"one number or {channels}, one an output channel", offset)
+    for value in values:
+        check_number(offset=value)
+        if not math.isfinite(value):
+            raise error("offset", "finite numbers", offset)
+    return [float(value) for value in values]
+
+
 class NetworkBlock(CKB):
     """A Cascaded Kirchhoff Block, channels-last, that returns the potentials of its networks, which
     the model reads out itself, beside what it adds to its input."""
@@ -128,6 +143,7 @@ class CHONNNetwork(Pretrained):
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
+        offset: float | Sequence[float] = 0.0,
         ckb: CKBOptions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -166,7 +182,8 @@ class CHONNNetwork(Pretrained):
         self.head = PositionLinear(width, out_channels * points * weights, **factory)
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
-        self.offset = nn.Parameter(torch.zeros(out_channels * points, **factory))
+        start = _offsets(offset, out_channels)
+        self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
 
     def forward(
         self,
@@ -306,6 +323,11 @@ class CHONNNetwork2d(CHONNNetwork):
         "periodic" axes.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
+    offset : float or sequence of float, one an output channel
+        Constant that the outputs start with, and learn from there. With shifted targets, as in
+        ``mean + std * model(x)``, set it to ``-mean / std``: then rates from 5e-4 to 2e-2 train as
+        well as with targets that are not shifted. From 0 the constant is learned at rates of 3e-3
+        and above; below, it takes longer than everything else.
     ckb : CKBOptions, optional
         Options of the blocks, whose cells are networks.
     device, dtype
@@ -314,7 +336,7 @@ class CHONNNetwork2d(CHONNNetwork):
     Raises
     ------
     ValueError
-        For sizes below 1, lengths not above 0, or options of scans.
+        For sizes below 1, lengths not above 0, offsets that do not fit, or options of scans.
 
     Examples
     --------

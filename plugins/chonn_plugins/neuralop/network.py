@@ -24,8 +24,9 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     in_channels, out_channels : int
     n_dim : {1, 2, 3}
         Axes of the grid.
-    width, depth, mlp_ratio, patch, coordinates, lengths
-        See `chonn_ops.CHONNNetwork2d`.
+    width, depth, mlp_ratio, patch, coordinates, lengths, offset
+        See `chonn_ops.CHONNNetwork2d`. With an output normaliser, `offset` is ``-mean / std`` of
+        the normaliser.
     ckb : mapping, optional
         Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`; the cell is "network".
         ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n;
@@ -55,6 +56,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
+        offset: float | Sequence[float] = 0.0,
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
@@ -88,6 +90,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             patch=patch,
             coordinates=coordinates,
             lengths=lengths,
+            offset=offset,
             ckb=options,
         )
         self.model = suit_host(network)
