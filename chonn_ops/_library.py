@@ -48,7 +48,7 @@ CONSTANTS = {
     # When iterations stop, see `network.stopping`.
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
-    "NETWORK_ERROR_ALLOWED": 2,
+    "NETWORK_ERROR_ALLOWED": 0.5,
     "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
 }
 SHARED = ("_library.c", "_library.h", "_kernel.h", "_half.h")  # C sources of all operators

@@ -166,7 +166,7 @@ def kirchhoff_network(
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
-        potentials of at most :math:`2 \, tol \max |v|` of the network, see
+        potentials of at most :math:`tol \max |v| / 2` of the network, see
         `chonn_ops.network.stopping`. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
