@@ -17,8 +17,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import struct
-import sys
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -77,37 +75,6 @@ def interface_version(package: Path = PACKAGE) -> int | None:
     return int.from_bytes(digest.digest()[:8], "big") >> 1
 
 
-def _check_whole(path: Path) -> None:
-    """Refuse a truncated library: Linux maps a short ELF file and the process dies of SIGBUS.
-
-    The loaders of macOS and Windows compare the sizes themselves.
-    """
-    size = path.stat().st_size
-    if size == 0:
-        raise Refused("expected a shared library, got an empty file")
-    if sys.platform in ("darwin", "win32"):
-        return
-    with path.open("rb") as file:
-        header = file.read(64)
-        if header[:4] != b"\x7fELF":
-            raise Refused(f"expected a shared library, got a file that begins with {header[:4]!r}")
-        end = 64
-        if size >= end and header[4] == 2:  # 64-bit; a 32-bit Python does not get here
-            order = "<" if header[5] == 1 else ">"
-            programs, sections = struct.unpack(order + "2Q", header[32:48])
-            each, count, section, total = struct.unpack(order + "4H", header[54:62])
-            table_end = programs + each * count
-            end = max(table_end, sections + section * total)
-            if table_end <= size and each >= 40:
-                file.seek(programs)
-                table = file.read(each * count)
-                for at in range(0, len(table), each):
-                    offset, _, _, length = struct.unpack_from(order + "4Q", table, at + 8)
-                    end = max(end, offset + length)
-    if size < end:
-        raise Refused(f"expected at least {end} bytes, got {size}: the file is truncated")
-
-
 def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
     try:
         function = getattr(library, name)
@@ -119,7 +86,6 @@ def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> 
 
 def _load(path: Path) -> ctypes.CDLL:
     try:
-        _check_whole(path)
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise Refused(f"expected a shared library of this platform, got {error}") from error

@@ -1,6 +1,5 @@
 """The chonn command: results, messages, exit codes."""
 
-import os
 import subprocess
 import sys
 
@@ -92,30 +91,3 @@ def test_help_needs_no_extra():
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
-
-
-@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_that_lands_in_a_finaliser_ends_the_command_all_the_same(name, code):
-    program = f"""
-import argparse, signal, time
-from chonn_ops.cli import execute
-
-class Finalised:
-    def __del__(self):
-        signal.raise_signal(signal.{name})
-
-# Background jobs of a shell ignore Ctrl-C, and so does what they start.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-def wait(arguments):
-    Finalised()
-    time.sleep(30)
-
-parser = argparse.ArgumentParser(prog="wait")
-parser.set_defaults(command=wait)
-raise SystemExit(execute(parser, [], {{}}))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == code
-    assert "Exception ignored" not in done.stderr

@@ -136,18 +136,6 @@ def test_what_is_no_library_is_refused(folder, content):
     refused(folder)
 
 
-@needs_compiler
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others check by themselves")
-@pytest.mark.parametrize("kept", [1, 10, 63, 64, 200, 0.02, 0.3, 0.6, 0.95, -1])
-def test_a_cut_off_library_is_refused(folder, kept):
-    """The dynamic loader would end the process by SIGBUS."""
-    target = build(folder)
-    content = target.read_bytes()
-    assert len(content) > 100_000
-    target.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    refused(folder)
-
-
 def checkout(folder):
     """A copy of the package without a kernel, and a program that solves with it twice."""
     package = folder.parent / "checkout" / "chonn_ops"

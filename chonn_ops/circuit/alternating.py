@@ -11,7 +11,7 @@ import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_positive
 from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.spice import rlc_netlist
+from chonn_ops.circuit.spice import at_frequency, deck, edge_names, node_names, number
 
 # The most that rounding of the elements may change, relative to the sources: near a resonance
 # potentials have this relative error.
@@ -240,7 +240,8 @@ class RLCNetwork:
         title : str
         """
         check_positive(omega=omega)
-        return rlc_netlist(self, _source(source, self.nodes, (1,)), omega, title)
+        lines = rlc_lines(self, _source(source, self.nodes, (1,)))
+        return deck(title, at_frequency(omega, lines))
 
 
 def _source(source: Any, nodes: int, axes: tuple[int, ...]) -> Array:
@@ -317,3 +318,39 @@ def draw_bode(omega: Any, response: Any) -> Any:
     for panel in (modulus, phase):
         panel.grid(True, which="both", alpha=0.3)
     return figure
+
+
+def rlc_lines(network: RLCNetwork, source: Array, prefix: str = "n") -> list[str]:
+    """Elements of a network of coils, capacitors and resistors, and the sources of its analysis
+    ``.ac``. Nodes without an element are left out."""
+    names = node_names(network.shape, prefix)
+    if source.shape != network.leak.shape:
+        raise ValueError(f"source: expected shape {network.leak.shape}, got {source.shape}")
+    lines: list[str] = []
+    joined = np.zeros(network.nodes, dtype=bool)
+    joined[network.edges] = True
+    values = (network.resistance, network.inductance, network.capacitance)
+    named = edge_names(network.edges, names)
+    for name, (p, q), *edge in zip(named, network.edges, *values, strict=True):
+        parts = [
+            (letter, value) for letter, value in zip("RLC", edge, strict=True) if 0 < value < np.inf
+        ]
+        between = [f"{name}_{letter}" for letter, _ in parts[:-1]]
+        for (letter, value), a, b in zip(
+            parts, [names[p], *between], [*between, names[q]], strict=True
+        ):
+            lines.append(f"{letter}{name} {a} {b} {number(value)}")
+    for p, name in enumerate(names):
+        leaks = (
+            ("R", 1 / network.leak[p] if network.leak[p] else np.inf),
+            ("C", network.leak_capacitance[p]),
+            ("L", network.leak_inductance[p]),
+        )
+        found = [f"{letter}{name} {name} 0 {number(value)}"
+                 for letter, value in leaks if 0 < value < np.inf]  # fmt: skip
+        lines += found
+        if found or joined[p]:
+            amplitude = source[p].conjugate()
+            degrees = np.degrees(np.angle(amplitude))
+            lines.append(f"I{name} 0 {name} AC {number(abs(amplitude))} {number(degrees)}")
+    return lines

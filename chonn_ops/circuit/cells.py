@@ -12,7 +12,7 @@ import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_finite, check_positive, finite_array
 from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.spice import cascade_netlist
+from chonn_ops.circuit.spice import deck, held, number, resistor, transient
 from chonn_ops.circuit.transfer import TransferFunction
 
 if TYPE_CHECKING:
@@ -422,7 +422,39 @@ class Cascade(_Series[RCCell]):
         ValueError
             For only one of `u` and `step`, no samples, or a step <= 0.
         """
-        return cascade_netlist(self, u, step, title)
+        if (u is None) != (step is None):
+            raise ValueError("u, step: expected both or neither, got one of them")
+        lines: list[str] = []
+        count = len(self.cells)
+        outputs = [f"y{i}" for i in range(1, count + 1)]
+        if u is None or step is None:
+            rates = [abs(cell.decay) for cell in self.cells if cell.decay] or [1.0]
+            low, high = 0.01 * min(rates) / (2 * np.pi), 100 * max(rates) / (2 * np.pi)
+            drive = "DC 1 AC 1"
+            analysis = [
+                f".ac dec 20 {number(low)} {number(high)}",
+                f".print ac vm({outputs[-1]}) vp({outputs[-1]})",
+            ]
+        else:
+            samples = finite_array("u", u, 1)
+            check_positive(step=step)
+            if not samples.size:
+                raise ValueError("u: expected at least one sample, got none")
+            times = step * np.arange(len(samples) + 1)
+            drive, analysis = held(times, samples), transient(times, outputs)
+        lines.append(f"Vu u 0 {drive}")
+        for i, cell in enumerate(self.cells, 1):
+            before, v, y = f"y{i - 1}" if i > 1 else "u", f"v{i}", f"y{i}"
+            lines += [
+                f"* stage {i}",
+                f"C{i} {v} 0 {number(cell.C)} IC=0",
+                *resistor(f"leak{i}", v, "0", cell.G_leak),
+                *resistor(f"couple{i}", v, "0", cell.G_p),
+                f"G{i} 0 {v} {before} 0 {number(cell.B_p)}",
+                f"Ev{i} {y} skip{i} {v} 0 {number(cell.c_o)}",
+                f"Eu{i} skip{i} 0 {before} 0 {number(cell.d_o)}",
+            ]
+        return deck(title, lines + analysis)
 
 
 @dataclass(frozen=True)

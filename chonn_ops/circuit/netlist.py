@@ -10,16 +10,16 @@ from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
 from chonn_ops.circuit._checks import check_positive
+from chonn_ops.circuit.alternating import rlc_lines
+from chonn_ops.circuit.networks import network_lines
 from chonn_ops.circuit.reading import SolvedNetworks, record_networks
 from chonn_ops.circuit.spice import (
     SHORTEST,
     at_frequency,
     deck,
     held,
-    network_lines,
     number,
     resistor,
-    rlc_lines,
     transient,
 )
 from chonn_ops.nn import KirchhoffCell, NetworkCell

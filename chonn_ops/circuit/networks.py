@@ -11,7 +11,7 @@ import numpy as np
 
 from chonn_ops.circuit._checks import Array, check_positive, finite_array
 from chonn_ops.circuit.cells import DiscreteCell
-from chonn_ops.circuit.spice import network_netlist
+from chonn_ops.circuit.spice import deck, edge_names, node_names, number, resistor
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +282,8 @@ class ResistorNetwork:
             Ampere.
         title : str
         """
-        return network_netlist(self, finite_array("source", source, 1), title)
+        lines = network_lines(self, finite_array("source", source, 1))
+        return deck(title, [*lines, ".op"])
 
 
 def grid(
@@ -431,3 +432,22 @@ def _shares(inside: Any, between: Any) -> Array:
             "keep: expected a leak or a kept node in every connected part, got a part with neither"
         ) from None
     return np.maximum(shares, 0)
+
+
+def network_lines(network: ResistorNetwork, source: Array, prefix: str = "n") -> list[str]:
+    """Elements of a network: resistors for edges and leaks, current sources, and a probe (a voltage
+    source of 0 V) between the leaks and ground. Nodes without a resistor are left out."""
+    names = node_names(network.shape, prefix)
+    if source.shape != network.leak.shape:
+        raise ValueError(f"source: expected shape {network.leak.shape}, got {source.shape}")
+    ground = f"{prefix}ground"
+    lines: list[str] = []
+    joined = network.leak > 0
+    named = edge_names(network.edges, names)
+    for name, (p, q), g in zip(named, network.edges, network.conductance, strict=True):
+        lines += resistor(name, names[p], names[q], float(g))
+        joined[[p, q]] |= g > 0
+    for p in np.flatnonzero(joined):
+        lines += resistor(names[p], names[p], ground, float(network.leak[p]))
+        lines.append(f"I{names[p]} 0 {names[p]} {number(source[p])}")
+    return [*lines, f"V{ground} {ground} 0 0"]

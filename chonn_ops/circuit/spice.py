@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from chonn_ops.circuit._checks import Array, check_positive, finite_array
-
-if TYPE_CHECKING:
-    from chonn_ops.circuit.alternating import RLCNetwork
-    from chonn_ops.circuit.cells import Cascade
-    from chonn_ops.circuit.networks import ResistorNetwork
+from chonn_ops.circuit._checks import Array
 
 # Rise time of a jump and longest step of a simulation, relative to the mean interval. A jump takes
 # a tenth of an interval that is shorter than ten rise times.
@@ -76,51 +71,12 @@ def transient(times: Array, outputs: Sequence[str]) -> list[str]:
     return lines
 
 
-def cascade_netlist(
-    cascade: Cascade, u: Any = None, step: float | None = None, title: str = "RC cascade"
-) -> str:
-    """See `Cascade.to_netlist`."""
-    if (u is None) != (step is None):
-        raise ValueError("u, step: expected both or neither, got one of them")
-    lines: list[str] = []
-    count = len(cascade.cells)
-    outputs = [f"y{i}" for i in range(1, count + 1)]
-    if u is None or step is None:
-        rates = [abs(cell.decay) for cell in cascade.cells if cell.decay] or [1.0]
-        low, high = 0.01 * min(rates) / (2 * np.pi), 100 * max(rates) / (2 * np.pi)
-        drive = "DC 1 AC 1"
-        analysis = [
-            f".ac dec 20 {number(low)} {number(high)}",
-            f".print ac vm({outputs[-1]}) vp({outputs[-1]})",
-        ]
-    else:
-        samples = finite_array("u", u, 1)
-        check_positive(step=step)
-        if not samples.size:
-            raise ValueError("u: expected at least one sample, got none")
-        times = step * np.arange(len(samples) + 1)
-        drive, analysis = held(times, samples), transient(times, outputs)
-    lines.append(f"Vu u 0 {drive}")
-    for i, cell in enumerate(cascade.cells, 1):
-        before, v, y = f"y{i - 1}" if i > 1 else "u", f"v{i}", f"y{i}"
-        lines += [
-            f"* stage {i}",
-            f"C{i} {v} 0 {number(cell.C)} IC=0",
-            *resistor(f"leak{i}", v, "0", cell.G_leak),
-            *resistor(f"couple{i}", v, "0", cell.G_p),
-            f"G{i} 0 {v} {before} 0 {number(cell.B_p)}",
-            f"Ev{i} {y} skip{i} {v} 0 {number(cell.c_o)}",
-            f"Eu{i} skip{i} 0 {before} 0 {number(cell.d_o)}",
-        ]
-    return deck(title, lines + analysis)
-
-
 def node_names(shape: Sequence[int], prefix: str = "n") -> list[str]:
     """Names of the nodes of a grid in C order: n0_0, n0_1, ..."""
     return [prefix + "_".join(map(str, place)) for place in np.ndindex(*shape)]
 
 
-def _edge_names(edges: Array, names: Sequence[str]) -> list[str]:
+def edge_names(edges: Array, names: Sequence[str]) -> list[str]:
     """A name of its own for each edge, edges between the same nodes included."""
     count: Counter[str] = Counter()
     found = []
@@ -129,66 +85,6 @@ def _edge_names(edges: Array, names: Sequence[str]) -> list[str]:
         count[name] += 1
         found.append(name if count[name] == 1 else f"{name}_{count[name]}")
     return found
-
-
-def network_lines(network: ResistorNetwork, source: Array, prefix: str = "n") -> list[str]:
-    """Elements of a network: resistors for edges and leaks, current sources, and a probe (a voltage
-    source of 0 V) between the leaks and ground. Nodes without a resistor are left out."""
-    names = node_names(network.shape, prefix)
-    if source.shape != network.leak.shape:
-        raise ValueError(f"source: expected shape {network.leak.shape}, got {source.shape}")
-    ground = f"{prefix}ground"
-    lines: list[str] = []
-    joined = network.leak > 0
-    edge_names = _edge_names(network.edges, names)
-    for name, (p, q), g in zip(edge_names, network.edges, network.conductance, strict=True):
-        lines += resistor(name, names[p], names[q], float(g))
-        joined[[p, q]] |= g > 0
-    for p in np.flatnonzero(joined):
-        lines += resistor(names[p], names[p], ground, float(network.leak[p]))
-        lines.append(f"I{names[p]} 0 {names[p]} {number(source[p])}")
-    return [*lines, f"V{ground} {ground} 0 0"]
-
-
-def network_netlist(network: ResistorNetwork, source: Array, title: str) -> str:
-    """See `ResistorNetwork.to_netlist`."""
-    return deck(title, [*network_lines(network, source), ".op"])
-
-
-def rlc_lines(network: RLCNetwork, source: Array, prefix: str = "n") -> list[str]:
-    """Elements of a network of coils, capacitors and resistors, and the sources of its analysis
-    ``.ac``. Nodes without an element are left out."""
-    names = node_names(network.shape, prefix)
-    if source.shape != network.leak.shape:
-        raise ValueError(f"source: expected shape {network.leak.shape}, got {source.shape}")
-    lines: list[str] = []
-    joined = np.zeros(network.nodes, dtype=bool)
-    joined[network.edges] = True
-    values = (network.resistance, network.inductance, network.capacitance)
-    edge_names = _edge_names(network.edges, names)
-    for name, (p, q), *edge in zip(edge_names, network.edges, *values, strict=True):
-        parts = [
-            (letter, value) for letter, value in zip("RLC", edge, strict=True) if 0 < value < np.inf
-        ]
-        between = [f"{name}_{letter}" for letter, _ in parts[:-1]]
-        for (letter, value), a, b in zip(
-            parts, [names[p], *between], [*between, names[q]], strict=True
-        ):
-            lines.append(f"{letter}{name} {a} {b} {number(value)}")
-    for p, name in enumerate(names):
-        leaks = (
-            ("R", 1 / network.leak[p] if network.leak[p] else np.inf),
-            ("C", network.leak_capacitance[p]),
-            ("L", network.leak_inductance[p]),
-        )
-        found = [f"{letter}{name} {name} 0 {number(value)}"
-                 for letter, value in leaks if 0 < value < np.inf]  # fmt: skip
-        lines += found
-        if found or joined[p]:
-            amplitude = source[p].conjugate()
-            degrees = np.degrees(np.angle(amplitude))
-            lines.append(f"I{name} 0 {name} AC {number(abs(amplitude))} {number(degrees)}")
-    return lines
 
 
 def at_frequency(omega: float, lines: Sequence[str]) -> list[str]:
@@ -202,8 +98,3 @@ def at_frequency(omega: float, lines: Sequence[str]) -> list[str]:
     driven = [line.split()[2] for line in lines if line.startswith("I")]
     printed = [f".print ac vr({name}) vi({name})" for name in driven]
     return [*lines, ".options noopac", f".ac lin 1 {frequency} {frequency}", *printed]
-
-
-def rlc_netlist(network: RLCNetwork, source: Array, omega: float, title: str) -> str:
-    """See `RLCNetwork.to_netlist`."""
-    return deck(title, at_frequency(omega, rlc_lines(network, source)))

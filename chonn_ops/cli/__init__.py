@@ -5,14 +5,12 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated
 """
 
 import argparse
-import functools
 import importlib.metadata
 import os
 import platform
 import signal
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from types import FrameType
 from typing import NoReturn
@@ -60,8 +58,6 @@ def execute(
     arguments = parser.parse_args(argv)
     # Without a handler SIGTERM ends the process before temporary files are removed.
     earlier = signal.signal(signal.SIGTERM, _terminate)
-    earlier_hook = sys.unraisablehook
-    sys.unraisablehook = functools.partial(_send_again, earlier_hook)
     try:
         arguments.command(arguments)
         sys.stdout.flush()
@@ -77,34 +73,12 @@ def execute(
         print(f"{parser.prog}: error: {_one_line(error, extras)}", file=sys.stderr)
         return 1
     finally:
-        sys.unraisablehook = earlier_hook
         signal.signal(signal.SIGTERM, earlier)
     return 0
 
 
 def _terminate(signum: int, _frame: "FrameType | None") -> NoReturn:
     raise SystemExit(128 + signum)
-
-
-def _send_again(
-    otherwise: "Callable[[sys.UnraisableHookArgs], object]", lost: "sys.UnraisableHookArgs"
-) -> None:
-    """Python drops what is raised inside a finaliser or a weak reference's callback.
-
-    A signal that arrives there would be lost and the command run on, so it is sent once more.
-    """
-    if issubclass(lost.exc_type, KeyboardInterrupt | SystemExit):
-        signum = signal.SIGINT if lost.exc_type is KeyboardInterrupt else signal.SIGTERM
-        threading.Timer(0.05, _signal_main_thread, [signum]).start()
-    else:
-        otherwise(lost)
-
-
-def _signal_main_thread(signum: int) -> None:
-    if hasattr(signal, "pthread_kill"):  # Wakes it where it sleeps; Windows has no such call.
-        signal.pthread_kill(threading.main_thread().ident or 0, signum)
-    else:
-        signal.raise_signal(signum)
 
 
 def _one_line(error: BaseException, extras: Mapping[str, str]) -> str:
