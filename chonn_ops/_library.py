@@ -47,6 +47,8 @@ CONSTANTS = {
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
     "NETWORK_ERROR_ALLOWED": 0.5,
+    # Differences of potentials that deviate so many roundings from plain ones are replaced by them.
+    "DIRECT_OFF": 64,
     "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
 }
 SHARED = ("_library.c", "_library.h", "_kernel.h", "_half.h")  # C sources of all operators

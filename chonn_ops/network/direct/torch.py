@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
@@ -369,10 +370,12 @@ class Factors:
         for axis, closed in enumerate(self._plan.periodic):  # see `plain_drops` of the kernel
             dim = axis + 2
             plain = (part != part.roll(-1, dim)) | (part < 0)
-            plain = plain | (magnitude + magnitude.roll(-1, dim) < small)
+            both, direct = magnitude + magnitude.roll(-1, dim), v - v.roll(-1, dim)
+            off = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
+            plain = plain | (both < small) | ((found[axis] - direct).detach().abs() > off)
             if not closed:
                 plain.select(dim, -1).fill_(False)
-            found[axis] = torch.where(plain, v - v.roll(-1, dim), found[axis])
+            found[axis] = torch.where(plain, direct, found[axis])
         return v, found
 
     @cached_property

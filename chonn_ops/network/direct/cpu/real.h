@@ -314,8 +314,10 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
 
 /* Plain differences of potentials, where solved ones are none or no better: along edges of conductance
  * 0 between two parts, of nodes that are no part of the network, whose potential is 0, and where
- * potentials are small beside the `size` of their part, to whose rounding drops are right. `at`: of the
- * first node in fields. */
+ * potentials are small beside the `size` of their part, to whose rounding drops are right; also where
+ * both differ by far more than the rounding of potentials, as behind an edge of 1e-19 of the others,
+ * where the reference of drops is one of nodes that have nothing to do with these. `at`: of the first
+ * node in fields. */
 APART void NAME(plain_drops)(const struct direct_args *a, const INTEGER *label, int64_t step, int64_t at,
                              const REAL *size, int64_t sizes_apart, REAL factor, double *scratch) {
     const REAL *v = (const REAL *)a->potential + at;
@@ -332,6 +334,8 @@ APART void NAME(plain_drops)(const struct direct_args *a, const INTEGER *label, 
             if (!plain) {
                 const REAL both = (first < 0 ? -first : first) + (second < 0 ? -second : second);
                 plain = both < size[part[node] * sizes_apart] * factor / 16;
+                const REAL off = drop[node * a->channels] - (first - second);
+                plain |= (off < 0 ? -off : off) > DIRECT_OFF * EPSILON * both;
             }
             if (plain) drop[node * a->channels] = first - second;
         }
