@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chonn_lab.baselines.fields import count_parameters
 from chonn_ops.network.direct import flops
+from chonn_ops.network.methods import eliminates
 from chonn_ops.scan.arguments import split
 from chonn_ops.scan.walks import plan
 
@@ -68,16 +69,20 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
     more on each of its grids, which are together ``1 / (1 - 2 / 2^axes)`` of the finest, and an
     iteration beside these one product and 6. To make the grids takes about a cycle. A line is
     eliminated in 8. Networks that took no iterations count with the operations of the direct
-    method. Without values, on the meta device, a network takes `_ITERATIONS`.
+    method. Without values, on the meta device, networks are eliminated where "auto" does it, and
+    take `_ITERATIONS` elsewhere.
     """
     axes, iterations = source.dim() - 2, out_val[1]
     nodes = math.prod(source.shape[1:-1])
     networks = source.shape[0] * source.shape[-1]
     if axes == 1:
         return 2 * networks * nodes * 8
-    eliminated, total = 0, networks * _ITERATIONS
     if not iterations.is_meta:
         eliminated, total = int((iterations == 0).sum()), int(iterations.sum())
+    elif eliminates(tuple(source.shape[1:-1]), tuple(rest[4]), networks, out_val[0].dtype, True):
+        eliminated, total = networks, 0
+    else:
+        eliminated, total = 0, networks * _ITERATIONS
     elimination = flops(source.shape[1:-1], rest[4]) if eliminated else 0.0
     product = 2 * axes + 1
     cycle = (4 * product + 12) / (1 - 2 / 2**axes)

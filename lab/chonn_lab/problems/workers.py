@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import resource_tracker
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -72,6 +72,14 @@ def worker_environment() -> Iterator[None]:
     if has_masks:
         # Started with the first process, it would unblock SIGINT (python/cpython#127586).
         resource_tracker.ensure_running()
+    # Python runs handlers in the main thread even if another thread gets the signal: between the
+    # start of a process and the data that it waits for, if nothing kept it for later.
+    arrived: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not None:  # else it is not Python's
+                handlers[number] = signal.signal(number, lambda which, _: arrived.append(which))
     # A new program inherits the mask of the thread that starts it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_masks else set()
     os.environ.update(dict.fromkeys(names, "1"))
@@ -83,8 +91,12 @@ def worker_environment() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         if has_masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def end_with_parent() -> None:
