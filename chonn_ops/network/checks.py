@@ -138,6 +138,11 @@ def traced(tensor: Tensor) -> bool:
     )
 
 
+def recording(field: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
+    return field.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def readable(tensor: Tensor) -> bool:
     """Whether values may be checked: on the CPU only, because reading them stalls a GPU."""
     return tensor.device.type == "cpu" and not traced(tensor)

@@ -1,4 +1,9 @@
-"""Derivatives made of potentials whose differences have digits, see `chonn_ops.network.levels`.
+r"""Derivatives of any order: differentiable potentials whose differences have digits.
+
+The map from sources s and currents c of edges to potentials v and their differences d along edges
+(`chonn_ops.network.levels`) is symmetric up to a sign, and so its derivatives are the same map: for
+the gradients of v and d, with w and e what the map makes of them and of minus them, w for s, -e for
+c, -w v for the leak and -e d for conductances.
 
 `network` is what the operator takes behind the source: g0, g1 and g2, None where there is no such
 axis, the leak, and its options from `periodic` to `method`. Sources may be (B, \\*grid, C) or, of
@@ -7,13 +12,94 @@ networks (B, \\*grid, C), (B, S, \\*grid, C): S sources share one elimination.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from chonn_ops._dtypes import to_dtype_of
 
 NAME = "chonn_ops::network_potentials"
+
+
+@contextmanager
+def at_lower_levels(*fields: Tensor | None) -> Iterator[list[Any]]:
+    """The fields without the tangents of this level; other levels go on differentiating.
+
+    PyTorch turns forward mode off while it runs `torch.autograd.Function.jvp`, so that forward mode
+    over forward mode is silently wrong without this. There is no public name for it (tried in
+    PyTorch 2.6 to 2.15).
+    """
+    with forward_ad._set_fwd_grad_enabled(True):
+        # PyTorch has one level, number 0, which a compiler enters without Python's knowing.
+        yield [None if x is None else forward_ad.unpack_dual(x, level=0).primal for x in fields]
+
+
+def has_tangents(*fields: Tensor | None) -> bool:
+    """Whether forward mode differentiates through one of the fields."""
+    duals = (forward_ad.unpack_dual(x) for x in fields if x is not None)
+    return any(dual.tangent is not None for dual in duals)
+
+
+def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
+    """A vmap rule: networks are independent, so the mapped axis joins the batch of all tensors."""
+    count = info.batch_size
+
+    def folded(x: Any, dim: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+
+    outputs = operator(*map(folded, args, in_dims))
+    unfolded = tuple(x.unflatten(0, (count, -1)) for x in outputs)
+    return unfolded, (0,) * len(unfolded)
+
+
+class _Potentials(torch.autograd.Function):
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor]:
+        return torch.ops.chonn_ops.network_potentials(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs[:6], *output)
+        ctx.save_for_forward(*inputs[:6], *output)
+        ctx.options = inputs[6:]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        *inputs, v, over_v = ctx.saved_tensors
+        several, network = v.dim() > inputs[5].dim(), (*inputs[2:], *ctx.options)
+        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), network)
+
+        def of_networks(product: Tensor) -> Tensor:
+            product = product.conj().neg()
+            return product.sum(1) if several else product
+
+        out: list[Any] = [w.conj(), -over_w.conj(), None, None, None, of_networks(w * v)]
+        for axis in range(len(ctx.options[0])):
+            out[2 + axis] = of_networks(over_w[..., axis] * over_v[..., axis])
+        pairs = zip(out, inputs, strict=True)
+        gradients = [None if a is None or x is None else to_dtype_of(a, x) for a, x in pairs]
+        return *gradients, *[None] * len(ctx.options)
+
+    @staticmethod
+    def jvp(ctx: Any, *changes: Any) -> Any:
+        with at_lower_levels(*ctx.saved_tensors) as (*inputs, v, over_v):
+            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
+        return fold(_apply, info, in_dims, *args)
+
+
+@torch.compiler.allow_in_graph
+def _apply(*args: Any) -> tuple[Tensor, Tensor]:
+    found: Any = _Potentials.apply(*args)
+    return found
 
 
 def potentials(
@@ -22,7 +108,7 @@ def potentials(
     """Potentials, and behind a last dimension for the axes each node's potential less the next
     one's, 0 where no edge is; in float64 or complex128. `currents`, of the shape of the latter, run
     from each node to the next."""
-    return torch.ops.chonn_ops.network_potentials(source, currents, *network)
+    return _apply(source, currents, *network)
 
 
 def edge_gradients(

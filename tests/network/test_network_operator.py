@@ -203,16 +203,6 @@ def test_dual_tensors_of_several_sources(backend):
     torch.testing.assert_close(found, torch.stack([one, 2 * one], 1))
 
 
-def test_the_bare_operator_has_a_forward_mode():
-    source, g0, g1, leak = _args()
-    operator = torch.ops.chonn_ops.kirchhoff_network
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(source, source)
-        v = operator(dual, g0, g1, None, leak, [False, False], 1e-12, 100, "")[0]
-        v, tangent = forward_ad.unpack_dual(v)
-    torch.testing.assert_close(tangent, v)
-
-
 @EACH_BACKEND
 def test_vmap_equals_a_loop(backend):
     args, solve = [torch.stack([x, 2 * x, x + 1]) for x in _args()], _solver(backend=backend)
