@@ -23,11 +23,11 @@ from chonn_ops.network.api import Method
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
+    answer,
     check_field,
     check_not_negative,
     check_positive,
     per_axis_periodic,
-    readable,
 )
 from chonn_ops.network.diffusion import (
     Spacing,
@@ -173,7 +173,8 @@ def edge_admittance(
         both = conducting * conducting.roll(-1, dim) > 0
         both = edges_alone(both.to(wide), axis, closed[axis]) > 0
         impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
-        if readable(impedance) and (both & (impedance == 0)).any():
+        nothing = both & (impedance == 0)
+        if answer(nothing.any().item, nothing):
             raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
         impedance = torch.where(both, impedance, 1)
         found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
@@ -188,16 +189,17 @@ def _warn_of_few_nodes(
     steps: Sequence[float],
 ) -> None:
     """Warn where values may be read and a wavelength has fewer than `FEW_NODES` nodes."""
-    if not (readable(conductivity) and conductivity.numel()):
-        return
-    with torch.no_grad():
+
+    def shortest() -> float:
         waves = (conductivity > 0) & (capacity > 0)
         if exists is not None:
             waves = waves & exists
         squared = torch.where(waves, conductivity / torch.where(waves, capacity, 1), math.inf)
-        length = 2 * math.pi / omega * squared.amin().sqrt().item()
+        return 2 * math.pi / omega * squared.amin().sqrt().item()
+
+    length = answer(shortest, conductivity) if conductivity.numel() else None
     step = max(steps)
-    if length < FEW_NODES * step:
+    if length is not None and length < FEW_NODES * step:
         warnings.warn(
             f"helmholtz_network: the shortest wavelength, {length:.3g}, has {length / step:.3g} "
             f"nodes along axis {steps.index(step)} (spacing {step:.3g}); with fewer than "

@@ -211,7 +211,7 @@ def _network_gradients(
         fields.append(found)
     products = []
     for over_v, over_w in zip(*fields, strict=True):
-        product = over_w * over_v
+        product = over_w.mul_(over_v)  # of this call, so that it may be overwritten
         product.real.neg_()  # less its conjugate, in one pass
         products.append(product)
     return conj_w, *products, *nothing[len(periodic) :]

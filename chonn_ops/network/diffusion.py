@@ -30,7 +30,7 @@ from chonn_ops.boundary import (
     series,
 )
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import check_field, check_like, check_not_negative, traced
+from chonn_ops.network.checks import check_field, check_like, check_not_negative, recording
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone, indices, pad
 
@@ -41,10 +41,8 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
     steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so, as do
-        # tensors whose values may not be read.
-        steps = [step if _unread(step) else float(step) for step in steps]
-    except (TypeError, ValueError):  # neither a number nor numbers
+        steps = [_length(step) for step in steps]
+    except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
         steps = []
     known = [step for step in steps if not isinstance(step, Tensor)]
     if len(steps) != axes or not all(0 < step < math.inf for step in known):
@@ -52,8 +50,19 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     return steps
 
 
-def _unread(step: Any) -> bool:
-    return isinstance(step, torch.SymFloat) or (isinstance(step, Tensor) and traced(step))
+def _length(step: Any) -> Any:
+    """A float. What cannot be read stays as it is: a symbol of a grid whose size is free, as in
+    `torch.export`, or a tensor under a compiler, a transform or the recording of a CUDA graph."""
+    if isinstance(step, torch.SymFloat):
+        return step
+    if isinstance(step, Tensor) and step.numel() == 1:
+        if torch.compiler.is_compiling() or recording(step):
+            return step
+        try:
+            return float(step.detach())
+        except RuntimeError:
+            return step
+    return float(step)
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:

@@ -13,12 +13,12 @@ from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
 from chonn_ops.checks import check_tensor, error
 from chonn_ops.network.api import NetworkInfo, solve_checked
 from chonn_ops.network.checks import (
+    answer,
     check_arguments,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
-    readable,
 )
 from chonn_ops.network.diffusion import Spacing, edge_conductance, face_area, spacings
 from chonn_ops.network.edges import at_both_ends, drops, outflow, pad, used_edges
@@ -170,17 +170,20 @@ def _check_length(
     dtype: torch.dtype,
 ) -> None:
     """Refuse a step in which rounding grows to a part of the state, where values may be read."""
-    if not (readable(storage) and storage.numel()):
-        return
-    with torch.no_grad():
+
+    def largest() -> float:
         coils = sum((ground.detach() for ground in grounds), torch.zeros_like(storage))
         for axis, (g, closed) in enumerate(zip(edges, periodic, strict=True)):
             closed = closed and g.shape[axis + 1] > 1
             coils = coils + at_both_ends(used_edges(g, axis, closed), axis, closed)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
-        angle = (8 * coils / storage).amax().sqrt().item()
+        return (8 * coils / storage).amax().sqrt().item()
+
+    angle = answer(largest, storage) if storage.numel() else None
     most = LONGEST / torch.finfo(dtype).eps
-    if angle > most:  # a NaN passes, and makes the potentials of its own network NaN
+    if (
+        angle is not None and angle > most
+    ):  # a NaN passes, and makes the potentials of its own network NaN
         wider = "" if dtype == torch.float64 else ", or float64"
         raise error(
             "dt",

@@ -244,8 +244,10 @@ def _solve(
         return _eliminate_complex(networks, tol, compiled, **wanted)
     shape, dtype = (networks.grid, networks.periodic), networks.dtype
     several = networks.source.dim() > networks.leak.dim()
-    if several or method == "direct" or (
-        method == "auto" and methods.eliminates(*shape, networks.count, dtype, compiled)
+    if (
+        several
+        or method == "direct"
+        or (method == "auto" and methods.eliminates(*shape, networks.count, dtype, compiled))
     ):
         return _eliminate(networks, tol, compiled, **wanted)
     fits = method == "auto" and methods.networks_at_once(*shape, 1, dtype) > 0
@@ -257,9 +259,7 @@ def _solve(
     return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)
 
 
-def _by_reference(
-    networks: _Networks, tol: float, max_iterations: int, *, drops: bool
-) -> _Solved:
+def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops: bool) -> _Solved:
     if networks.source.dim() > networks.leak.dim():
         sources = networks.source.unbind(1)
         each = [replace(networks, source=source) for source in sources]

@@ -35,8 +35,8 @@ from chonn_ops.network.checks import (
     check_network,
     check_not_empty,
     node_index,
+    recording,
     refuse_negative,
-    traced,
     ungrounded,
 )
 from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
@@ -283,7 +283,7 @@ def restored(
     tol: float,
     backend: str,
 ) -> Factor | ComplexFactor:
-    """The factor of networks from its `state`, eliminated once before. `tol` is that of complex ones."""
+    """The factor of networks from its `state`. `tol` is that of complex networks."""
     plan, kind = _plan_of(leak.shape[1:-1], periodic), _BACKENDS[backend]
     network = [x.to(dtype) for x in (leak, *conductance)]
     if dtype.is_complex:
@@ -438,7 +438,7 @@ class Factorization:
         return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
 
     def _check_ground(self) -> None:
-        if traced(self._given[0]):
+        if recording(self._given[0]):
             return
         if not self._checked:
             leak, *g = self._given

@@ -16,6 +16,8 @@ _MOST = 4  # blocks
 def empty(like: Tensor, count: int) -> Tensor:
     """So many uninitialised numbers of the dtype of `like`, in spare memory where a block fits."""
     size = count * like.element_size()
+    if not size:
+        return like.new_empty(0)
     at = next((i for i, x in enumerate(_spare) if size <= x.nbytes <= 4 * size), None)
     block = torch.empty(size, dtype=torch.uint8).numpy() if at is None else _spare.pop(at)
     view = block[:size]
