@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from numbers import Real
 
 import torch
@@ -174,7 +175,7 @@ def edge_admittance(
         both = edges_alone(both.to(wide), axis, closed[axis]) > 0
         impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
         nothing = both & (impedance == 0)
-        if answer(nothing.any().item, nothing):
+        if answer(partial(bool, nothing.any()), nothing):
             raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
         impedance = torch.where(both, impedance, 1)
         found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
@@ -195,7 +196,7 @@ def _warn_of_few_nodes(
         if exists is not None:
             waves = waves & exists
         squared = torch.where(waves, conductivity / torch.where(waves, capacity, 1), math.inf)
-        return 2 * math.pi / omega * squared.amin().sqrt().item()
+        return 2 * math.pi / omega * float(squared.amin().sqrt())
 
     length = answer(shortest, conductivity) if conductivity.numel() else None
     step = max(steps)

@@ -47,10 +47,10 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> Any:
-        *args, keep, drops = args
+        *given, keep, drops = args
         if not keep:
-            return (*torch.ops.chonn_ops.kirchhoff_network(*args), 0)
-        *solved, over_v, factor = torch.ops.chonn_ops.kirchhoff_network_kept(*args, drops=drops)
+            return (*torch.ops.chonn_ops.kirchhoff_network(*given), 0)
+        *solved, over_v, factor = torch.ops.chonn_ops.kirchhoff_network_kept(*given, drops=drops)
         return (*solved, len(over_v), *over_v, *factor)
 
     @staticmethod
@@ -182,14 +182,14 @@ def _network_gradients(
     v: Tensor,
     drops: list[Tensor],
     factor: list[Tensor],
-    *network: Any,
+    *arguments: Any,
 ) -> tuple[Tensor, ...]:
     """conj(w) and, where `edges` are wanted, the gradients of g0, g1 and g2, each else empty.
 
     `again`: the forward was traced, so that it could keep neither differences nor a factor; both
     are found once more.
     """
-    *network, edges, again = network
+    *network, edges, again = arguments
     periodic, tol = network[4:6]
     operator = torch.ops.chonn_ops.kirchhoff_network_kept
     if again and edges:
@@ -247,11 +247,11 @@ def _(
 
 
 def _batched_gradients(
-    grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *network: Any
+    grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *arguments: Any
 ) -> tuple[Tensor, ...]:
     """For `is_grads_batched`, by operators without lists of tensors, which PyTorch batches."""
     del drops, factor
-    *network, edges, _ = network
+    *network, edges, _ = arguments
     products: Sequence[Tensor] = ()
     if edges:
         _, conj_w, products = edge_gradients(source, grad, tuple(network))

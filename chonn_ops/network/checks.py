@@ -126,7 +126,7 @@ def _smallest(tensor: Tensor) -> float:
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0:  # expanded: all entries equal the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    return tensor.amin().item() if tensor.numel() else 0.0
+    return float(tensor.amin()) if tensor.numel() else 0.0
 
 
 def recording(field: Tensor) -> bool:

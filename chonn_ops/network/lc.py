@@ -177,7 +177,7 @@ def _check_length(
             closed = closed and g.shape[axis + 1] > 1
             coils = coils + at_both_ends(used_edges(g, axis, closed), axis, closed)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
-        return (8 * coils / storage).amax().sqrt().item()
+        return float((8 * coils / storage).amax().sqrt())
 
     angle = answer(largest, storage) if storage.numel() else None
     most = LONGEST / torch.finfo(dtype).eps

@@ -237,7 +237,8 @@ def _solve(
     keep: bool,
 ) -> _Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
-    compiled, wanted = backend == "cpu", {"drops": drops, "keep": keep}
+    compiled = backend == "cpu"
+    wanted: dict[str, Any] = {"drops": drops, "keep": keep}
     if backend == "reference":  # direct itself
         return _by_reference(networks, tol, max_iterations, drops=drops)
     if networks.dtype.is_complex:
@@ -252,8 +253,8 @@ def _solve(
         return _eliminate(networks, tol, compiled, **wanted)
     fits = method == "auto" and methods.networks_at_once(*shape, 1, dtype) > 0
     if recording(networks.leak):  # nothing may be read
-        found = networks.solve_by(BACKENDS[backend], tol, max_iterations)
-        return _Solved(*found, [], [])
+        v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
+        return _Solved(v, iterations, residual, [], [])
     if fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype):
         return _eliminate(networks, tol, compiled, **wanted)
     return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)

@@ -124,7 +124,7 @@ class DenseFactors(dense.Factors):
         refinements: int,
     ) -> DenseFactors:
         """As of `alternating.Factors`."""
-        self = super().restored(plan, state, leak)
+        self: Any = super().restored(plan, state, leak)
         self._refine_by(plan, conductance, leak, tol, refinements)
         return self
 

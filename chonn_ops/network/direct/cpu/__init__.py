@@ -212,7 +212,7 @@ class Factors:
         self = cls.__new__(cls)
         self._prepare(_plan_for(tuple(grid), plan.periodic, B * C, filling), leak, filling)
         self._measure(-(-len(self._scale) // self._lanes))
-        _, self._factors, self._scale, status = state
+        self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
         return self
 
