@@ -27,11 +27,11 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    LCState,
     absorbing_layer,
     diffusion,
     edge_admittance,
     edge_conductance,
-    edge_inductance,
     factorize,
     helmholtz_network,
     kirchhoff_network,
@@ -39,7 +39,6 @@ from chonn_ops.network import (
     lc_step,
     rc_step,
     wall_leak,
-    zero_current,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
@@ -66,6 +65,7 @@ __all__ = [
     "Circuit",
     "Dirichlet",
     "KirchhoffCell",
+    "LCState",
     "Matched",
     "Network",
     "NetworkCell",
@@ -78,7 +78,6 @@ __all__ = [
     "diffusion",
     "edge_admittance",
     "edge_conductance",
-    "edge_inductance",
     "factorize",
     "helmholtz_network",
     "inverse",
@@ -93,5 +92,4 @@ __all__ = [
     "to_netlist",
     "uncertainty",
     "wall_leak",
-    "zero_current",
 ]

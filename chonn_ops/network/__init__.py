@@ -7,7 +7,7 @@ from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.circuit import Circuit, Currents
 from chonn_ops.network.diffusion import diffusion, edge_conductance, wall_leak
 from chonn_ops.network.direct import Factorization, factorize
-from chonn_ops.network.lc import LCState, edge_inductance, lc_energy, lc_step, zero_current
+from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.rc import rc_step
 
@@ -23,7 +23,6 @@ __all__ = [
     "diffusion",
     "edge_admittance",
     "edge_conductance",
-    "edge_inductance",
     "factorize",
     "helmholtz_network",
     "kirchhoff_network",
@@ -31,5 +30,4 @@ __all__ = [
     "lc_step",
     "rc_step",
     "wall_leak",
-    "zero_current",
 ]
