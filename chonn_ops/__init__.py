@@ -30,15 +30,12 @@ from chonn_ops.network import (
     LCState,
     absorbing_layer,
     diffusion,
-    edge_admittance,
-    edge_conductance,
     factorize,
-    helmholtz_network,
+    helmholtz,
     kirchhoff_network,
     lc_energy,
     lc_step,
     rc_step,
-    wall_leak,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
@@ -76,10 +73,8 @@ __all__ = [
     "absorbing_layer",
     "available_backends",
     "diffusion",
-    "edge_admittance",
-    "edge_conductance",
     "factorize",
-    "helmholtz_network",
+    "helmholtz",
     "inverse",
     "kirchhoff_network",
     "kirchhoff_scan",
@@ -91,5 +86,4 @@ __all__ = [
     "scan_field",
     "to_netlist",
     "uncertainty",
-    "wall_leak",
 ]

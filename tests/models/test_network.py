@@ -15,7 +15,6 @@ from chonn_ops import (
     CKBOptions,
     Dirichlet,
     diffusion,
-    edge_conductance,
     kirchhoff_network,
 )
 from chonn_ops.models import pretrained
@@ -306,7 +305,7 @@ def _darcy(samples, n):
     leak = torch.zeros_like(k)
     for axis, end in itertools.product((1, 2), (0, n - 1)):
         leak.select(axis, end).add_(2 * k.select(axis, end))
-    u = kirchhoff_network(torch.full_like(k, 1 / n**2), edge_conductance(k, 1.0), leak)
+    u = kirchhoff_network(torch.full_like(k, 1 / n**2), diffusion(k).conductance, leak)
     return k.movedim(-1, 1), u.movedim(-1, 1)
 
 

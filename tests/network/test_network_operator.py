@@ -13,6 +13,7 @@ from network_cases import (
     BACKENDS,
     EACH_BACKEND_THOROUGHLY,
     FASTEST,
+    edge_conductance,
     make_network,
     network_with_walls,
     within,
@@ -23,7 +24,6 @@ from torch.library import opcheck
 from chonn_ops import (
     Robin,
     diffusion,
-    edge_conductance,
     factorize,
     kirchhoff_network,
     kirchhoff_scan,
