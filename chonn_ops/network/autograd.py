@@ -25,15 +25,10 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, without_autocast
+from chonn_ops._forward_mode import at_lower_levels, has_tangents
 from chonn_ops.network import derivatives, levels  # noqa: F401 - levels registers an operator
 from chonn_ops.network.checks import recording
-from chonn_ops.network.derivatives import (
-    at_lower_levels,
-    edge_gradients,
-    fold,
-    has_tangents,
-    potentials,
-)
+from chonn_ops.network.derivatives import edge_gradients, fold, potentials
 from chonn_ops.network.direct import restored
 from chonn_ops.network.edges import differences
 from chonn_ops.network.methods import lifted

@@ -1,7 +1,4 @@
-"""Finite volumes: circuits that discretise a conductivity, with everything about their walls.
-
-`diffusion` makes the whole circuit. `edge_conductance` and `wall_leak` make its two parts.
-"""
+"""Finite volumes: circuits that discretise a conductivity, with everything about their walls."""
 
 from __future__ import annotations
 
