@@ -95,9 +95,9 @@ class _Bounded(torch.autograd.Function):
         ctx.save_for_forward(x)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, most: float) -> tuple[Tensor, Any]:
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, Any]:
         del info
-        return bounded(x, most), in_dims[0]
+        return bounded(*inputs), in_dims[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, without_autocast
 from chonn_ops._forward_mode import at_lower_levels, has_tangents
 from chonn_ops.network import derivatives, levels  # noqa: F401 - levels registers an operator
@@ -32,7 +33,7 @@ from chonn_ops.network.derivatives import edge_gradients, fold, potentials
 from chonn_ops.network.direct import restored
 from chonn_ops.network.edges import differences
 from chonn_ops.network.methods import lifted
-from chonn_ops.network.operator import BACKENDS
+from chonn_ops.network.operator import direct_backend
 
 
 class _Network(torch.autograd.Function):
@@ -70,12 +71,12 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
         # Differences and factors belong to unmapped networks, so none are wanted.
-        outputs, dims = fold(_apply, info, in_dims, *args[:11], False, False)
+        outputs, dims = fold(apply_network, info, in_dims, *args[:11], False, False)
         return (*outputs, 0), (*dims, None)
 
 
-@torch.compiler.allow_in_graph
-def _apply(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+def apply_network(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials, iterations and residuals of `_Network`."""
     outputs: Any = _Network.apply(*args)
     return outputs[:3]
 
@@ -90,7 +91,8 @@ def solve_network(
     # A traced program keeps nothing, because what there is to keep depends on values.
     wanted = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     needed = [wanted and x is not None and x.requires_grad for x in (source, *network[:4])]
-    return _apply(source, *network, check, any(needed), any(needed[1:4]))
+    apply = _in_graph.apply_network if torch.compiler.is_compiling() else apply_network
+    return apply(source, *network, check, any(needed), any(needed[1:4]))
 
 
 def _tangent(
@@ -222,7 +224,7 @@ def _solve_again(
         v, _, _, found, _ = operator(source, *network, False, drops=drops)
         return v, found
     dtype = compute_dtype(source, leak, *conductance)
-    name = "cpu" if BACKENDS.name_for(backend, source.device) == "cpu" else "torch"
+    name = direct_backend(backend, source.device)
     g = [x.detach() for x in conductance if x is not None]
     with without_autocast(source), torch.no_grad():
         kept = restored(factor, g, leak.detach(), periodic, dtype=dtype, tol=tol, backend=name)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops import _in_graph
 from chonn_ops._dtypes import to_dtype_of
 from chonn_ops._forward_mode import at_lower_levels
 
@@ -73,11 +74,11 @@ class _Potentials(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
-        return fold(_apply, info, in_dims, *args)
+        return fold(apply_potentials, info, in_dims, *args)
 
 
-@torch.compiler.allow_in_graph
-def _apply(*args: Any) -> tuple[Tensor, Tensor]:
+def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
+    """What `_Potentials` returns."""
     found: Any = _Potentials.apply(*args)
     return found
 
@@ -88,7 +89,9 @@ def potentials(
     """Potentials, and behind a last dimension for the axes each node's potential less the next
     one's, 0 where no edge is; in float64 or complex128. `currents`, of the shape of the latter, run
     from each node to the next."""
-    return _apply(source, currents, *network)
+    compiling = torch.compiler.is_compiling()
+    apply = _in_graph.apply_potentials if compiling else apply_potentials
+    return apply(source, currents, *network)
 
 
 def edge_gradients(

@@ -26,6 +26,7 @@ from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.derivatives import NAME
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import at_both_ends, differences, pad, used_edges
+from chonn_ops.network.operator import direct_backend
 
 torch.library.define(
     NAME,
@@ -105,7 +106,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
     def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
         if several:
-            return factor_of(g, total, periodic, dtype=dtype, backend=backend).solve
+            name = direct_backend(backend, leak.device)
+            return factor_of(g, total, periodic, dtype=dtype, backend=name).solve
         three, options = (*g, None, None)[:3], (periodic, tol, max_iterations, backend, method)
         operator = torch.ops.chonn_ops.kirchhoff_network
         return lambda s: operator(s, *three, total, *options, False)[0]

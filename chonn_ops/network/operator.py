@@ -67,6 +67,11 @@ def available_backends() -> tuple[str, ...]:
     return BACKENDS.available()
 
 
+def direct_backend(backend: str, device: torch.device) -> str:
+    """The backend of the direct method that goes with one of the operator."""
+    return "cpu" if BACKENDS.name_for(backend, device) == "cpu" else "torch"
+
+
 @dataclass(frozen=True)
 class _Networks:
     """Networks and a source of each, as a backend takes them."""
