@@ -18,7 +18,16 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.plan import LEAF, Array, Plan, plan_of_box
+from chonn_ops.network.direct.plan import (
+    LEAF,
+    Array,
+    Boxes,
+    Plan,
+    begins,
+    dissect,
+    grid_edges,
+    plan_of,
+)
 
 _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
 
@@ -67,11 +76,12 @@ def tiled(plan: Plan, count: int) -> Plan:
     none: most of their work is in large fronts."""
     if sum(n > 1 for n in plan.grid) > 2:
         return plan
-    wraps = np.array(plan.periodic) & (plan.extent == np.array(plan.grid)) & (plan.extent > 1)
-    for depth in range(1, int(plan.depth.max()) + 1):
-        here = plan.depth == depth
-        largest = plan.extent[here].max(0)
-        inner = np.array([n > e for n, e in zip(plan.grid, largest, strict=True)])
+    low, extent, depths = plan.boxes
+    wraps = np.array(plan.periodic) & (extent == np.array(plan.grid)) & (extent > 1)
+    for depth in range(1, int(depths.max()) + 1):
+        here = depths == depth
+        largest = extent[here].max(0)
+        inner = np.array(plan.grid) > largest
         faces = 2 * inner * largest.prod() // largest
         if (
             here.sum() >= count
@@ -82,45 +92,23 @@ def tiled(plan: Plan, count: int) -> Plan:
     return plan
 
 
-def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
+def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Array]:
     """The plan of a tile with a rim along the axes that are `inner`, and its edges: for each edge
-    the axis, the node, and whether it leads over the first line of the tile."""
+    its axis, its two nodes, and whether it leads over the first line of the tile."""
     rim = inner.astype(np.int64)
     grid = tuple(int(n) for n in extent + 2 * rim)
-    plan = plan_of_box(grid, (False,) * len(grid), LEAF, rim, extent)
-    nodes = prod(grid)
-    axis, node = plan.edge // nodes, plan.edge % nodes
-    position = np.full(nodes, -1)
-    position[plan.node] = np.arange(plan.nodes)
-    # Where a tile is a node shorter, its second line is next to the rim. The first line is no cut,
-    # so that both are in one front.
-    coordinates = np.stack(np.unravel_index(plan.node, grid), -1)
-    inside = plan.first[-1] + plan.pivots[-1]
-    edges = [np.stack([axis, node, 0 * axis])]
-    ends = []
-    for i in np.flatnonzero(inner):
-        line = np.flatnonzero(coordinates[:inside, i] == 2)
-        before = plan.node[line] - 2 * prod(grid[i + 1 :])
-        edges.append(np.stack([0 * line + i, before, 0 * line + 1]))
-        ends.append(np.stack([position[before], line]))
-    start, end = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
-    owner = np.repeat(np.arange(plan.regions), plan.pivots)[end]
-    place = np.empty_like(start)
-    for r in np.unique(owner):
-        mine = owner == r
-        boundary = plan.boundary[plan.boundary_at[r] : plan.boundary_at[r + 1]]
-        place[mine] = plan.pivots[r] + np.searchsorted(boundary, start[mine])
-        assert (boundary[place[mine] - plan.pivots[r]] == start[mine]).all()
-    owners = np.concatenate([np.repeat(np.arange(plan.regions), np.diff(plan.edge_at)), owner])
-    order = np.argsort(owners, kind="stable")
-    plan = replace(
-        plan,
-        edge=np.arange(len(order)),
-        row=np.concatenate([plan.row, place])[order],
-        column=np.concatenate([plan.column, end - plan.first[owner]])[order],
-        edge_at=np.searchsorted(owners[order], np.arange(plan.regions + 1)),
-    )
-    return plan, np.concatenate(edges, axis=1)[:, order]
+    bounded = (False,) * len(grid)
+    edge, ends = grid_edges(grid, bounded)
+    # Where a tile is a node shorter, its second line is next to the rim.
+    every, axes = np.arange(prod(grid)).reshape(grid), np.flatnonzero(inner)
+    over = [every.take((0, 2), axis).swapaxes(0, axis).reshape(2, -1) for axis in axes]
+    axis = [edge // prod(grid), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
+    ends = np.concatenate([ends, *over], axis=1)
+    dissection, _ = dissect(grid, bounded, LEAF, rim, extent)
+    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=bounded)
+    used = plan.edge
+    plan = replace(plan, edge=np.arange(len(used)))
+    return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)
 
 
 def _entries(at: Array, runs: Array) -> Array:
@@ -131,14 +119,14 @@ def _entries(at: Array, runs: Array) -> Array:
 
 
 def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
-    kept = np.flatnonzero(plan.depth <= depth)
-    above = plan.depth[kept] < depth
+    kept = np.flatnonzero(plan.boxes.depth <= depth)
+    above = plan.boxes.depth[kept] < depth
     region = np.flatnonzero(~above)
-    low, extent = plan.low[kept[region]], plan.extent[kept[region]]
+    low, extent = plan.boxes.low[kept[region]], plan.boxes.extent[kept[region]]
     grid = np.array(plan.grid)
     largest = extent.max(0)
     inner = grid > largest
-    tile, edges = _plan_of_tile(largest, inner)
+    tile, axis, ends, over = _plan_of_tile(largest, inner)
 
     # Where the nodes are: -1 is in the rim before the tile, its extent in the one behind.
     shape = tuple(int(n) for n in largest + 2 * inner)
@@ -154,24 +142,19 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
     position[plan.node] = np.arange(plan.nodes)
     position = np.where(node >= 0, position[node], -1)[:, tile.node]
 
-    axis, first, over = edges
-    stride = np.array([prod(shape[i + 1 :]) for i in range(len(shape))])[axis]
-    begin, end = node[:, first], node[:, first + stride * (1 + over)]
-    exists = (begin >= 0) & (end >= 0) & ((over == 0) | shorter[:, 0, axis])
+    begin, end = node[:, ends[0]], node[:, ends[1]]
+    exists = (begin >= 0) & (end >= 0) & (~over | shorter[:, 0, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
     boundary_runs = _entries(plan.boundary_at, kept)
-    boundary = plan.boundary[boundary_runs]
-    width = plan.width[kept]
-    boundary_at = np.concatenate([[0], np.cumsum(width)])
-    rim = np.zeros(len(boundary), np.int64)
-    inside = tile.nodes - int(tile.width[-1])
-    for t, r in enumerate(region):
-        mine = boundary[boundary_at[r] : boundary_at[r + 1]]
-        order = np.argsort(position[t, inside:])
-        found = np.searchsorted(position[t, inside:], mine, sorter=order)
-        rim[boundary_at[r] : boundary_at[r + 1]] = order[found]
-        assert (position[t, inside:][order[found]] == mine).all()
+    boundary, width = plan.boundary[boundary_runs], plan.width[kept]
+    # Entry (tile, position) of the rims, as one number, is searched for that of the boundaries.
+    rims = position[:, tile.nodes - int(tile.width[-1]) :]
+    of_rim = np.where(rims >= 0, rims + plan.nodes * np.arange(len(rims))[:, None], -1).ravel()
+    order = np.argsort(of_rim)
+    tile_of = np.repeat(np.where(above, -1, np.cumsum(~above) - 1), width)
+    found = np.searchsorted(of_rim, boundary + plan.nodes * tile_of, sorter=order)
+    rim = np.where(tile_of >= 0, order[found % len(order)] % rims.shape[1], 0)
 
     index = np.full(plan.regions + 1, -1)
     index[kept] = np.arange(len(kept))
@@ -185,18 +168,16 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
         "pivots": pivots,
         "width": width,
         "boundary": boundary,
-        "boundary_at": boundary_at,
+        "boundary_at": begins(width),
         "place": plan.place[boundary_runs],
         "parent": index[plan.parent[kept]],
         "kids": np.where(above[:, None], index[plan.kids[kept]], -1),
         "edge": plan.edge[edge_runs],
         "row": plan.row[edge_runs],
         "column": plan.column[edge_runs],
-        "edge_at": np.concatenate([[0], np.cumsum(edges_of)]),
-        "share_at": np.concatenate([[0], np.cumsum(shares)]),
-        "low": plan.low[kept],
-        "extent": plan.extent[kept],
-        "depth": plan.depth[kept],
+        "edge_at": begins(edges_of),
+        "share_at": begins(shares),
+        "boxes": Boxes(*(x[kept] for x in plan.boxes)),
     }
     tile = replace(tile, node=np.arange(tile.nodes))
     return TiledPlan(**rest, tiles=Tiles(tile, region, position, edge, rim))
