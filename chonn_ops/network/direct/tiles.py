@@ -73,10 +73,10 @@ class TiledPlan(Plan):
 
 def tiled(plan: Plan, count: int) -> Plan:
     """The plan with the largest tiles that there are `count` of, if there are any. Volumes have
-    none: most of their work is in large fronts."""
-    if sum(n > 1 for n in plan.grid) > 2:
+    none, because most of their work is in large fronts, and graphs have none."""
+    if plan.boxes is None or sum(n > 1 for n in plan.grid) > 2:
         return plan
-    low, extent, depths = plan.boxes
+    _, extent, depths = plan.boxes
     wraps = np.array(plan.periodic) & (extent == np.array(plan.grid)) & (extent > 1)
     for depth in range(1, int(depths.max()) + 1):
         here = depths == depth
@@ -119,31 +119,38 @@ def _entries(at: Array, runs: Array) -> Array:
 
 
 def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
+    assert plan.boxes is not None
     kept = np.flatnonzero(plan.boxes.depth <= depth)
-    above = plan.boxes.depth[kept] < depth
+    boxes = Boxes(*(x[kept] for x in plan.boxes))
+    above = boxes.depth < depth
     region = np.flatnonzero(~above)
-    low, extent = plan.boxes.low[kept[region]], plan.boxes.extent[kept[region]]
-    grid = np.array(plan.grid)
+    low, extent = boxes.low[region], boxes.extent[region]
     largest = extent.max(0)
-    inner = grid > largest
+    inner = np.array(plan.grid) > largest
     tile, axis, ends, over = _plan_of_tile(largest, inner)
 
-    # Where the nodes are: -1 is in the rim before the tile, its extent in the one behind.
-    shape = tuple(int(n) for n in largest + 2 * inner)
-    at = np.stack(np.unravel_index(np.arange(prod(shape)), shape), -1) - inner
-    shorter = (extent < largest)[:, None]
-    missing = (at == 0) & shorter
-    real = low[:, None] + at - ((at > 0) & shorter)
-    wraps = np.array(plan.periodic)
-    missing |= ~wraps & ((real < 0) | (real >= grid))
-    strides = np.array([prod(plan.grid[axis + 1 :]) for axis in range(len(grid))])
-    node = np.where(missing.any(-1), -1, (real % grid) @ strides)
-    position = np.empty(plan.nodes, np.int64)
+    # A tile's nodes along an axis: coordinate -1 is in the rim before it, its extent in the one
+    # behind. One that is a node shorter lacks its first line.
+    node = np.zeros((len(region), 1), np.int64)
+    for i, n in enumerate(plan.grid):
+        at = np.arange(tile.grid[i]) - inner[i]
+        shorter = (extent[:, i] < largest[i])[:, None]
+        line = low[:, i, None] + at - ((at > 0) & shorter)
+        missing = (at == 0) & shorter
+        if plan.periodic[i]:
+            line %= n
+        else:
+            missing |= (line < 0) | (line >= n)
+        # Where a line is missing, no sum with lines of other axes reaches 0.
+        line = np.where(missing, -plan.nodes, line * prod(plan.grid[i + 1 :]))
+        node = (node[:, :, None] + line[:, None]).reshape(len(region), -1)
+    node = np.maximum(node, -1)
+    position = np.full(plan.nodes + 1, -1)
     position[plan.node] = np.arange(plan.nodes)
-    position = np.where(node >= 0, position[node], -1)[:, tile.node]
+    position = position[node[:, tile.node]]
 
     begin, end = node[:, ends[0]], node[:, ends[1]]
-    exists = (begin >= 0) & (end >= 0) & (~over | shorter[:, 0, axis])
+    exists = (begin >= 0) & (end >= 0) & (~over | (extent < largest)[:, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
     boundary_runs = _entries(plan.boundary_at, kept)
@@ -177,7 +184,7 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
         "column": plan.column[edge_runs],
         "edge_at": begins(edges_of),
         "share_at": begins(shares),
-        "boxes": Boxes(*(x[kept] for x in plan.boxes)),
+        "boxes": boxes,
     }
     tile = replace(tile, node=np.arange(tile.nodes))
     return TiledPlan(**rest, tiles=Tiles(tile, region, position, edge, rim))
