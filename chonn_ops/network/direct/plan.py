@@ -20,11 +20,13 @@ equations", ACM Trans. Math. Softw. 9 (1983).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from chonn_ops.network.direct.kept import kept
 
 Array = np.ndarray[Any, Any]
 
@@ -128,6 +130,12 @@ class Plan:
     @property
     def regions(self) -> int:
         return len(self.first)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, those for the kernels included."""
+        arrays = (x for x in (*vars(self).values(), *(self.boxes or ())) if isinstance(x, np.ndarray))
+        return sum(x.nbytes for x in (*arrays, *self._read_by_kernels.values()))
 
     @cached_property
     def largest_front(self) -> int:
@@ -357,19 +365,29 @@ def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
 
 
 def dissect(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, corner: Array, size: Array
+    grid: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    leaf: int,
+    inside: tuple[slice, ...] | None = None,
 ) -> tuple[Dissection, Boxes]:
-    """The dissection of a box of a grid, from `corner` on `size` nodes along each axis. Nodes next
-    to the box are not eliminated. Boxes of at most `leaf` nodes are not cut.
+    """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
+    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut;
+    of lines, those of one node.
 
     All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
-    that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a cut,
-    is the sum of its coordinates' numbers. Sorting these numbers sorts nodes by regions, in
+    that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
+    cut, is the sum of its coordinates' numbers. Sorting these numbers sorts nodes by regions, in
     post-order.
     """
-    ring = [c and k == n > 1 for c, k, n in zip(periodic, size, grid, strict=True)]
-    low, extent = [np.zeros(k, np.int64) for k in size], [np.full(k, k) for k in size]
-    largest, history, digits = [int(k) for k in size], [(*low, *extent)], []
+    node = np.arange(prod(grid)).reshape(grid)
+    if inside is not None:
+        node = node[inside]
+    elif sum(n > 1 for n in grid) < 2:
+        leaf = 1
+    size = node.shape
+    ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
+    low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
+    largest, history, digits = [*size], [(*low, *extent)], []
     while prod(largest) > leaf:
         axis = max(range(len(grid)), key=lambda i: largest[i] / (1 + ring[i]))
         digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
@@ -377,7 +395,7 @@ def dissect(
         digits.append((axis, digit))
         history.append((*low, *extent))
     cuts = len(digits)
-    numbers = [np.zeros(k, np.int64) for k in size]
+    numbers = [np.zeros(n, np.int64) for n in size]
     for i, (axis, digit) in enumerate(digits):
         numbers[axis] += digit << 2 * (cuts - 1 - i)
     number = reduce(np.add.outer, numbers).ravel()
@@ -396,30 +414,26 @@ def dissect(
     below = 2 * (cuts - depth)
     parent = np.searchsorted(region, (region >> (below + 2) << 2 | _SEPARATOR) << below)
     parent[depth == 0] = -1
-    at = np.unravel_index(order[first], tuple(size))
-    boxes = [
-        np.array([state[i] for state in history])[depth, at[i % len(grid)]]
-        for i in range(2 * len(grid))
+    at = np.unravel_index(order[first], size)
+    found = [
+        np.array(states)[depth, at[i % len(size)]]
+        for i, states in enumerate(zip(*history, strict=True))
     ]
-    low, extent = np.stack(boxes[: len(grid)], -1), np.stack(boxes[len(grid) :], -1)
+    boxes = Boxes(np.stack(found[: len(size)], -1), np.stack(found[len(size) :], -1), depth)
 
-    inside = tuple(slice(a, a + k) for a, k in zip(corner, size, strict=True))
-    node = np.arange(prod(grid)).reshape(grid)[inside].ravel()[order]
-    outside = [np.ones(k, np.int64) for k in grid]
-    for x, part in zip(outside, inside, strict=True):
-        x[part] = 0
-    node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
-    pivots = np.diff(np.append(first, len(order)))
-    return Dissection(node, pivots, parent), Boxes(corner + low, extent, depth)
+    node = node.ravel()[order]
+    if inside is not None:
+        outside = [np.ones(n, np.int64) for n in grid]
+        for x, part in zip(outside, inside, strict=True):
+            x[part] = 0
+        node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
+    pivots = np.diff(first, append=len(order))
+    return Dissection(node, pivots, parent), boxes
 
 
-@lru_cache(maxsize=32)
+@kept
 def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
-    """The plan of a grid; `leaf`: boxes of at most as many nodes are not cut. Lines are cut down to
-    single nodes."""
-    if sum(n > 1 for n in grid) < 2:
-        leaf = 1
-    n = np.array(grid)
-    dissection, boxes = dissect(grid, periodic, leaf, 0 * n, n)
+    """The plan of a grid; `leaf` as in `dissect`."""
+    dissection, boxes = dissect(grid, periodic, leaf)
     edges = grid_edges(grid, periodic)
     return plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)

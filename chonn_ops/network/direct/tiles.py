@@ -18,14 +18,17 @@ from math import prod
 
 import numpy as np
 
+from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import (
     LEAF,
     Array,
     Boxes,
+    Dissection,
     Plan,
     begins,
     dissect,
     grid_edges,
+    make_plan,
     plan_of,
 )
 
@@ -65,38 +68,69 @@ class TiledPlan(Plan):
     tiles: Tiles
 
     @cached_property
+    def nbytes(self) -> int:
+        arrays = (x for x in vars(self.tiles).values() if isinstance(x, np.ndarray))
+        return super().nbytes + self.tiles.plan.nbytes + sum(x.nbytes for x in arrays)
+
+    @cached_property
     def work(self) -> Array:
         work = super().work.copy()
         work[self.tiles.region] = self.tiles.plan.total_work
         return work
 
 
-def tiled(plan: Plan, count: int) -> Plan:
-    """The plan with the largest tiles that there are `count` of, if there are any. Volumes have
-    none, because most of their work is in large fronts, and graphs have none."""
-    if plan.boxes is None or sum(n > 1 for n in plan.grid) > 2:
-        return plan
-    _, extent, depths = plan.boxes
-    wraps = np.array(plan.periodic) & (extent == np.array(plan.grid)) & (extent > 1)
-    for depth in range(1, int(depths.max()) + 1):
-        here = depths == depth
-        largest = extent[here].max(0)
-        inner = np.array(plan.grid) > largest
-        faces = 2 * inner * largest.prod() // largest
+@kept
+def make_tiled_plan(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
+) -> Plan:
+    """The plan of a grid with the largest tiles that there are `count` of, or `make_plan`'s where
+    there are none. Volumes have none, because most of their work is in large fronts."""
+    if sum(n > 1 for n in grid) > 2:
+        return make_plan(grid, periodic, leaf)
+    dissection, boxes = dissect(grid, periodic, leaf)
+    edges = grid_edges(grid, periodic)
+    depth = _depth_of_tiles(grid, periodic, dissection, boxes, count)
+    if depth is None:
+        return plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)
+    # A tile's box is a region that eliminates the nodes of all below it.
+    kept = np.flatnonzero(boxes.depth <= depth)
+    index = np.full(len(boxes.depth) + 1, -1)
+    index[kept] = np.arange(len(kept))
+    node, pivots, parent = dissection
+    pivots = np.diff(np.cumsum(pivots)[kept], prepend=0)
+    boxes = Boxes(*(x[kept] for x in boxes))
+    dissection = Dissection(node, pivots, index[parent[kept]])
+    plan = plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)
+    return _with_tiles(plan, boxes, boxes.depth == depth)
+
+
+def _depth_of_tiles(
+    grid: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    dissection: Dissection,
+    boxes: Boxes,
+    count: int,
+) -> int | None:
+    for depth in range(1, int(boxes.depth.max()) + 1):
+        here = boxes.depth == depth
+        extent = boxes.extent[here]
+        largest = extent.max(0)
+        wraps = np.array(periodic) & (extent == np.array(grid)) & (extent > 1)
+        faces = 2 * (np.array(grid) > largest) * largest.prod() // largest
         if (
-            here.sum() >= count
-            and not wraps[here].any()
-            and faces.sum() + plan.pivots[here].max() <= _LARGEST
+            len(extent) >= count
+            and not wraps.any()
+            and faces.sum() + dissection.pivots[here].max() <= _LARGEST
         ):
-            return _tiled_at(plan, depth) if largest.prod() > LEAF else plan
-    return plan
+            return depth if largest.prod() > LEAF else None
+    return None
 
 
 def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Array]:
     """The plan of a tile with a rim along the axes that are `inner`, and its edges: for each edge
     its axis, its two nodes, and whether it leads over the first line of the tile."""
-    rim = inner.astype(np.int64)
-    grid = tuple(int(n) for n in extent + 2 * rim)
+    grid = tuple(int(n) for n in extent + 2 * inner)
+    inside = tuple(slice(int(i), int(i + n)) for i, n in zip(inner, extent, strict=True))
     bounded = (False,) * len(grid)
     edge, ends = grid_edges(grid, bounded)
     # Where a tile is a node shorter, its second line is next to the rim.
@@ -104,26 +138,16 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Arra
     over = [every.take((0, 2), axis).swapaxes(0, axis).reshape(2, -1) for axis in axes]
     axis = [edge // prod(grid), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
     ends = np.concatenate([ends, *over], axis=1)
-    dissection, _ = dissect(grid, bounded, LEAF, rim, extent)
+    dissection, _ = dissect(grid, bounded, LEAF, inside)
     plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=bounded)
     used = plan.edge
     plan = replace(plan, edge=np.arange(len(used)))
     return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)
 
 
-def _entries(at: Array, runs: Array) -> Array:
-    """Indices of the entries of some runs, which begin at `at`, one run after the other."""
-    length = (at[1:] - at[:-1])[runs]
-    begin = np.repeat(at[runs] - np.cumsum(length) + length, length)
-    return begin + np.arange(len(begin))
-
-
-def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
-    assert plan.boxes is not None
-    kept = np.flatnonzero(plan.boxes.depth <= depth)
-    boxes = Boxes(*(x[kept] for x in plan.boxes))
-    above = boxes.depth < depth
-    region = np.flatnonzero(~above)
+def _with_tiles(plan: Plan, boxes: Boxes, is_tile: Array) -> TiledPlan:
+    """The plan with tiles in place of some of its regions."""
+    region, above = np.flatnonzero(is_tile), ~is_tile
     low, extent = boxes.low[region], boxes.extent[region]
     largest = extent.max(0)
     inner = np.array(plan.grid) > largest
@@ -153,41 +177,29 @@ def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
     exists = (begin >= 0) & (end >= 0) & (~over | (extent < largest)[:, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
-    boundary_runs = _entries(plan.boundary_at, kept)
-    boundary, width = plan.boundary[boundary_runs], plan.width[kept]
     # Entry (tile, position) of the rims, as one number, is searched for that of the boundaries.
     rims = position[:, tile.nodes - int(tile.width[-1]) :]
     of_rim = np.where(rims >= 0, rims + plan.nodes * np.arange(len(rims))[:, None], -1).ravel()
     order = np.argsort(of_rim)
-    tile_of = np.repeat(np.where(above, -1, np.cumsum(~above) - 1), width)
-    found = np.searchsorted(of_rim, boundary + plan.nodes * tile_of, sorter=order)
+    tile_of = np.repeat(np.where(above, -1, np.cumsum(is_tile) - 1), plan.width)
+    found = np.searchsorted(of_rim, plan.boundary + plan.nodes * tile_of, sorter=order)
     rim = np.where(tile_of >= 0, order[found % len(order)] % rims.shape[1], 0)
 
-    index = np.full(plan.regions + 1, -1)
-    index[kept] = np.arange(len(kept))
-    edges_of = np.where(above, np.diff(plan.edge_at)[kept], 0)
-    edge_runs = _entries(plan.edge_at, kept[above])
-    pivots = np.where(above, plan.pivots[kept], 0)
-    shares = np.where(above, np.diff(plan.share_at)[kept], 0)
-    rest = {f.name: getattr(plan, f.name) for f in fields(Plan)}
-    rest |= {
-        "first": np.where(above, plan.first[kept], 0),
-        "pivots": pivots,
-        "width": width,
-        "boundary": boundary,
-        "boundary_at": begins(width),
-        "place": plan.place[boundary_runs],
-        "parent": index[plan.parent[kept]],
-        "kids": np.where(above[:, None], index[plan.kids[kept]], -1),
-        "edge": plan.edge[edge_runs],
-        "row": plan.row[edge_runs],
-        "column": plan.column[edge_runs],
-        "edge_at": begins(edges_of),
-        "share_at": begins(shares),
-        "boxes": boxes,
-    }
     tile = replace(tile, node=np.arange(tile.nodes))
-    return TiledPlan(**rest, tiles=Tiles(tile, region, position, edge, rim))
+    num_edges, num_shares = np.diff(plan.edge_at), np.diff(plan.share_at)
+    own = np.repeat(above, num_edges)
+    changed = {
+        "first": np.where(above, plan.first, 0),
+        "pivots": np.where(above, plan.pivots, 0),
+        "kids": np.where(above[:, None], plan.kids, -1),
+        "edge": plan.edge[own],
+        "row": plan.row[own],
+        "column": plan.column[own],
+        "edge_at": begins(np.where(above, num_edges, 0)),
+        "share_at": begins(np.where(above, num_shares, 0)),
+    }
+    arrays = {f.name: getattr(plan, f.name) for f in fields(Plan)} | changed
+    return TiledPlan(**arrays, tiles=Tiles(tile, region, position, edge, rim))
 
 
 def in_lanes(values: Array, first: Sequence[int], lanes: int) -> Array:

@@ -1,0 +1,53 @@
+"""Plans and what is made of them are kept for later calls, bounded by their bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Sized)
+
+# All that is kept takes at most so many bytes: plans of about 100 grids of 64 x 64 and of two of
+# 512 x 512 with what the kernel reads of them. A loop over crops of a few sizes makes each once.
+KEPT_BYTES = 2**28
+
+_kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def nbytes_kept() -> int:
+    """What the kept results take."""
+    return sum(size for _, size in _kept.values())
+
+
+def kept(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of hashable arguments whose latest results are kept, those of all such functions
+    together in at most `KEPT_BYTES`. The result of the last call is always kept. Results have
+    `nbytes`, and count with those of arguments that have it, which they keep alive."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        key = (function, args, *kwargs.items())
+        with _lock:
+            if key in _kept:
+                _kept.move_to_end(key)
+                return _kept[key][0]
+        result = function(*args, **kwargs)
+        size = sum(getattr(x, "nbytes", 0) for x in (result, *args))
+        with _lock:
+            _kept[key] = result, size
+            while len(_kept) > 1 and nbytes_kept() > KEPT_BYTES:
+                _kept.popitem(last=False)
+        return result
+
+    return call
