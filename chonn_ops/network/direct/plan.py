@@ -19,6 +19,7 @@ equations", ACM Trans. Math. Softw. 9 (1983).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
@@ -40,8 +41,8 @@ SHORT = ("node", "boundary", "place", "edge", "row", "column")
 class Dissection(NamedTuple):
     """The regions of a graph, in the order in which they are eliminated.
 
-    Regions form a tree in post-order: each follows its children, and the regions of a subtree follow
-    one another. An edge joins nodes of one region, or of a region and one above it in the tree.
+    Regions form a tree in post-order: each follows its children, and those of a subtree follow one
+    another. An edge joins nodes of one region, or of a region and one above it in the tree.
 
     Attributes
     ----------
@@ -131,10 +132,12 @@ class Plan:
     def regions(self) -> int:
         return len(self.first)
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays, those for the kernels included."""
-        arrays = (x for x in (*vars(self).values(), *(self.boxes or ())) if isinstance(x, np.ndarray))
+        arrays = (
+            x for x in (*vars(self).values(), *(self.boxes or ())) if isinstance(x, np.ndarray)
+        )
         return sum(x.nbytes for x in (*arrays, *self._read_by_kernels.values()))
 
     @cached_property
@@ -252,8 +255,8 @@ def plan_of(
     edge : Array, shape (edges,)
         The entry of the conductances where each edge stands.
     ends : Array, shape (2, edges)
-        The nodes that it joins. Edges of nodes that the dissection lacks, and between nodes that are
-        not eliminated, are left out.
+        The nodes that it joins. Edges of nodes that the dissection lacks, and edges between nodes
+        that are not eliminated, are left out.
     grid, periodic, boxes
         As in `Plan`.
     """
@@ -274,7 +277,7 @@ def plan_of(
     owner = owner_of[low]
 
     # A node is on the boundary of each region from the one that eliminates a neighbour of it first
-    # up to its own. So the later node of every edge walks up the tree, all of them a step at a time.
+    # up to its own. So the later node of every edge walks up the tree, all of them step by step.
     region, later, last, steps = owner, high, owner_of[high], []
     while True:
         outside = (region != last) & (region >= 0)
@@ -340,10 +343,20 @@ def grid_edges(grid: tuple[int, ...], periodic: tuple[bool, ...]) -> tuple[Array
     return np.concatenate(edges), np.concatenate(ends, axis=1)
 
 
-# How a node lies to a cut, in the order of elimination: in the first half (0), in the second one, in
-# the separator, in the second plane of a separator. Two bits of the node's number.
+# Where a node is after a cut, in the order of elimination: in the first half (0), the second half,
+# the separator, the separator's second plane. Two bits of the node's number.
 _SECOND, _SEPARATOR, _PLANE = 1, 2, 3
 _SEPARATORS = np.int64(0x2AAAAAAAAAAAAAAA)
+
+
+def axis_to_cut(largest: Sequence[int], ring: Sequence[bool]) -> int:
+    """The axis along which boxes are cut whose largest extents are given. Two planes cut a ring."""
+    return max(range(len(largest)), key=lambda axis: largest[axis] / (1 + ring[axis]))
+
+
+def halves_of(extent: Any, ring: bool) -> tuple[Any, Any]:
+    """The extents of the halves of boxes, numbers or arrays, along the axis of a cut."""
+    return extent // 2 - ring, extent - extent // 2 - 1
 
 
 def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
@@ -355,13 +368,12 @@ def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
     line, middle = np.arange(len(low)), low + extent // 2
     after = line > middle
     digit = np.where(after, _SECOND, np.where(line == middle, _SEPARATOR, 0))
-    begin = low
     if ring:
         digit[middle[0]], digit[0] = _PLANE, _SEPARATOR
-        begin = low + 1
-    half = np.where(after, low + extent - middle - 1, middle - begin)
+    first, second = halves_of(extent, ring)
+    half = np.where(after, second, first)
     half[(digit >= _SEPARATOR) | (extent == 0)] = 0
-    return digit, np.where(after, middle + 1, begin), half
+    return digit, np.where(after, middle + 1, low + ring), half
 
 
 def dissect(
@@ -371,8 +383,7 @@ def dissect(
     inside: tuple[slice, ...] | None = None,
 ) -> tuple[Dissection, Boxes]:
     """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
-    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut;
-    of lines, those of one node.
+    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut.
 
     All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
     that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
@@ -382,14 +393,12 @@ def dissect(
     node = np.arange(prod(grid)).reshape(grid)
     if inside is not None:
         node = node[inside]
-    elif sum(n > 1 for n in grid) < 2:
-        leaf = 1
     size = node.shape
     ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
     low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
     largest, history, digits = [*size], [(*low, *extent)], []
     while prod(largest) > leaf:
-        axis = max(range(len(grid)), key=lambda i: largest[i] / (1 + ring[i]))
+        axis = axis_to_cut(largest, ring)
         digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
         largest[axis], ring[axis] = int(extent[axis].max()), False
         digits.append((axis, digit))
@@ -433,7 +442,9 @@ def dissect(
 
 @kept
 def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
-    """The plan of a grid; `leaf` as in `dissect`."""
+    """The plan of a grid; `leaf` as in `dissect`. Lines are cut down to single nodes."""
+    if sum(n > 1 for n in grid) < 2:
+        leaf = 1
     dissection, boxes = dissect(grid, periodic, leaf)
     edges = grid_edges(grid, periodic)
     return plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)

@@ -10,6 +10,7 @@ regions above eliminate.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -23,11 +24,12 @@ from chonn_ops.network.direct.plan import (
     LEAF,
     Array,
     Boxes,
-    Dissection,
     Plan,
+    axis_to_cut,
     begins,
     dissect,
     grid_edges,
+    halves_of,
     make_plan,
     plan_of,
 )
@@ -67,7 +69,7 @@ class TiledPlan(Plan):
 
     tiles: Tiles
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         arrays = (x for x in vars(self.tiles).values() if isinstance(x, np.ndarray))
         return super().nbytes + self.tiles.plan.nbytes + sum(x.nbytes for x in arrays)
@@ -85,44 +87,46 @@ def make_tiled_plan(
 ) -> Plan:
     """The plan of a grid with the largest tiles that there are `count` of, or `make_plan`'s where
     there are none. Volumes have none, because most of their work is in large fronts."""
-    if sum(n > 1 for n in grid) > 2:
+    extent = _extent_of_tiles(grid, periodic, leaf, count)
+    if extent is None:
         return make_plan(grid, periodic, leaf)
-    dissection, boxes = dissect(grid, periodic, leaf)
-    edges = grid_edges(grid, periodic)
-    depth = _depth_of_tiles(grid, periodic, dissection, boxes, count)
-    if depth is None:
-        return plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)
-    # A tile's box is a region that eliminates the nodes of all below it.
-    kept = np.flatnonzero(boxes.depth <= depth)
-    index = np.full(len(boxes.depth) + 1, -1)
-    index[kept] = np.arange(len(kept))
-    node, pivots, parent = dissection
-    pivots = np.diff(np.cumsum(pivots)[kept], prepend=0)
-    boxes = Boxes(*(x[kept] for x in boxes))
-    dissection = Dissection(node, pivots, index[parent[kept]])
-    plan = plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)
-    return _with_tiles(plan, boxes, boxes.depth == depth)
+    dissection, boxes = dissect(grid, periodic, prod(extent))
+    is_tile = boxes.depth == boxes.depth.max()
+    edge, ends = grid_edges(grid, periodic)
+    region = np.empty(len(dissection.node), np.int64)
+    region[dissection.node] = np.repeat(np.arange(len(is_tile)), dissection.pivots)
+    at, to = region[ends]
+    apart = (at != to) | ~is_tile[at]  # the others are in the tile's plan
+    plan = plan_of(
+        dissection, edge[apart], ends[:, apart], grid=grid, periodic=periodic, boxes=boxes
+    )
+    return _with_tiles(plan, boxes, is_tile)
 
 
-def _depth_of_tiles(
-    grid: tuple[int, ...],
-    periodic: tuple[bool, ...],
-    dissection: Dissection,
-    boxes: Boxes,
-    count: int,
-) -> int | None:
-    for depth in range(1, int(boxes.depth.max()) + 1):
-        here = boxes.depth == depth
-        extent = boxes.extent[here]
-        largest = extent.max(0)
-        wraps = np.array(periodic) & (extent == np.array(grid)) & (extent > 1)
-        faces = 2 * (np.array(grid) > largest) * largest.prod() // largest
-        if (
-            len(extent) >= count
-            and not wraps.any()
-            and faces.sum() + dissection.pivots[here].max() <= _LARGEST
-        ):
-            return depth if largest.prod() > LEAF else None
+def _extent_of_tiles(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
+) -> list[int] | None:
+    """The extent of the largest tile of those of `make_tiled_plan`; None where there are none."""
+    if sum(n > 1 for n in grid) > 2:
+        return None
+    ring = [closed and n > 1 for closed, n in zip(periodic, grid, strict=True)]
+    number = [Counter({n: 1}) for n in grid]  # of boxes, by their extent along each axis
+    largest = [*grid]
+    while prod(largest) > max(leaf, LEAF):
+        axis = axis_to_cut(largest, ring)
+        halves: Counter[int] = Counter()
+        for extent, boxes in number[axis].items():
+            for half in halves_of(extent, ring[axis]):
+                halves[half] += boxes
+        del halves[0]
+        number[axis], ring[axis], largest[axis] = halves, False, max(halves, default=0)
+        faces = sum(2 * prod(largest) // k for k, n in zip(largest, grid, strict=True) if k < n)
+        pivots = prod(largest)
+        if pivots > leaf:
+            pivots //= largest[axis_to_cut(largest, ring)]
+        many = prod(sum(boxes.values()) for boxes in number) >= count
+        if many and not any(ring) and faces + pivots <= _LARGEST:
+            return largest if prod(largest) > LEAF else None
     return None
 
 

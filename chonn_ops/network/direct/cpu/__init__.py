@@ -94,13 +94,20 @@ def plan_of(
 ) -> Plan:
     """The plan for so many networks."""
     filling = _filling(grid, networks, dtype == torch.float64)
-    shape = tuple(grid), tuple(map(bool, periodic))
+    return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
+
+
+def _plan_for(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
+) -> Plan:
     if not filling.rows:
-        return make_plan(*shape)
-    plan = make_tiled_plan(*shape, _LEAF_OF_ROWS, filling.lanes)
+        return make_plan(grid, periodic)
+    plan = make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
-    return make_tiled_plan(*shape, _LEAF_OF_ROWS, filling.lanes * sharing) if sharing > 1 else plan
+    if sharing == 1:
+        return plan
+    return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, double: bool) -> Filling:
