@@ -186,12 +186,11 @@ def _solve(
         return v, iterations, residual
     if dtype.is_complex:
         return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
-    shape = (tuple(grid), periodic)
-    if method == "direct" or (
-        method == "auto" and methods.eliminates(*shape, B * C, dtype, compiled)
-    ):
+    backend = "cpu" if compiled else "torch"
+    choice = methods.choose(tuple(grid), periodic, B * C, dtype, backend, method)
+    if choice.method == "direct":
         return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
-    rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
+    rest = choice.fallback
     recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
     axes = sum(n > 1 for n in grid)  # the kernel of iterations eliminates lines itself
     # The kernel's potentials of lines are right, but their differences have fewer digits.
