@@ -6,9 +6,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 
+@runtime_checkable
 class Sized(Protocol):
     @property
     def nbytes(self) -> int: ...
@@ -31,9 +32,12 @@ def nbytes_kept() -> int:
 
 
 def kept(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of hashable arguments whose latest results are kept, those of all such functions
-    together in at most `KEPT_BYTES`. The result of the last call is always kept. Results have
-    `nbytes`, and count with those of arguments that have it, which they keep alive."""
+    """Keep the results of a function for later calls with equal arguments.
+
+    All functions together keep the results used last, in at most `KEPT_BYTES`, and always the
+    result of the last call. A result counts with its `nbytes` and those of its arguments, which it
+    keeps alive.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,7 +47,7 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
                 _kept.move_to_end(key)
                 return _kept[key][0]
         result = function(*args, **kwargs)
-        size = sum(getattr(x, "nbytes", 0) for x in (result, *args))
+        size = result.nbytes + sum(x.nbytes for x in args if isinstance(x, Sized))
         with _lock:
             _kept[key] = result, size
             while len(_kept) > 1 and nbytes_kept() > KEPT_BYTES:

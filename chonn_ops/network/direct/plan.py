@@ -60,22 +60,6 @@ class Dissection(NamedTuple):
     parent: Array
 
 
-class Boxes(NamedTuple):
-    """The regions of a grid.
-
-    Attributes
-    ----------
-    low, extent : Array, shape (regions, axes)
-        The low corner of each region's box, and its nodes along each axis.
-    depth : Array, shape (regions,)
-        Cuts that led to the box.
-    """
-
-    low: Array
-    extent: Array
-    depth: Array
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The elimination of one graph. Regions are in the order in which they are eliminated.
@@ -83,7 +67,7 @@ class Plan:
     Attributes
     ----------
     grid, periodic
-        The nodes along each axis, and whether the axis is periodic.
+        The nodes along each axis, and whether that is periodic.
     node : Array, shape (nodes,)
         The node, in row-major order, that is eliminated at each position.
     first, pivots, width : Array, shape (regions,)
@@ -102,8 +86,6 @@ class Plan:
         where each region's begin.
     share_at : Array, shape (regions + 1,)
         Where each region's factors begin: rows of its front, right of the diagonal.
-    boxes : Boxes, optional
-        The regions of a grid.
     """
 
     grid: tuple[int, ...]
@@ -122,7 +104,6 @@ class Plan:
     column: Array
     edge_at: Array
     share_at: Array
-    boxes: Boxes | None
 
     @property
     def nodes(self) -> int:
@@ -135,10 +116,8 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays, those for the kernels included."""
-        arrays = (
-            x for x in (*vars(self).values(), *(self.boxes or ())) if isinstance(x, np.ndarray)
-        )
-        return sum(x.nbytes for x in (*arrays, *self._read_by_kernels.values()))
+        arrays = (*vars(self).values(), *self._read_by_kernels.values())
+        return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
 
     @cached_property
     def largest_front(self) -> int:
@@ -245,7 +224,6 @@ def plan_of(
     *,
     grid: tuple[int, ...],
     periodic: tuple[bool, ...],
-    boxes: Boxes | None = None,
 ) -> Plan:
     """The plan of a graph.
 
@@ -257,7 +235,7 @@ def plan_of(
     ends : Array, shape (2, edges)
         The nodes that it joins. Edges of nodes that the dissection lacks, and edges between nodes
         that are not eliminated, are left out.
-    grid, periodic, boxes
+    grid, periodic
         As in `Plan`.
     """
     node, pivots, parent = dissection
@@ -322,7 +300,6 @@ def plan_of(
         column=np.where(swapped, near, far),
         edge_at=np.searchsorted(owner, np.arange(regions + 1)),
         share_at=begins(pivots * front - pivots * (pivots + 1) // 2),
-        boxes=boxes,
     )
 
 
@@ -381,9 +358,11 @@ def dissect(
     periodic: tuple[bool, ...],
     leaf: int,
     inside: tuple[slice, ...] | None = None,
-) -> tuple[Dissection, Boxes]:
+) -> tuple[Dissection, Array, Array]:
     """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
-    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut.
+    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut. Also
+    returns the low corner and the extent of each region that is such a box, (regions, axes) each;
+    extents of separators contain a 0.
 
     All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
     that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
@@ -396,17 +375,14 @@ def dissect(
     size = node.shape
     ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
     low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
-    largest, history, digits = [*size], [(*low, *extent)], []
+    largest, numbers, cuts = [*size], [np.zeros(n, np.int64) for n in size], 0
     while prod(largest) > leaf:
         axis = axis_to_cut(largest, ring)
         digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
         largest[axis], ring[axis] = int(extent[axis].max()), False
-        digits.append((axis, digit))
-        history.append((*low, *extent))
-    cuts = len(digits)
-    numbers = [np.zeros(n, np.int64) for n in size]
-    for i, (axis, digit) in enumerate(digits):
-        numbers[axis] += digit << 2 * (cuts - 1 - i)
+        numbers = [number << 2 for number in numbers]
+        numbers[axis] += digit
+        cuts += 1
     number = reduce(np.add.outer, numbers).ravel()
 
     # Cuts after the one whose separator a node is in do not concern it.
@@ -424,11 +400,10 @@ def dissect(
     parent = np.searchsorted(region, (region >> (below + 2) << 2 | _SEPARATOR) << below)
     parent[depth == 0] = -1
     at = np.unravel_index(order[first], size)
-    found = [
-        np.array(states)[depth, at[i % len(size)]]
-        for i, states in enumerate(zip(*history, strict=True))
-    ]
-    boxes = Boxes(np.stack(found[: len(size)], -1), np.stack(found[len(size) :], -1), depth)
+    low, extent = (
+        np.stack([line[k] for line, k in zip(lines, at, strict=True)], -1)
+        for lines in (low, extent)
+    )
 
     node = node.ravel()[order]
     if inside is not None:
@@ -437,7 +412,7 @@ def dissect(
             x[part] = 0
         node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
     pivots = np.diff(first, append=len(order))
-    return Dissection(node, pivots, parent), boxes
+    return Dissection(node, pivots, parent), low, extent
 
 
 @kept
@@ -445,6 +420,5 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEA
     """The plan of a grid; `leaf` as in `dissect`. Lines are cut down to single nodes."""
     if sum(n > 1 for n in grid) < 2:
         leaf = 1
-    dissection, boxes = dissect(grid, periodic, leaf)
-    edges = grid_edges(grid, periodic)
-    return plan_of(dissection, *edges, grid=grid, periodic=periodic, boxes=boxes)
+    dissection, *_ = dissect(grid, periodic, leaf)
+    return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)

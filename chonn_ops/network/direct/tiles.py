@@ -23,7 +23,6 @@ from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import (
     LEAF,
     Array,
-    Boxes,
     Plan,
     axis_to_cut,
     begins,
@@ -44,15 +43,19 @@ class Tiles:
     Attributes
     ----------
     plan : Plan
-        Of one tile. Its nodes have the first positions, its rim the last ones; edge e is its e-th.
+        The elimination of one tile, which all share. The tile's nodes have the first positions, its
+        rim has the last ones. Edges are numbered in the order of this plan.
     region : Array, shape (tiles,)
-        The region of the grid's plan that a tile is.
+        The region of the grid's plan that each tile takes the place of.
     position : Array, shape (tiles, positions)
-        Where a tile's nodes and those of its rim are in the grid's plan; -1 where there is none.
+        The position in the grid's plan of each node of a tile and its rim; -1 where the tile lacks
+        the node.
     edge : Array, shape (tiles, edges)
-        The entry of the conductances (axis * nodes + node); -1 where there is no edge.
+        The entry of the conductances (axis * nodes + node) of each edge; -1 where the tile
+        lacks it.
     rim : Array
-        Where each entry of the grid's `boundary` is in the rim; 0 where the region is no tile.
+        For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it
+        is on; 0 where it is on another region's.
     """
 
     plan: Plan
@@ -64,8 +67,8 @@ class Tiles:
 
 @dataclass(frozen=True, eq=False)
 class TiledPlan(Plan):
-    """A plan whose lowest regions are tiles. Those have a boundary, but no pivots, edges, factors
-    and halves: `tiles` has these."""
+    """A plan whose lowest regions are tiles. Such a region has a boundary, but no pivots, edges and
+    factors: `tiles` has them."""
 
     tiles: Tiles
 
@@ -85,54 +88,56 @@ class TiledPlan(Plan):
 def make_tiled_plan(
     grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
 ) -> Plan:
-    """The plan of a grid with the largest tiles that there are `count` of, or `make_plan`'s where
-    there are none. Volumes have none, because most of their work is in large fronts."""
-    extent = _extent_of_tiles(grid, periodic, leaf, count)
-    if extent is None:
+    """The plan of a grid with at least `count` tiles, as large as possible. It is `make_plan`'s
+    where there are no such tiles. Volumes have none, because most of their work is in large
+    fronts."""
+    largest = _largest_extent(grid, periodic, leaf, count)
+    if largest is None:
         return make_plan(grid, periodic, leaf)
-    dissection, boxes = dissect(grid, periodic, prod(extent))
-    is_tile = boxes.depth == boxes.depth.max()
+    dissection, low, extent = dissect(grid, periodic, prod(largest))
+    is_tile = np.asarray(extent.all(1))
     edge, ends = grid_edges(grid, periodic)
     region = np.empty(len(dissection.node), np.int64)
     region[dissection.node] = np.repeat(np.arange(len(is_tile)), dissection.pivots)
     at, to = region[ends]
     apart = (at != to) | ~is_tile[at]  # the others are in the tile's plan
-    plan = plan_of(
-        dissection, edge[apart], ends[:, apart], grid=grid, periodic=periodic, boxes=boxes
-    )
-    return _with_tiles(plan, boxes, is_tile)
+    plan = plan_of(dissection, edge[apart], ends[:, apart], grid=grid, periodic=periodic)
+    return _with_tiles(plan, is_tile, low[is_tile], extent[is_tile])
 
 
-def _extent_of_tiles(
+def _largest_extent(
     grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
 ) -> list[int] | None:
-    """The extent of the largest tile of those of `make_tiled_plan`; None where there are none."""
+    """The extent of the largest of at least `count` tiles; None where there are no tiles.
+
+    It counts boxes by their extents, cut by cut, as `dissect` would cut them.
+    """
     if sum(n > 1 for n in grid) > 2:
         return None
     ring = [closed and n > 1 for closed, n in zip(periodic, grid, strict=True)]
-    number = [Counter({n: 1}) for n in grid]  # of boxes, by their extent along each axis
+    numbers = [Counter({n: 1}) for n in grid]  # along each axis: how many boxes have an extent
     largest = [*grid]
     while prod(largest) > max(leaf, LEAF):
         axis = axis_to_cut(largest, ring)
         halves: Counter[int] = Counter()
-        for extent, boxes in number[axis].items():
+        for extent, boxes in numbers[axis].items():
             for half in halves_of(extent, ring[axis]):
                 halves[half] += boxes
         del halves[0]
-        number[axis], ring[axis], largest[axis] = halves, False, max(halves, default=0)
+        numbers[axis], ring[axis], largest[axis] = halves, False, max(halves, default=0)
         faces = sum(2 * prod(largest) // k for k, n in zip(largest, grid, strict=True) if k < n)
         pivots = prod(largest)
         if pivots > leaf:
             pivots //= largest[axis_to_cut(largest, ring)]
-        many = prod(sum(boxes.values()) for boxes in number) >= count
+        many = prod(sum(boxes.values()) for boxes in numbers) >= count
         if many and not any(ring) and faces + pivots <= _LARGEST:
             return largest if prod(largest) > LEAF else None
     return None
 
 
 def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Array]:
-    """The plan of a tile with a rim along the axes that are `inner`, and its edges: for each edge
-    its axis, its two nodes, and whether it leads over the first line of the tile."""
+    """The plan of a tile that has a rim along its `inner` axes. Returns the plan and for each edge
+    the axis, the two nodes, and whether the edge leads over the first line of the tile."""
     grid = tuple(int(n) for n in extent + 2 * inner)
     inside = tuple(slice(int(i), int(i + n)) for i, n in zip(inner, extent, strict=True))
     bounded = (False,) * len(grid)
@@ -142,17 +147,16 @@ def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Arra
     over = [every.take((0, 2), axis).swapaxes(0, axis).reshape(2, -1) for axis in axes]
     axis = [edge // prod(grid), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
     ends = np.concatenate([ends, *over], axis=1)
-    dissection, _ = dissect(grid, bounded, LEAF, inside)
+    dissection, *_ = dissect(grid, bounded, LEAF, inside)
     plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=bounded)
     used = plan.edge
     plan = replace(plan, edge=np.arange(len(used)))
     return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)
 
 
-def _with_tiles(plan: Plan, boxes: Boxes, is_tile: Array) -> TiledPlan:
-    """The plan with tiles in place of some of its regions."""
+def _with_tiles(plan: Plan, is_tile: Array, low: Array, extent: Array) -> TiledPlan:
+    """The plan with tiles, which have these corners and extents, in place of some regions."""
     region, above = np.flatnonzero(is_tile), ~is_tile
-    low, extent = boxes.low[region], boxes.extent[region]
     largest = extent.max(0)
     inner = np.array(plan.grid) > largest
     tile, axis, ends, over = _plan_of_tile(largest, inner)
@@ -181,7 +185,7 @@ def _with_tiles(plan: Plan, boxes: Boxes, is_tile: Array) -> TiledPlan:
     exists = (begin >= 0) & (end >= 0) & (~over | (extent < largest)[:, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
-    # Entry (tile, position) of the rims, as one number, is searched for that of the boundaries.
+    # A boundary's entries are looked up in the rim of its tile. Tile and position are one number.
     rims = position[:, tile.nodes - int(tile.width[-1]) :]
     of_rim = np.where(rims >= 0, rims + plan.nodes * np.arange(len(rims))[:, None], -1).ravel()
     order = np.argsort(of_rim)
@@ -207,8 +211,8 @@ def _with_tiles(plan: Plan, boxes: Boxes, is_tile: Array) -> TiledPlan:
 
 
 def in_lanes(values: Array, first: Sequence[int], lanes: int) -> Array:
-    """Values (tiles, n) of groups of tiles that begin at `first` and end where the next one does:
-    (groups, n, lanes), -1 in lanes without a tile."""
+    """Numbers (tiles, n) by groups of at most `lanes` tiles, (groups, n, lanes). A group begins at
+    its entry of `first` and ends where the next one begins. Lanes without a tile have -1."""
     out = np.full((len(first) - 1, values.shape[1], lanes), -1, np.int32)
     for group, (begin, end) in enumerate(pairwise(first)):
         out[group, :, : end - begin] = values[begin:end].T
