@@ -8,7 +8,7 @@ import torch
 from scipy import signal
 
 from chonn_ops import KirchhoffCell, Scan, kirchhoff_scan
-from chonn_ops.circuit import DiscreteCascade, RCCell
+from chonn_ops.inspect import DiscreteCascade, RCCell
 from chonn_ops.scan import DIRECTIONS
 
 

@@ -21,7 +21,7 @@ from chonn_ops import (
     read_circuits,
 )
 from chonn_ops.boundary import conditions
-from chonn_ops.circuit.reading import read_fields, record_networks
+from chonn_ops.inspect.reading import read_fields, record_networks
 from chonn_ops.network.diffusion import walls_of
 
 UNIT, GAIN = 16.0, 0.1

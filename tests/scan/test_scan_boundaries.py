@@ -11,7 +11,7 @@ from scan_cases import BACKENDS, make_case, rms_ratio
 from scipy.signal import lfilter
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.circuit import RCCell, TransferFunction
+from chonn_ops.inspect import RCCell, TransferFunction
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.circuit._checks import Array, check_positive
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.spice import at_frequency, deck, edge_names, node_names, number
+from chonn_ops.inspect._checks import Array, check_positive
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.spice import at_frequency, deck, edge_names, node_names, number
 
 # The most that rounding of the elements may change, relative to the sources: near a resonance
 # potentials have this relative error.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from chonn_ops.circuit._checks import Array, check_finite, check_positive, finite_array
+from chonn_ops.inspect._checks import Array, check_finite, check_positive, finite_array
 
 if TYPE_CHECKING:
     from scipy.signal import ZerosPolesGain

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from chonn_ops.circuit._checks import Array
-from chonn_ops.circuit.alternating import RLCNetwork
-from chonn_ops.circuit.networks import ResistorNetwork, edges_of_grid, grid
-from chonn_ops.circuit.transfer import TransferFunction
+from chonn_ops.inspect._checks import Array
+from chonn_ops.inspect.alternating import RLCNetwork
+from chonn_ops.inspect.networks import ResistorNetwork, edges_of_grid, grid
+from chonn_ops.inspect.transfer import TransferFunction
 from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
 from chonn_ops.nn.network_cell import UNIT
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from chonn_ops.circuit import Cascade, RCCell
+from chonn_ops.inspect import Cascade, RCCell
 
 
 def random_cell(rng):

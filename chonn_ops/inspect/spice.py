@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.circuit._checks import Array
+from chonn_ops.inspect._checks import Array
 
 # Rise time of a jump and longest step of a simulation, relative to the mean interval. A jump takes
 # a tenth of an interval that is shorter than ten rise times.

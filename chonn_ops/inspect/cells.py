@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from chonn_ops.circuit._checks import Array, check_finite, check_positive, finite_array
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.spice import deck, held, number, resistor, transient
-from chonn_ops.circuit.transfer import TransferFunction
+from chonn_ops.inspect._checks import Array, check_finite, check_positive, finite_array
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.spice import deck, held, number, resistor, transient
+from chonn_ops.inspect.transfer import TransferFunction
 
 if TYPE_CHECKING:
     from scipy.signal import StateSpace

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.circuit._checks import Array, check_positive, finite_array
-from chonn_ops.circuit.cells import DiscreteCell
-from chonn_ops.circuit.spice import deck, edge_names, node_names, number, resistor
+from chonn_ops.inspect._checks import Array, check_positive, finite_array
+from chonn_ops.inspect.cells import DiscreteCell
+from chonn_ops.inspect.spice import deck, edge_names, node_names, number, resistor
 
 
 @dataclass(frozen=True, eq=False)

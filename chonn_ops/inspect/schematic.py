@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.cells import Cascade
-from chonn_ops.circuit.networks import ResistorNetwork
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.cells import Cascade
+from chonn_ops.inspect.networks import ResistorNetwork
 
 _MOST_CELLS, _MOST_NODES = 6, 36
 

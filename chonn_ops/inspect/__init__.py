@@ -9,17 +9,17 @@
   ``chonn inspect``.
 """
 
-from chonn_ops.circuit.alternating import RLCNetwork, draw_bode
-from chonn_ops.circuit.cells import (
+from chonn_ops.inspect.alternating import RLCNetwork, draw_bode
+from chonn_ops.inspect.cells import (
     BranchCurrents,
     Cascade,
     DiscreteCascade,
     DiscreteCell,
     RCCell,
 )
-from chonn_ops.circuit.checkpoint import TrainedModel, load_checkpoint
-from chonn_ops.circuit.netlist import to_netlist
-from chonn_ops.circuit.networks import (
+from chonn_ops.inspect.checkpoint import TrainedModel, load_checkpoint
+from chonn_ops.inspect.netlist import to_netlist
+from chonn_ops.inspect.networks import (
     ResistorNetwork,
     attenuation,
     endless_conductance,
@@ -28,11 +28,11 @@ from chonn_ops.circuit.networks import (
     ladder_cell,
     length_scale,
 )
-from chonn_ops.circuit.page import write_page
-from chonn_ops.circuit.reading import read_circuits
-from chonn_ops.circuit.samples import Samples, read_samples
-from chonn_ops.circuit.schematic import draw_schematic
-from chonn_ops.circuit.transfer import TransferFunction
+from chonn_ops.inspect.page import write_page
+from chonn_ops.inspect.reading import read_circuits
+from chonn_ops.inspect.samples import Samples, read_samples
+from chonn_ops.inspect.schematic import draw_schematic
+from chonn_ops.inspect.transfer import TransferFunction
 
 __all__ = [
     "BranchCurrents",

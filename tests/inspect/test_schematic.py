@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chonn_ops.circuit import Cascade, RCCell, draw_schematic, grid, ladder
+from chonn_ops.inspect import Cascade, RCCell, draw_schematic, grid, ladder
 
 schemdraw = pytest.importorskip("schemdraw")
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import models
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.reading import CELLS
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.reading import CELLS
 from chonn_ops.nn import CKBOptions
 
 READERS = "chonn_ops.checkpoints"

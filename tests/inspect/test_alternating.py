@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ngspice import alternating, needs_ngspice, run
 
-from chonn_ops.circuit import RLCNetwork, draw_bode
-from chonn_ops.circuit.networks import edges_of_grid
+from chonn_ops.inspect import RLCNetwork, draw_bode
+from chonn_ops.inspect.networks import edges_of_grid
 
 
 def random_network(seed, kind="mixed", n=4):

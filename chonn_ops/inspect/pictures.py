@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from chonn_ops.circuit._checks import Array
-from chonn_ops.circuit.reading import LinePoles, NetworkFields
+from chonn_ops.inspect._checks import Array
+from chonn_ops.inspect.reading import LinePoles, NetworkFields
 
 _FIELDS = (
     # name, title, colour map, whether the colours are logarithmic

@@ -6,7 +6,7 @@ import torch
 from scipy.integrate import solve_ivp
 
 from chonn_ops import edge_conductance, kirchhoff_network
-from chonn_ops.circuit import (
+from chonn_ops.inspect import (
     ResistorNetwork,
     attenuation,
     endless_conductance,

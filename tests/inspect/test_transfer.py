@@ -5,7 +5,7 @@ import pytest
 from circuit_cases import random_cascade
 from scipy import signal
 
-from chonn_ops.circuit import Cascade, DiscreteCell, RCCell, TransferFunction
+from chonn_ops.inspect import Cascade, DiscreteCell, RCCell, TransferFunction
 
 
 def test_forms_agree():

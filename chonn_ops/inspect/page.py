@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.checkpoint import TrainedModel
-from chonn_ops.circuit.reading import (
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.checkpoint import TrainedModel
+from chonn_ops.inspect.reading import (
     CircuitFields,
     compare_conductivity,
     read_circuits,
     read_fields,
 )
-from chonn_ops.circuit.samples import Samples
+from chonn_ops.inspect.samples import Samples
 from chonn_ops.files import refuse_existing, whole_file
 from chonn_ops.models import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 
@@ -230,7 +230,7 @@ def _page(
     sample: int,
     prediction: Tensor | None,
 ) -> str:
-    from chonn_ops.circuit import pictures  # It imports Matplotlib.
+    from chonn_ops.inspect import pictures  # It imports Matplotlib.
 
     circuits, title = numbers["circuits"], html.escape(numbers["title"])
     count = len(samples)

@@ -5,7 +5,7 @@ import pytest
 from ngspice import measured, needs_ngspice, operating_point, run
 from scipy import signal
 
-from chonn_ops.circuit import Cascade, RCCell, ResistorNetwork, RLCNetwork, grid
+from chonn_ops.inspect import Cascade, RCCell, ResistorNetwork, RLCNetwork, grid
 
 
 def cascade_of(stages):

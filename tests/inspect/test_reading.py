@@ -18,7 +18,7 @@ from chonn_ops import (
     Scan,
 )
 from chonn_ops import read_circuits as read
-from chonn_ops.circuit.reading import compare_conductivity, read_fields
+from chonn_ops.inspect.reading import compare_conductivity, read_fields
 
 
 @pytest.mark.slow

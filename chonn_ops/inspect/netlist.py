@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
-from chonn_ops.circuit._checks import check_positive
-from chonn_ops.circuit.alternating import rlc_lines
-from chonn_ops.circuit.networks import network_lines
-from chonn_ops.circuit.reading import SolvedNetworks, record_networks
-from chonn_ops.circuit.spice import (
+from chonn_ops.inspect._checks import check_positive
+from chonn_ops.inspect.alternating import rlc_lines
+from chonn_ops.inspect.networks import network_lines
+from chonn_ops.inspect.reading import SolvedNetworks, record_networks
+from chonn_ops.inspect.spice import (
     SHORTEST,
     at_frequency,
     deck,

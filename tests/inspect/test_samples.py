@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from chonn_ops.circuit import read_samples
+from chonn_ops.inspect import read_samples
 
 
 def test_layouts(tmp_path):

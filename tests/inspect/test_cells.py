@@ -13,7 +13,7 @@ from scipy import integrate, signal
 from sympy.polys.matrices import DomainMatrix
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.circuit import Cascade, DiscreteCascade, DiscreteCell, RCCell
+from chonn_ops.inspect import Cascade, DiscreteCascade, DiscreteCell, RCCell
 
 CELLS = [random_cell(np.random.default_rng(seed)) for seed in range(3)]
 
