@@ -1,29 +1,24 @@
-"""Trained cells as SPICE text."""
+"""Trained cells as SPICE text, in element lines that ngspice, LTspice and Xyce all read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
-from chonn_ops.inspect._checks import check_positive
-from chonn_ops.inspect.alternating import rlc_lines
-from chonn_ops.inspect.networks import network_lines
 from chonn_ops.inspect.reading import SolvedNetworks, record_networks
-from chonn_ops.inspect.spice import (
-    SHORTEST,
-    at_frequency,
-    deck,
-    held,
-    number,
-    resistor,
-    transient,
-)
 from chonn_ops.nn import KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
+
+# Rise time of a jump and longest step of a simulation, relative to the mean interval. A jump takes
+# a tenth of an interval that is shorter than ten rise times.
+_RISE, _LONGEST_STEP = 1e-5, 0.02
+# Shortest interval relative to the mean one: the simulator's clock resolves no shorter ones.
+_SHORTEST = 1e-7
 
 
 def to_netlist(
@@ -46,8 +41,9 @@ def to_netlist(
 
     A network cell is written with all its networks: a resistor for each edge, leak and wall, and a
     current source for each node. Node (i, j) of network c is ``n<c>_<i>_<j>``, and the probe
-    ``Vn<c>_ground`` carries the sum of the leak currents. The potentials of the operating point are
-    the output of the cell, to the tolerance `Network.tol`. Nodes outside the mask are left out.
+    ``Vn<c>_ground``, a voltage source of 0 V, carries the sum of the leak currents. The potentials
+    of the operating point are the output of the cell, to the tolerance `Network.tol`. Nodes outside
+    the mask are left out.
 
     A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils,
     capacitors and resistors that has its potentials at `omega`: conductivities are coils, leaks are
@@ -89,10 +85,10 @@ def to_netlist(
     if isinstance(cell, NetworkCell):
         if channel is not None or reverse:
             raise ValueError("channel, reverse: expected None and False for a NetworkCell")
-        if cell.options.ac:
-            check_positive(omega=1.0 if omega is None else omega)
-        elif omega is not None:
+        if omega is not None and not cell.options.ac:
             raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
+        if omega is not None and not 0 < omega < np.inf:
+            raise ValueError(f"omega: expected a finite number > 0, got {omega}")
         return _networks(cell, u, spacing, mask, 1.0 if omega is None else omega)
     if not isinstance(cell, KirchhoffCell):
         raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
@@ -111,19 +107,77 @@ def _networks(
     _check_one_sample(u, cell.spatial_dims, cell.dim)
     found: list[SolvedNetworks] = []
     record_networks(lambda: cell(u, None if spacing is None else list(spacing), mask), found.append)
-    solved = found[0]
+    count, ac = cell.options.num_networks, cell.options.ac
     lines: list[str] = []
-    for c in range(cell.options.num_networks):
-        lines.append(f"* network {c}")
-        if cell.options.ac:
-            lines += rlc_lines(*solved.rlc_network(0, c, omega), f"n{c}_")
-        else:
-            lines += network_lines(*solved.network(0, c), f"n{c}_")
+    for c in range(count):
+        elements = _elements(found[0], c, omega if ac else None)
+        lines += [f"* network {c}", *elements]
+    if ac:
+        # The search for an operating point would fail: at frequency 0 any current may circulate in
+        # a ring of coils.
+        frequency = _number(omega / (2 * np.pi))
+        driven = [line.split()[2] for line in lines if line.startswith("I")]
+        lines += [".options noopac", f".ac lin 1 {frequency} {frequency}"]
+        lines += [f".print ac vr({name}) vi({name})" for name in driven]
+    else:
+        lines.append(".op")
     nodes = " x ".join(str(n) for n in u.shape[1:-1])
-    count = cell.options.num_networks
     plural = "" if count == 1 else "s"
-    title = f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes"
-    return deck(title, at_frequency(omega, lines) if cell.options.ac else [*lines, ".op"])
+    return _deck(f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes", lines)
+
+
+def _elements(solved: SolvedNetworks, network: int, omega: float | None) -> list[str]:
+    """The elements of one network of the first sample. Nodes without an element are left out.
+
+    Without `omega` A v = s is a network of resistors. At a frequency it is that of
+    -div(k grad v) - omega^2 c v - i omega d v = s, and the admittances are i / omega times A.
+    """
+    leak, source, *conductance = (
+        values[0, ..., network].detach().cpu().to(torch.complex128).numpy()
+        for values in (solved.leak, solved.source, *solved.conductance)
+    )
+    prefix, shape = f"n{network}_", leak.shape
+    names = {place: prefix + "_".join(map(str, place)) for place in np.ndindex(shape)}
+    kind, ground = ("R", f"{prefix}ground") if omega is None else ("L", "0")
+    lines: list[str] = []
+    joined = set()
+    for axis, (g, periodic) in enumerate(zip(conductance, solved.periodic, strict=True)):
+        for place, name in names.items():
+            other = (*place[:axis], (place[axis] + 1) % shape[axis], *place[axis + 1 :])
+            # The last entry of an axis that is not periodic joins nothing.
+            if g[place] == 0 or other == place or (other[axis] == 0 and not periodic):
+                continue
+            # Two edges of a ring of two nodes join the same nodes under different names.
+            element = f"{kind}{name}_along{axis}"
+            value = _number(1 / complex(g[place]).real)
+            lines.append(f"{element} {name} {names[other]} {value}")
+            joined |= {place, other}
+    for place, name in names.items():
+        parts = _leak_parts(complex(leak[place]), omega)
+        lines += [f"{part}{name} {name} {ground} {_number(value)}" for part, value in parts]
+        if not parts and place not in joined:
+            continue
+        amplitude = complex(source[place])
+        if omega is None:
+            current = _number(amplitude.real)
+        else:
+            amplitude = (1j / omega * amplitude).conjugate()
+            degrees = np.degrees(np.angle(amplitude))
+            current = f"AC {_number(abs(amplitude))} {_number(degrees)}"
+        lines.append(f"I{name} 0 {name} {current}")
+    return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
+
+
+def _leak_parts(leak: complex, omega: float | None) -> list[tuple[str, float]]:
+    """Kinds and values of the elements from a node to ground."""
+    if omega is None:
+        return [("R", 1 / leak.real)] if leak.real else []
+    parts = [("R", -omega / leak.imag)] if leak.imag else []
+    if leak.real > 0:
+        parts.append(("L", 1 / leak.real))
+    elif leak.real < 0:
+        parts.append(("C", -leak.real / omega**2))
+    return parts
 
 
 def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
@@ -140,28 +194,38 @@ def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
     fields = [u[0, :, channel], delta[0, :, channel], *b[0].T, *c[0].T]
     if reverse:
         fields = [field.flip(0) for field in fields]
-    drive, steps, *coefficients = (_array(field) for field in fields)
-    longer = np.maximum(steps, SHORTEST * steps.mean())
+    drive, steps, *coefficients = (f.detach().cpu().double().numpy() for f in fields)
+    longer = np.maximum(steps, _SHORTEST * steps.mean())
     times = np.concatenate(([0.0], np.cumsum(longer)))
-    lines = [f"Vu u 0 {held(times, drive)}"]
+    lines = [f"Vu u 0 {_held(times, drive)}"]
     read = []
     for n in range(cell.options.d_state):
         injection = coefficients[n] * steps / longer
         readout = coefficients[cell.options.d_state + n]
         lines += [
             f"* state {n}",
-            f"Vb{n} b{n} 0 {held(times, injection)}",
-            f"Vc{n} c{n} 0 {held(times, readout)}",
-            f"C{n} v{n} 0 1 IC={number(float(start[n]))}",
-            *resistor(str(n), f"v{n}", "0", float(decay[channel, n])),
-            f"B{n} 0 v{n} I=V(b{n})*V(u)",
+            f"Vb{n} b{n} 0 {_held(times, injection)}",
+            f"Vc{n} c{n} 0 {_held(times, readout)}",
+            f"C{n} v{n} 0 1 IC={_number(start[n])}",
         ]
+        if decay[channel, n]:
+            lines.append(f"R{n} v{n} 0 {_number(1 / float(decay[channel, n]))}")
+        lines.append(f"B{n} 0 v{n} I=V(b{n})*V(u)")
         read.append(f"V(c{n})*V(v{n})")
-    lines += ["* output", f"By y 0 V={'+'.join(read)}+({number(float(skip[channel]))})*V(u)"]
+    lines += ["* output", f"By y 0 V={'+'.join(read)}+({_number(skip[channel])})*V(u)"]
+    mean = float(times[-1]) / (len(times) - 1)
+    step = _number(_LONGEST_STEP * mean)
+    lines += [
+        f".options reltol=1e-6 vntol=1e-9 abstol=1e-12 minbreak={_number(0.01 * _SHORTEST * mean)}",
+        ".save v(y)",
+        f".tran {step} {_number(times[-1])} 0 {step} uic",
+    ]
+    lines += [
+        f".meas tran y_{k} FIND v(y) AT={_number(moment)}" for k, moment in enumerate(times[1:], 1)
+    ]
     direction = ", reversed" if reverse else ""
     size = f"{cell.options.d_state} states, {len(drive)} positions"
-    title = f"KirchhoffCell: channel {channel}, {size}{direction}"
-    return deck(title, [*lines, *transient(times, ["y"])])
+    return _deck(f"KirchhoffCell: channel {channel}, {size}{direction}", lines)
 
 
 def _start(
@@ -197,5 +261,24 @@ def _check_one_sample(u: Tensor, axes: int, dim: int) -> None:
         raise ValueError(f"u: expected shape (1, {grid}, {dim}), got {tuple(u.shape)}")
 
 
-def _array(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().double().numpy()
+def _number(value: Any) -> str:
+    """The number with all digits of a double."""
+    return repr(float(value))
+
+
+def _held(times: np.ndarray, values: np.ndarray) -> str:
+    """The value of a source that is values[k] between times[k] and times[k + 1]."""
+    steps = np.diff(times)
+    rise = np.minimum(_RISE * steps.mean(), 0.1 * steps)
+    points = [f"0 {_number(values[0])}"]
+    for k, moment in enumerate(times[1:-1]):
+        points.append(f"{_number(moment)} {_number(values[k])}")
+        points.append(f"{_number(moment + rise[k + 1])} {_number(values[k + 1])}")
+    points.append(f"{_number(times[-1])} {_number(values[-1])}")
+    rows = [" ".join(points[i : i + 4]) for i in range(0, len(points), 4)]
+    return "PWL(" + "\n+ ".join(rows) + ")"
+
+
+def _deck(title: str, lines: Iterable[str]) -> str:
+    """A netlist: the title, the lines and the end."""
+    return "\n".join([title, *lines, ".end", ""])

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from chonn_ops.inspect._checks import Array
-from chonn_ops.inspect.reading import LinePoles, NetworkFields
+from chonn_ops.inspect.reading import NetworkFields
 
 _FIELDS = (
     # name, title, colour map, whether the colours are logarithmic
@@ -29,7 +28,6 @@ _FIELDS = (
 )
 _WIDTH = 3.6  # inches
 _FIELDS_EACH = 2  # in one picture
-_NAME = 20  # Longest name of a row, in characters.
 _MOST_NETWORKS = 8
 _STREAMLINES = 32  # Most points along an axis.
 
@@ -64,86 +62,7 @@ def draw_network(fields: NetworkFields) -> tuple[list[bytes], str]:
     return pictures, words
 
 
-def draw_line(line: LinePoles) -> tuple[list[bytes], str]:
-    """Time constants, poles and zeros, and orders of a cell's channels; nothing is left out."""
-    figures = [Figure(figsize=(_WIDTH, 2.7), layout="constrained") for _ in range(3)]
-    times, plane, orders = panels = [figure.subplots() for figure in figures]
-    finite = line.time_constants[np.isfinite(line.time_constants)]
-    if finite.size and finite.max() > 0:
-        low, high = np.log10(max(finite.min(), 1e-12)), np.log10(finite.max())
-        times.hist(finite, bins=np.logspace(low - 0.05, high + 0.05, 40).tolist(), color="#0072b2")
-    times.set(xscale="log", xlabel="time constant, positions", ylabel="states x positions")
-    angle = np.linspace(0, 2 * np.pi, 200)
-    plane.plot(np.cos(angle), np.sin(angle), color="#bbbbbb", linewidth=0.8)
-    shown = slice(0, 3)
-    zeros, poles = line.zeros[shown].ravel(), line.poles[shown].ravel()
-    plane.plot(poles, np.zeros_like(poles), "x", color="#d55e00", markersize=5, label="poles")
-    plane.plot(zeros.real, zeros.imag, "o", color="#0072b2", markersize=5, fillstyle="none",
-               label="zeros")  # fmt: skip
-    plane.set(xlabel="Re z", ylabel="Im z", xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
-    plane.legend(fontsize=8, loc="lower left", frameon=False)
-    plane.set_title("first 3 channels", fontsize=8)
-    known = line.orders[np.isfinite(line.orders)]
-    most = line.poles.shape[-1]
-    orders.hist(known, bins=np.arange(-0.5, most + 1.5).tolist(), color="#009e73")
-    orders.set(xlabel="poles left after cancellations", ylabel="channels")
-    for panel in panels:
-        panel.tick_params(labelsize=8)
-        panel.xaxis.label.set_fontsize(8)
-        panel.yaxis.label.set_fontsize(8)
-    return [_png(figure) for figure in figures], ""
-
-
-def draw_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    """Share of each stage in the output of its block, and the closed part of the gate."""
-    names = [block["name"] or "model" for block in blocks]
-    (figure, shares), (other, gates) = _rows(names), _rows(names)
-    rows = np.arange(len(blocks))
-    colours = ("#f6b26b", "#e8833a", "#c4500b", "#7f2704", "#3d1302")
-    for stage in range(max(len(block["stage_share"]) for block in blocks)):
-        width = [_nth(block["stage_share"], stage) for block in blocks]
-        before = [sum(block["stage_share"][:stage]) for block in blocks]
-        shares.barh(rows, width, left=before, color=colours[stage % len(colours)],
-                    label=f"stage {stage + 1}")  # fmt: skip
-    shares.set(xlim=(0, 1))
-    shares.set_xlabel("share in the sum of the mean squares", fontsize=8)
-    figure.legend(fontsize=8, loc="outside upper center", ncols=3, frameon=False)
-    gates.barh(rows, [block["gate_closed"] for block in blocks], color="#666666")
-    gates.set(xlim=(0, 1))
-    gates.set_xlabel("closed part of the gate", fontsize=8)
-    return [_png(figure), _png(other)]
-
-
-def draw_conductivity(learned: Sequence[Mapping[str, Any]], reference: str) -> list[bytes]:
-    """Correlation and variation of every network's conductivity, one row per cell."""
-    count = max(len(entry["networks"]) for entry in learned)
-    kinds = (
-        ("correlation", f"mean correlation of log k with\n{reference}", "RdBu_r", -1, 1),
-        ("variation_inside", "standard deviation of k over its mean,\ninside", "magma", 0, None),
-    )
-    pictures = []
-    for key, title, colours, low, high in kinds:
-        figure, panel = _rows([entry["name"] for entry in learned])
-        table = np.full((len(learned), count), np.nan)
-        for row, entry in enumerate(learned):
-            for c, network in enumerate(entry["networks"]):
-                if network[key] is not None:
-                    table[row, c] = network[key]
-        shown = panel.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
-        box = {"boxstyle": "round,pad=0.15", "fc": "w", "ec": "none"}
-        if count <= _MOST_NETWORKS:  # Numbers of more overlap; the page's table has them.
-            for (row, c), value in np.ndenumerate(table):
-                text = "-" if np.isnan(value) else f"{value:.2f}"
-                panel.text(c, row, text, ha="center", va="center", fontsize=7, bbox=box)
-        panel.set_xticks(range(0, count, 1 if count <= _MOST_NETWORKS else 4))
-        panel.set_xlabel("network", fontsize=8)
-        panel.set_title(title, fontsize=8)
-        figure.colorbar(shown, ax=panel, shrink=0.8).ax.tick_params(labelsize=7)
-        pictures.append(_png(figure))
-    return pictures
-
-
-def draw_sample(fields: Mapping[str, Array]) -> list[bytes]:
+def draw_sample(fields: Mapping[str, np.ndarray]) -> list[bytes]:
     """Fields (\\*grid) of one sample, by title."""
     pictures = []
     for title, values in fields.items():
@@ -155,25 +74,7 @@ def draw_sample(fields: Mapping[str, Array]) -> list[bytes]:
     return pictures
 
 
-def _rows(names: Sequence[str]) -> tuple[Figure, Axes]:
-    """A figure and its panel with a row for each name, the first one on top."""
-    figure = Figure(figsize=(_WIDTH, 0.34 * len(names) + 1.4), layout="constrained")
-    panel = figure.subplots()
-    # The ends of names tell more than their beginnings.
-    short = [
-        name if len(name) <= _NAME else f"...{name[3 - _NAME :].lstrip('.')}" for name in names
-    ]
-    panel.set_yticks(range(len(names)), short)
-    panel.set_ylim(len(names) - 0.5, -0.5)
-    panel.tick_params(labelsize=7)
-    return figure, panel
-
-
-def _nth(values: Sequence[float], index: int) -> float:
-    return values[index] if index < len(values) else 0.0
-
-
-def _field(panel: Axes, values: Array, colours: str, logarithmic: bool) -> None:
+def _field(panel: Axes, values: np.ndarray, colours: str, logarithmic: bool) -> None:
     """A field with its range below, which takes less room than a colour bar."""
     panel.tick_params(labelsize=6)
     if values.ndim == 1:
@@ -204,17 +105,15 @@ def _field(panel: Axes, values: Array, colours: str, logarithmic: bool) -> None:
     panel.set_xlabel(spread, fontsize=7, labelpad=2)
 
 
-def _streamlines(panel: Axes, currents: Sequence[Array]) -> None:
+def _streamlines(panel: Axes, currents: Sequence[np.ndarray]) -> None:
     along, across = currents
-    steps = [max(1, n // _STREAMLINES) for n in along.shape]
-    places = [np.arange(0, n, step) for n, step in zip(along.shape, steps, strict=True)]
-    thin = tuple(slice(None, None, step) for step in steps)
     if not np.hypot(along, across).max() > 0:
         return
-    across_places, up_places = places
+    places = [np.arange(0, n, max(1, n // _STREAMLINES)) for n in along.shape]
+    thin = np.ix_(*places)
     panel.streamplot(
-        across_places,
-        up_places,
+        places[0],
+        places[1],
         along[thin].T,
         across[thin].T,
         density=0.6,

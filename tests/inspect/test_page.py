@@ -40,8 +40,8 @@ def test_command(given, tmp_path, capsys):
     assert numbers["reference"] == "permeability nu"
     assert [len(cell["networks"]) for cell in numbers["learned_conductivity"]] == [3, 3]
     page = (tmp_path / "out" / FILES[0]).read_text()
-    assert page.count("<figure>") == 5
-    assert page.count("data:image/png;base64,") == 3 * 2 + 2 * 3
+    assert page.count("<figure>") == 3
+    assert page.count("data:image/png;base64,") == 2 + 2 * 3
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
     for words in (
         "Circuits of chonn_network",
