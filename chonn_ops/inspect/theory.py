@@ -119,7 +119,7 @@ def transfer_function(*stages: Any) -> TransferFunction:
     """The transfer function of systems in series, the product over the stages (eqs. 45 to 47).
 
     The polynomials of a continuous one are the end-to-end operator (eqs. 26 to 28), divided by the
-    product of the capacitances: ``den``(d/dt) y_n = ``num``(d/dt) u.
+    product of the capacitances: den(d/dt) y_n = num(d/dt) u.
 
     Parameters
     ----------
