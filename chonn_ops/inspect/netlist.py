@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
-from chonn_ops.inspect.reading import SolvedNetworks, record_networks
+from chonn_ops.network.circuit import Circuit
 from chonn_ops.nn import KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 
@@ -105,12 +105,13 @@ def _networks(
     omega: float,
 ) -> str:
     _check_one_sample(u, cell.spatial_dims, cell.dim)
-    found: list[SolvedNetworks] = []
-    record_networks(lambda: cell(u, None if spacing is None else list(spacing), mask), found.append)
+    with torch.no_grad():
+        circuit, density = cell.assemble(u, None if spacing is None else list(spacing), mask)
+        source = circuit.source(density)
     count, ac = cell.options.num_networks, cell.options.ac
     lines: list[str] = []
     for c in range(count):
-        elements = _elements(found[0], c, omega if ac else None)
+        elements = _elements(circuit, source, c, omega if ac else None)
         lines += [f"* network {c}", *elements]
     if ac:
         # The search for an operating point would fail: at frequency 0 any current may circulate in
@@ -126,7 +127,7 @@ def _networks(
     return _deck(f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes", lines)
 
 
-def _elements(solved: SolvedNetworks, network: int, omega: float | None) -> list[str]:
+def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | None) -> list[str]:
     """The elements of one network of the first sample. Nodes without an element are left out.
 
     Without `omega` A v = s is a network of resistors. At a frequency it is that of
@@ -134,14 +135,14 @@ def _elements(solved: SolvedNetworks, network: int, omega: float | None) -> list
     """
     leak, source, *conductance = (
         values[0, ..., network].detach().cpu().to(torch.complex128).numpy()
-        for values in (solved.leak, solved.source, *solved.conductance)
+        for values in (circuit.leak, current, *circuit.conductance)
     )
     prefix, shape = f"n{network}_", leak.shape
     names = {place: prefix + "_".join(map(str, place)) for place in np.ndindex(shape)}
     kind, ground = ("R", f"{prefix}ground") if omega is None else ("L", "0")
     lines: list[str] = []
     joined = set()
-    for axis, (g, periodic) in enumerate(zip(conductance, solved.periodic, strict=True)):
+    for axis, (g, periodic) in enumerate(zip(conductance, circuit.periodic, strict=True)):
         for place, name in names.items():
             other = (*place[:axis], (place[axis] + 1) % shape[axis], *place[axis + 1 :])
             # The last entry of an axis that is not periodic joins nothing.
@@ -159,12 +160,12 @@ def _elements(solved: SolvedNetworks, network: int, omega: float | None) -> list
             continue
         amplitude = complex(source[place])
         if omega is None:
-            current = _number(amplitude.real)
+            fed = _number(amplitude.real)
         else:
             amplitude = (1j / omega * amplitude).conjugate()
             degrees = np.degrees(np.angle(amplitude))
-            current = f"AC {_number(abs(amplitude))} {_number(degrees)}"
-        lines.append(f"I{name} 0 {name} {current}")
+            fed = f"AC {_number(abs(amplitude))} {_number(degrees)}"
+        lines.append(f"I{name} 0 {name} {fed}")
     return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
 
 

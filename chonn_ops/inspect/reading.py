@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from chonn_ops.network.circuit import Circuit
 from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
 from chonn_ops.nn.network_cell import UNIT
 
@@ -29,30 +31,47 @@ _MARGIN = 1 / 8
 
 @dataclass(frozen=True)
 class SolvedNetworks:
-    """Arguments and result of one call of the network operator.
+    """The networks of one call of a cell, and their solution.
 
     Parameters
     ----------
-    source, leak, potentials : Tensor, shape (B, \\*grid, m)
-        The leaks include the conductances from the boundary to ground.
-    conductance : tuple of Tensor, shape (B, \\*grid, m)
-        One per axis.
-    periodic : tuple of bool
-        Whether each axis is periodic.
+    circuit : Circuit
+        Conductances and leaks (B, \\*grid, m), those of the boundary included.
+    source : Tensor, shape (B, \\*grid, m)
+        Currents into the nodes.
+    potentials : Tensor, shape (B, \\*grid, m)
+        Complex for a cell at a frequency.
+    spacing : sequence of float, one an axis
+        Distance of the nodes in the unit of the domain.
     """
 
+    circuit: Circuit
     source: Tensor
-    conductance: tuple[Tensor, ...]
-    leak: Tensor
-    periodic: tuple[bool, ...]
     potentials: Tensor
+    spacing: Sequence[float]
+
+    @classmethod
+    def of_call(
+        cls,
+        cell: NetworkCell,
+        output: Tensor,
+        u: Tensor,
+        spacing: Any = None,
+        mask: Tensor | None = None,
+        nodes: Any = None,
+    ) -> SolvedNetworks:
+        """The networks that the cell has solved, from its output and its arguments."""
+        circuit, density = cell.assemble(u, spacing, mask, nodes)
+        v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
+        _, steps, _ = cell.check(u, spacing, mask, nodes)
+        return cls(circuit, circuit.source(density), v, steps)
 
     def ground_power(self) -> Tensor:
         """Power dissipated in the leak of each node, (B, \\*grid, m)."""
-        v = self.potentials
+        v, leak = self.potentials, self.circuit.leak
         if v.is_complex():  # Mean power; the coils and capacitors of leaks dissipate nothing.
-            return -0.5 * self.leak.imag.double() * v.abs().double().square()
-        return self.leak.double() * v.double().square()
+            return -0.5 * leak.imag.double() * v.abs().double().square()
+        return leak.double() * v.double().square()
 
     def edges(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Conductance, current and dissipated power of the edges along each axis, (B, \\*grid, m).
@@ -61,39 +80,17 @@ class SolvedNetworks:
         flows through them takes the place of the current: half the real part of conj(v) i g (v - w)
         between potentials v and w.
         """
-        for axis, (g, periodic) in enumerate(zip(self.conductance, self.periodic, strict=True), 1):
-            g = g.real.double().clone()
+        v = self.potentials.to(torch.promote_types(self.potentials.dtype, torch.float64))
+        pairs = zip(self.circuit.conductance, self.circuit.periodic, strict=True)
+        for axis, (g, periodic) in enumerate(pairs, 1):
+            g = g.real.double().expand(v.shape).clone()
             if not periodic:  # The last entry joins nothing.
                 g.narrow(axis, g.shape[axis] - 1, 1).zero_()
-            v = self.potentials.to(torch.promote_types(self.potentials.dtype, torch.float64))
+            after = v.roll(-1, axis)
             if v.is_complex():
-                flow = 0.5 * g * (v.conj() * v.roll(-1, axis)).imag
-                yield g, flow, torch.zeros_like(g)
+                yield g, 0.5 * g * (v.conj() * after).imag, torch.zeros_like(g)
             else:
-                drop = v - v.roll(-1, axis)
-                yield g, g * drop, g * drop.square()
-
-
-class _Recorder(TorchFunctionMode):
-    def __init__(self, record: Callable[[SolvedNetworks], None]) -> None:
-        super().__init__()
-        self._record = record
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is torch.ops.chonn_ops.kirchhoff_network:
-            source, *edges, leak, periodic = args[:6]
-            conductance = tuple(g for g in edges if g is not None)
-            self._record(SolvedNetworks(source, conductance, leak, tuple(periodic), result[0]))
-        return result
-
-
-def record_networks(call: Callable[[], Any], record: Callable[[SolvedNetworks], None]) -> Any:
-    """Run `call` without gradients, and pass every call of the network operator to `record`."""
-    with torch.no_grad(), _Recorder(record):
-        return call()
+                yield g, g * (v - after), g * (v - after).square()
 
 
 def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -160,49 +157,51 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
     }
     hooks = [hook for name, block in model.named_modules() if isinstance(block, CKB)
              for hook in _block_hooks(name, block, read["blocks"])]  # fmt: skip
-    try:
+    with _removed_after(hooks):
         _watch_cells(
             model,
             lambda: model(x, *args, **kwargs),
             lambda *found: read["networks"].append(_network_numbers(*found)),
             lambda *found: read["scans"].append(_scan_numbers(*found)),
         )
+    return read
+
+
+@contextmanager
+def _removed_after(hooks: Iterable[Any]) -> Iterator[None]:
+    try:
+        yield
     finally:
         for hook in hooks:
             hook.remove()
-    return read
 
 
 def _watch_cells(
     model: nn.Module,
     call: Callable[[], Any],
-    on_network: Callable[[str, NetworkCell, tuple[Any, ...], SolvedNetworks], None],
+    on_network: Callable[[str, NetworkCell, Tensor, SolvedNetworks], None],
     on_scan: Callable[[str, KirchhoffCell, Tensor], None],
 ) -> None:
     """Run `call`, which calls the model, and pass on every call of a cell while it happens.
 
-    A network cell comes with its name, its arguments (input (B, \\*grid, D), spacing, mask) and the
-    networks that were solved; a scan cell with its name and its input.
+    A network cell comes with its name, its input (B, \\*grid, D) and the networks that it has
+    solved; a scan cell with its name and its input.
     """
     names = {module: name for name, module in model.named_modules() if isinstance(module, CELLS)}
     if not names:
         raise ValueError(
             f"model: expected KirchhoffCells or NetworkCells in it, got {type(model).__name__}"
         )
-    solved: list[SolvedNetworks] = []
 
-    def after(cell: nn.Module, inputs: tuple[Any, ...], _output: Tensor) -> None:
+    def after(cell: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
         if isinstance(cell, NetworkCell):
-            on_network(names[cell], cell, inputs, solved.pop())
+            on_network(names[cell], cell, args[0], SolvedNetworks.of_call(cell, y, *args, **kwargs))
         elif isinstance(cell, KirchhoffCell):
-            on_scan(names[cell], cell, inputs[0])
+            on_scan(names[cell], cell, args[0])
 
-    hooks = [cell.register_forward_hook(after) for cell in names]
-    try:
-        record_networks(call, solved.append)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    hooks = [cell.register_forward_hook(after, with_kwargs=True) for cell in names]
+    with torch.no_grad(), _removed_after(hooks):
+        call()
 
 
 def _block_hooks(name: str, block: CKB, blocks: list[dict[str, Any]]) -> list[Any]:
@@ -254,9 +253,9 @@ def _length_scale(conductivity: Tensor, leak: Tensor) -> Tensor:
 
 
 def _network_numbers(
-    name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
+    name: str, cell: NetworkCell, u: Tensor, solved: SolvedNetworks
 ) -> dict[str, Any]:
-    conductivity, leak, source = cell.coefficients(inputs[0])
+    conductivity, leak, source = cell.coefficients(u)
     v = solved.potentials
     to_ground = _per_network(solved.ground_power())
     power = to_ground + sum(_per_network(heat) for _, _, heat in solved.edges())
@@ -379,18 +378,15 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
 
 
 def _network_fields(
-    name: str, cell: NetworkCell, inputs: tuple[Any, ...], solved: SolvedNetworks
+    name: str, cell: NetworkCell, u: Tensor, solved: SolvedNetworks
 ) -> NetworkFields:
-    k, leak, source = cell.coefficients(inputs[0])
-    shape = solved.potentials.shape[1:-1]
-    given = inputs[1] if len(inputs) > 1 else None
-    steps = [1 / n for n in shape] if given is None else [float(step) for step in given]
+    k, leak, source = cell.coefficients(u)
     power, currents = solved.ground_power(), []
     for axis, (g, flow, heat) in enumerate(solved.edges(), 1):
         count = ((g > 0).double() + (g.roll(1, axis) > 0).double()).clamp(min=1)
         # The step along the current turns a current into a density, up to the volume of a cell,
         # which all axes share.
-        currents.append((flow + flow.roll(1, axis)) / count * steps[axis - 1])
+        currents.append((flow + flow.roll(1, axis)) / count * solved.spacing[axis - 1])
         power = power + (heat + heat.roll(1, axis)) / 2
 
     def array(value: Tensor) -> np.ndarray:
@@ -433,26 +429,18 @@ def compare_conductivity(
         conductivity over its mean at nodes at least an eighth of the domain from its boundary,
         averaged over the samples.
     """
-    names = {m: name for name, m in model.named_modules() if isinstance(m, NetworkCell)}
     found: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    reference = torch.empty(0)
+    for inputs, reference in batches:
 
-    def compare(cell: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(cell, NetworkCell)
-        k = cell.coefficients(inputs[0])[0].double()
-        inside = _inside(k).flatten(1, -2)
-        variation = inside.std(1, correction=0) / inside.mean(1)
-        found.setdefault(names[cell], []).append((_correlation(k, reference), variation))
+        def compare(
+            name: str, cell: NetworkCell, u: Tensor, _: SolvedNetworks, reference=reference
+        ) -> None:
+            k = cell.coefficients(u)[0].double()
+            inside = _inside(k).flatten(1, -2)
+            variation = inside.std(1, correction=0) / inside.mean(1)
+            found.setdefault(name, []).append((_correlation(k, reference), variation))
 
-    hooks = [cell.register_forward_pre_hook(compare) for cell in names]
-    try:
-        with torch.no_grad():
-            for inputs, fields in batches:
-                reference = fields  # The hooks read it.
-                model(*inputs, **kwargs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+        _watch_cells(model, partial(model, *inputs, **kwargs), compare, lambda *_: None)
     return [
         {"name": name, "networks": _summary(*map(torch.cat, zip(*values, strict=True)))}
         for name, values in found.items()

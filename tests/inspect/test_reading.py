@@ -181,3 +181,20 @@ def test_currents_run_down_the_potential():
     # All that goes in is turned into heat.
     source = 10.0 * 0.1 * 16 / 9
     assert fields.power.sum() == pytest.approx(source * v[0])
+
+
+def test_where_the_nodes_lie_reaches_the_numbers():
+    """Models pass `nodes` by name: the circuits that are read are those that were solved."""
+    cell = NetworkCell(2, 2, Network(num_networks=1), boundary="dirichlet").double()
+
+    class Model(torch.nn.Sequential):
+        def forward(self, x, nodes):
+            return self[0](x, nodes=nodes)
+
+    u = torch.randn(1, 5, 4, 2, dtype=torch.float64)
+    with torch.no_grad():
+        v = cell(u, nodes="corners")
+        circuit, density = cell.assemble(u, nodes="corners")
+        current = circuit.source(density)
+    (network,) = read(Model(cell), u, "corners")["networks"][0]["networks"]
+    assert network["dissipated_power"] == pytest.approx((v * current).sum().item(), rel=1e-4)
