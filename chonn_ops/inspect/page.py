@@ -32,45 +32,25 @@ _WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d)
 _QUANTILES, _BATCH = 16, 16
 _MOST_PICTURES = 8
 _STYLE = """
-:root {
-  color-scheme: light dark;
-  --text: #1d1f23; --soft: #5b616b; --back: #ffffff; --panel: #f5f6f8; --line: #dcdfe4;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --text: #e6e8eb; --soft: #a3aab5; --back: #15171a; --panel: #1e2125; --line: #363b42;
-  }
-}
-* { box-sizing: border-box; }
+:root { color-scheme: light dark; }
 body {
-  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; color: var(--text);
-  background: var(--back); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif;
-  overflow-wrap: anywhere;
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; overflow-wrap: anywhere;
+  font: 16px/1.55 system-ui, sans-serif;
 }
-h1 { font-size: 1.7rem; margin: 0.5rem 0; }
-h2 {
-  font-size: 1.3rem; margin: 3rem 0 0.5rem; padding-top: 1rem;
-  border-top: 1px solid var(--line);
-}
-h3 { font-size: 1.05rem; margin: 2rem 0 0.5rem; }
-p.soft, figcaption, dl { color: var(--soft); font-size: 0.9rem; }
+h2 { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #8888; }
+.soft, figcaption, dl { opacity: 0.75; font-size: 0.9rem; }
 .table { overflow-x: auto; overflow-wrap: normal; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th { background: var(--panel); font-weight: 600; }
+th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid #8888; text-align: right; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-figure { margin: 1.5rem 0; }
+figure { margin: 1.5rem 0; max-width: 58rem; }
 figure div {
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(17rem, 100%), 1fr));
-  max-width: 58rem; padding: 0.5rem; background: #ffffff; border: 1px solid var(--line);
-  border-radius: 6px;
+  padding: 0.5rem; background: #ffffff;
 }
 figure img { display: block; width: 100%; height: auto; }
-figcaption { max-width: 58rem; padding-top: 0.4rem; }
-details { margin: 0.6rem 0; padding: 0.5rem 0.8rem; background: var(--panel); border-radius: 6px; }
-summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2rem 1rem; margin: 1rem 0; }
+dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2rem 1rem; }
 dd { margin: 0; }
 """
 
