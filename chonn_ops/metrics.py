@@ -1,4 +1,4 @@
-"""Error metrics of PDEBench and of the CHONN paper, also over a stream of batches.
+"""The error metrics of PDEBench and of the CHONN paper, for one batch or a stream of batches.
 
 All functions take two real tensors of shape (batch, \\*space, time, channels) with one, two or
 three space axes, work in float64 and return Python numbers. A steady problem has a time axis of
@@ -72,7 +72,7 @@ def _evaluate(
 def rmse(pred: Tensor, target: Tensor) -> float:
     """Root mean square error over space, averaged over samples, frames and channels.
 
-    ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
     """
     return _evaluate("rmse", pred, target)[0]
 
@@ -83,7 +83,7 @@ def nrmse(pred: Tensor, target: Tensor) -> float:
     This is PDEBench's normalisation; the CHONN paper's Poisson benchmark divides by the range
     instead: `range_nrmse`. A target that is zero everywhere gives NaN or infinity.
 
-    ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
     """
     return _evaluate("nrmse", pred, target)[0]
 
@@ -91,7 +91,7 @@ def nrmse(pred: Tensor, target: Tensor) -> float:
 def conserved_rmse(pred: Tensor, target: Tensor) -> float:
     """RMSE of the spatial mean, a conserved variable: PDEBench's cRMSE, with the key ``csv``.
 
-    ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
+    Returns ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
     """
     return _evaluate("csv", pred, target)[0]
 
@@ -99,7 +99,7 @@ def conserved_rmse(pred: Tensor, target: Tensor) -> float:
 def max_error(pred: Tensor, target: Tensor) -> float:
     """Largest absolute error over samples and points, averaged over frames and channels.
 
-    ``mean_{t,c} max_{b,x} |pred - target|``.
+    Returns ``mean_{t,c} max_{b,x} |pred - target|``.
     """
     return _evaluate("max_error", pred, target)[0]
 
@@ -110,7 +110,7 @@ def boundary_rmse(pred: Tensor, target: Tensor) -> float:
     A point on several faces (an edge or corner) counts once for each. In 3-D, PDEBench adds the
     squared errors of the channels instead of averaging over channels, and so does this function.
 
-    ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
     """
     return _evaluate("boundary_rmse", pred, target)[0]
 
@@ -132,7 +132,7 @@ def fourier_rmse(pred: Tensor, target: Tensor) -> FourierBands:
 def relative_l1(pred: Tensor, target: Tensor) -> float:
     """L1 norm of the error over that of the target, each over a whole sample; mean over samples.
 
-    A fraction; the CHONN paper prints it times 100%.
+    Returns a fraction; the CHONN paper prints it times 100%.
     """
     return _evaluate("relative_l1", pred, target)[0]
 
@@ -140,7 +140,7 @@ def relative_l1(pred: Tensor, target: Tensor) -> float:
 def relative_l2(pred: Tensor, target: Tensor) -> float:
     """L2 norm of the error over that of the target, each over a whole sample; mean over samples.
 
-    A fraction.
+    Returns a fraction.
     """
     return _evaluate("relative_l2", pred, target)[0]
 
@@ -154,7 +154,8 @@ def h1_error(pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.
     `spacing` is the grid's h, one number or one per space axis; only ratios between the axes
     matter. A target that is constant in space gives NaN or infinity.
 
-    ``mean_b |grad(pred - target)| / |grad target|``, norms over points, axes, frames, channels.
+    Returns ``mean_b |grad(pred - target)| / |grad target|``, with norms over points, axes, frames
+    and channels.
     """
     return _evaluate("h1_error", pred, target, spacing)[0]
 
@@ -165,7 +166,7 @@ def max_mse(pred: Tensor, target: Tensor) -> float:
     The paper defines it for one field; over a data set the mean of the per-sample maxima is taken
     here. `max_error` keeps the worst sample instead.
 
-    ``mean_b max_{x,t,c} (pred - target)^2``.
+    Returns ``mean_b max_{x,t,c} (pred - target)^2``.
     """
     return _evaluate("max_mse", pred, target)[0]
 
@@ -173,9 +174,9 @@ def max_mse(pred: Tensor, target: Tensor) -> float:
 def range_nrmse(pred: Tensor, target: Tensor) -> float:
     """RMSE divided by the target's range, the normalisation of the CHONN paper's Poisson benchmark.
 
-    The range is that of each sample, frame and channel. A constant target gives NaN or infinity.
+    Each sample, frame and channel has a range of its own. A constant target gives NaN or infinity.
 
-    ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
     """
     return _evaluate("range_nrmse", pred, target)[0]
 
@@ -371,7 +372,7 @@ def _boundary(fields: _Fields) -> Tensor:
     face_points = 2 * sum(math.prod(size) // n for n in size)
     mean_square = torch.stack(face_sums).sum(dim=0) / face_points
     if len(size) == 3:
-        # PDEBench pools the channels of a 3-D boundary as a sum, those of 1-D and 2-D as a mean.
+        # PDEBench sums over the channels in 3-D and averages over them in 1-D and 2-D.
         mean_square = mean_square.sum(dim=-1, keepdim=True)
     return mean_square.sqrt()
 

@@ -72,7 +72,7 @@ class Band(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What bands cover of samples with known targets.
+    """Coverage and width of bands at samples with known targets.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Bands(nn.Module):
         From fields (B, ...) to a field (B, ...).
     spread : nn.Module, optional
         Called as the model is; returns the spread, of the prediction's shape and at least 0. By
-        default that of an `Ensemble`, otherwise 1.
+        default an `Ensemble` gives its own, and other models have the spread 1.
     scale : float
         Half the width of a band where the spread is 1. A buffer, saved with the weights.
     """
@@ -173,7 +173,7 @@ class Bands(nn.Module):
         Parameters
         ----------
         loader : iterable
-            As the one of `conformal`.
+            Batches of samples, in the forms that `conformal` takes.
         """
         shares, widths = [], []
         for (args, kwargs), target in _batches(loader, self):
@@ -218,7 +218,7 @@ def conformal(
     spread: nn.Module | None = None,
     share: float | None = None,
 ) -> Bands:
-    """Give a model bands that cover what they say, by split conformal prediction.
+    """Give a model bands with the stated coverage, by split conformal prediction.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
         ``|target - prediction| / spread`` at the points of each calibration sample, (N, ...) or N
         arrays; 0 where there is no error, also where the spread is 0.
     level, share : float
-        As of `conformal`.
+        The coverage, see `conformal`.
 
     Returns
     -------
@@ -351,14 +351,15 @@ def fit_spread(
     model : nn.Module
         It is not changed. Its errors are computed once and kept, with the samples, in memory.
     loader : iterable
-        As in `conformal`, with other samples. The training samples serve, too, unless the model
-        has fitted them exactly: its errors on them are smaller, but have the same pattern.
+        Batches in the forms that `conformal` takes, of other samples than it gets. The training
+        samples serve, too, unless the model has fitted them exactly: its errors on them are
+        smaller, but have the same pattern.
     network : nn.Module, optional
         From the model's arguments to a field of the prediction's shape, of about unit size for
         inputs as in the loader; trained in place. By default a copy of the model, which starts from
         its weights, with outputs divided by their root mean square.
     level : float
-        Between 0 and 1; that of the bands.
+        Between 0 and 1; the level for which `conformal` calibrates the bands.
     epochs : int
     learning_rate : float
 

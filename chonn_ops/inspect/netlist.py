@@ -130,8 +130,8 @@ def _networks(
 def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | None) -> list[str]:
     """The elements of one network of the first sample. Nodes without an element are left out.
 
-    Without `omega` A v = s is a network of resistors. At a frequency it is that of
-    -div(k grad v) - omega^2 c v - i omega d v = s, and the admittances are i / omega times A.
+    Without `omega` the network A v = s consists of resistors. At a frequency it discretises
+    -div(k grad v) - omega^2 c v - i omega d v = s, and its admittances are i / omega times A.
     """
     leak, source, *conductance = (
         values[0, ..., network].detach().cpu().to(torch.complex128).numpy()

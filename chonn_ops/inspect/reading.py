@@ -36,7 +36,7 @@ class SolvedNetworks:
     Parameters
     ----------
     circuit : Circuit
-        Conductances and leaks (B, \\*grid, m), those of the boundary included.
+        Conductances and leaks (B, \\*grid, m); the leaks include the walls.
     source : Tensor, shape (B, \\*grid, m)
         Currents into the nodes.
     potentials : Tensor, shape (B, \\*grid, m)
@@ -365,7 +365,7 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
     """Call a model and return the fields of its networks at the first sample of the batch, in the
     order of the calls.
 
-    The arguments are those of `read_circuits`.
+    It takes the arguments of `read_circuits`.
     """
     found: list[NetworkFields] = []
     _watch_cells(

@@ -124,7 +124,7 @@ def transfer_function(*stages: Any) -> TransferFunction:
     Parameters
     ----------
     stages : scipy.signal.StateSpace
-        As of `cascade`.
+        The systems that `cascade` takes.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def transfer_function(*stages: Any) -> TransferFunction:
 
 
 def _in_series(stages: Any, summed: slice) -> StateSpace:
-    """The stages in series; the output is the sum of those of the stages in `summed`."""
+    """The stages in series, with the sum of the outputs of the stages in `summed` as output."""
     step = _step(stages)
     count = sum(len(stage.A) for stage in stages)
     A, B = np.zeros((count, count)), np.zeros((count, 1))
