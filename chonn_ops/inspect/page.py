@@ -133,7 +133,7 @@ def write_page(
         "maps_of_sample": samples.first + sample,
         "title": trained.title,
         "options": dict(trained.options),
-        "reference": samples.truth_name,
+        "reference": samples.reference_name,
         "circuits": circuits,
         "learned_conductivity": learned,
     }
@@ -216,7 +216,7 @@ def _page(
         ),
         _options(numbers["options"]),
     ]
-    shown = {samples.truth_name: samples.reference[sample].numpy()}
+    shown = {samples.reference_name: samples.reference[sample].numpy()}
     if prediction is not None:
         shown["the model's output"] = prediction.float().numpy()
     if samples.fields.dim() < 7:

@@ -62,7 +62,7 @@ def test_the_page_fits_the_screen(tmp_path, look, cell):
     trained = load_checkpoint(pdebench(tmp_path, "chonn_unet", cell=cell, **options))
     model = torch.nn.Sequential(OrderedDict([(name, trained.model)]))
     trained = replace(trained, model=model, title=name, options={name: name, "order": 2})
-    samples = replace(read_samples(darcy_file(tmp_path)), truth_name=name)
+    samples = replace(read_samples(darcy_file(tmp_path)), reference_name=name)
     page, _ = write_page(trained, samples, tmp_path / "out", checkpoint=name, data=name)
     look(page)
 
