@@ -8,7 +8,7 @@ residual block, and the CHONN models are made of such blocks.
 
 from chonn_ops import inverse, metrics, uncertainty
 from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
-from chonn_ops.circuit import read_circuits, to_netlist
+from chonn_ops.inspect import read_circuits, to_netlist
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,

@@ -1,4 +1,4 @@
-"""Error metrics of PDEBench and of the CHONN paper, also over a stream of batches.
+"""The error metrics of PDEBench and of the CHONN paper, for one batch or a stream of batches.
 
 All functions take two real tensors of shape (batch, \\*space, time, channels) with one, two or
 three space axes, work in float64 and return Python numbers. A steady problem has a time axis of
@@ -62,34 +62,19 @@ class FourierBands(NamedTuple):
 
 def _evaluate(
     name: str, pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0
-) -> tuple[float | None, ...]:
+) -> list[float]:
     metric = _METRICS[name]
     statistic = metric.statistic(_prepare(pred, target, spacing))
-    return metric.finish(statistic.amax(dim=0) if metric.worst_sample else statistic.mean(dim=0))
-
-
-def _number(
-    name: str, pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0
-) -> float:
-    (value,) = _evaluate(name, pred, target, spacing)
-    assert value is not None
-    return value
+    pooled = statistic.amax(dim=0) if metric.worst_sample else statistic.mean(dim=0)
+    return [math.nan if value is None else value for value in metric.finish(pooled)]
 
 
 def rmse(pred: Tensor, target: Tensor) -> float:
     """Root mean square error over space, averaged over samples, frames and channels.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
     """
-    return _number("rmse", pred, target)
+    return _evaluate("rmse", pred, target)[0]
 
 
 def nrmse(pred: Tensor, target: Tensor) -> float:
@@ -98,49 +83,25 @@ def nrmse(pred: Tensor, target: Tensor) -> float:
     This is PDEBench's normalisation; the CHONN paper's Poisson benchmark divides by the range
     instead: `range_nrmse`. A target that is zero everywhere gives NaN or infinity.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
     """
-    return _number("nrmse", pred, target)
+    return _evaluate("nrmse", pred, target)[0]
 
 
 def conserved_rmse(pred: Tensor, target: Tensor) -> float:
     """RMSE of the spatial mean, a conserved variable: PDEBench's cRMSE, with the key ``csv``.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
+    Returns ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
     """
-    return _number("csv", pred, target)
+    return _evaluate("csv", pred, target)[0]
 
 
 def max_error(pred: Tensor, target: Tensor) -> float:
     """Largest absolute error over samples and points, averaged over frames and channels.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{t,c} max_{b,x} |pred - target|``.
+    Returns ``mean_{t,c} max_{b,x} |pred - target|``.
     """
-    return _number("max_error", pred, target)
+    return _evaluate("max_error", pred, target)[0]
 
 
 def boundary_rmse(pred: Tensor, target: Tensor) -> float:
@@ -149,17 +110,9 @@ def boundary_rmse(pred: Tensor, target: Tensor) -> float:
     A point on several faces (an edge or corner) counts once for each. In 3-D, PDEBench adds the
     squared errors of the channels instead of averaging over channels, and so does this function.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
+    Returns ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
     """
-    return _number("boundary_rmse", pred, target)
+    return _evaluate("boundary_rmse", pred, target)[0]
 
 
 def fourier_rmse(pred: Tensor, target: Tensor) -> FourierBands:
@@ -170,51 +123,26 @@ def fourier_rmse(pred: Tensor, target: Tensor) -> FourierBands:
     are summed in a bin, then averaged over samples; the roots are averaged over the bins of a band,
     over frames and channels. In 1-D every mode of the real DFT, Nyquist included, is its own bin.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    FourierBands
-        ``low`` (bins 0 to 3), ``mid`` (4 to 11), ``high`` (12 and up); NaN where the grid is too
-        coarse to have the band.
+    ``low`` has the bins 0 to 3, ``mid`` 4 to 11, ``high`` those from 12 on; NaN where the grid is
+    too coarse to have the band.
     """
-    bands = _evaluate("fourier_rmse", pred, target)
-    return FourierBands(*(math.nan if band is None else band for band in bands))
+    return FourierBands(*_evaluate("fourier_rmse", pred, target))
 
 
 def relative_l1(pred: Tensor, target: Tensor) -> float:
     """L1 norm of the error over that of the target, each over a whole sample; mean over samples.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        A fraction; the CHONN paper prints it times 100%.
+    Returns a fraction; the CHONN paper prints it times 100%.
     """
-    return _number("relative_l1", pred, target)
+    return _evaluate("relative_l1", pred, target)[0]
 
 
 def relative_l2(pred: Tensor, target: Tensor) -> float:
     """L2 norm of the error over that of the target, each over a whole sample; mean over samples.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        A fraction.
+    Returns a fraction.
     """
-    return _number("relative_l2", pred, target)
+    return _evaluate("relative_l2", pred, target)[0]
 
 
 def h1_error(pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0) -> float:
@@ -223,20 +151,13 @@ def h1_error(pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.
     Derivatives are differences of neighbours inside the grid, ``(u[i+1] - u[i]) / h``. They need no
     boundary rule and, unlike central differences, see an error that alternates from point to point.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-    spacing : float or sequence of float
-        Grid spacing h, one number or one per space axis. Only ratios between the axes matter.
+    `spacing` is the grid's h, one number or one per space axis; only ratios between the axes
+    matter. A target that is constant in space gives NaN or infinity.
 
-    Returns
-    -------
-    float
-        ``mean_b |grad(pred - target)| / |grad target|``, norms over points, axes, frames, channels.
-        A target that is constant in space gives NaN or infinity.
+    Returns ``mean_b |grad(pred - target)| / |grad target|``, with norms over points, axes, frames
+    and channels.
     """
-    return _number("h1_error", pred, target, spacing)
+    return _evaluate("h1_error", pred, target, spacing)[0]
 
 
 def max_mse(pred: Tensor, target: Tensor) -> float:
@@ -245,35 +166,19 @@ def max_mse(pred: Tensor, target: Tensor) -> float:
     The paper defines it for one field; over a data set the mean of the per-sample maxima is taken
     here. `max_error` keeps the worst sample instead.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_b max_{x,t,c} (pred - target)^2``.
+    Returns ``mean_b max_{x,t,c} (pred - target)^2``.
     """
-    return _number("max_mse", pred, target)
+    return _evaluate("max_mse", pred, target)[0]
 
 
 def range_nrmse(pred: Tensor, target: Tensor) -> float:
     """RMSE divided by the target's range, the normalisation of the CHONN paper's Poisson benchmark.
 
-    The range is that of each sample, frame and channel. A constant target gives NaN or infinity.
+    Each sample, frame and channel has a range of its own. A constant target gives NaN or infinity.
 
-    Parameters
-    ----------
-    pred, target : Tensor
-        (batch, \\*space, time, channels).
-
-    Returns
-    -------
-    float
-        ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
+    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
     """
-    return _number("range_nrmse", pred, target)
+    return _evaluate("range_nrmse", pred, target)[0]
 
 
 class MetricAccumulator:
@@ -369,7 +274,7 @@ class MetricAccumulator:
         for name, metric in _METRICS.items():
             pooled = self._pooled[name]
             values = metric.finish(pooled if metric.worst_sample else pooled / self._samples)
-            results.update(zip(metric.keys, values, strict=True))
+            results.update(zip(metric.keys or (name,), values, strict=True))
         return results
 
 
@@ -381,18 +286,22 @@ class _Fields(NamedTuple):
     spacing: tuple[float, ...]
 
 
+def _mean(pooled: Tensor) -> tuple[float]:
+    return (float(pooled.mean()),)
+
+
 class _Metric(NamedTuple):
     """How one metric is computed.
 
     ``statistic`` returns one row per sample, (batch, ...). The rows are averaged over the samples,
     or with ``worst_sample`` their maximum is taken. ``finish`` reduces the pooled row to one number
-    for each of ``keys``, None where there is nothing to measure.
+    for each of ``keys``, by default the metric's name, None where there is nothing to measure.
     """
 
-    keys: tuple[str, ...]
     statistic: Callable[[_Fields], Tensor]
-    finish: Callable[[Tensor], tuple[float | None, ...]]
+    finish: Callable[[Tensor], tuple[float | None, ...]] = _mean
     worst_sample: bool = False
+    keys: tuple[str, ...] = ()
 
 
 def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> _Fields:
@@ -463,7 +372,7 @@ def _boundary(fields: _Fields) -> Tensor:
     face_points = 2 * sum(math.prod(size) // n for n in size)
     mean_square = torch.stack(face_sums).sum(dim=0) / face_points
     if len(size) == 3:
-        # PDEBench pools the channels of a 3-D boundary as a sum, those of 1-D and 2-D as a mean.
+        # PDEBench sums over the channels in 3-D and averages over them in 1-D and 2-D.
         mean_square = mean_square.sum(dim=-1, keepdim=True)
     return mean_square.sqrt()
 
@@ -500,10 +409,6 @@ def _h1(fields: _Fields) -> Tensor:
     return seminorm(fields.error) / seminorm(fields.target)
 
 
-def _mean(pooled: Tensor) -> tuple[float]:
-    return (float(pooled.mean()),)
-
-
 def _mean_of_root(pooled: Tensor) -> tuple[float]:
     return (float(pooled.sqrt().mean()),)
 
@@ -513,29 +418,18 @@ def _bands(pooled: Tensor) -> tuple[float | None, ...]:
     return tuple(float(band.mean()) if len(band) else None for band in bands)
 
 
-_METRICS: dict[str, _Metric] = {
-    "rmse": _Metric(("rmse",), lambda f: _root_mean_square(f.error), _mean),
-    "nrmse": _Metric(
-        ("nrmse",), lambda f: _root_mean_square(f.error) / _root_mean_square(f.target), _mean
-    ),
-    "csv": _Metric(("csv",), lambda f: _space_mean(f.error).square(), _mean_of_root),
-    "max_error": _Metric(
-        ("max_error",),
-        lambda f: f.error.abs().amax(dim=_space_axes(f.error)),
-        _mean,
-        worst_sample=True,
-    ),
-    "boundary_rmse": _Metric(("boundary_rmse",), _boundary, _mean),
+_METRICS = {
+    "rmse": _Metric(lambda f: _root_mean_square(f.error)),
+    "nrmse": _Metric(lambda f: _root_mean_square(f.error) / _root_mean_square(f.target)),
+    "csv": _Metric(lambda f: _space_mean(f.error).square(), finish=_mean_of_root),
+    "max_error": _Metric(lambda f: f.error.abs().amax(dim=_space_axes(f.error)), worst_sample=True),
+    "boundary_rmse": _Metric(_boundary),
     "fourier_rmse": _Metric(
-        ("fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high"), _spectrum, _bands
+        _spectrum, _bands, keys=("fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high")
     ),
-    "relative_l1": _Metric(
-        ("relative_l1",), lambda f: _sample_norm(f.error, 1) / _sample_norm(f.target, 1), _mean
-    ),
-    "relative_l2": _Metric(
-        ("relative_l2",), lambda f: _sample_norm(f.error, 2) / _sample_norm(f.target, 2), _mean
-    ),
-    "h1_error": _Metric(("h1_error",), _h1, _mean),
-    "max_mse": _Metric(("max_mse",), lambda f: f.error.square().flatten(1).amax(dim=1), _mean),
-    "range_nrmse": _Metric(("range_nrmse",), _range_nrmse, _mean),
+    "relative_l1": _Metric(lambda f: _sample_norm(f.error, 1) / _sample_norm(f.target, 1)),
+    "relative_l2": _Metric(lambda f: _sample_norm(f.error, 2) / _sample_norm(f.target, 2)),
+    "h1_error": _Metric(_h1),
+    "max_mse": _Metric(lambda f: f.error.square().flatten(1).amax(dim=1)),
+    "range_nrmse": _Metric(_range_nrmse),
 }

@@ -42,7 +42,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
@@ -73,7 +72,7 @@ class Band(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What bands cover of samples with known targets.
+    """Coverage and width of bands at samples with known targets.
 
     Attributes
     ----------
@@ -98,19 +97,14 @@ class Ensemble(nn.Module):
     Raises
     ------
     ValueError
-        For fewer than 2 models, one model twice, and what is no module.
+        For fewer than 2 models, and for one model twice.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
-        if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
-            raise error("models", "a sequence of at least 2", type(models).__name__)
         models = list(models)
         if len(models) < 2:
             raise error("models", "at least 2", len(models))
-        for model in models:
-            if not isinstance(model, nn.Module):
-                raise error("models", "modules", type(model).__name__)
         if len(set(map(id, models))) < len(models):
             raise error("models", "different models, whose predictions spread", "one of them twice")
         self.models = nn.ModuleList(models)
@@ -147,7 +141,7 @@ class Bands(nn.Module):
         From fields (B, ...) to a field (B, ...).
     spread : nn.Module, optional
         Called as the model is; returns the spread, of the prediction's shape and at least 0. By
-        default that of an `Ensemble`, otherwise 1.
+        default an `Ensemble` gives its own, and other models have the spread 1.
     scale : float
         Half the width of a band where the spread is 1. A buffer, saved with the weights.
     """
@@ -156,10 +150,6 @@ class Bands(nn.Module):
 
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
-        if not callable(model):
-            raise error("model", "a module, from fields to a field", type(model).__name__)
-        if spread is not None and not callable(spread):
-            raise error("spread", "a module, called as the model is", type(spread).__name__)
         check_number(scale=scale)
         if not scale >= 0:
             raise error("scale", "at least 0", scale)
@@ -183,7 +173,7 @@ class Bands(nn.Module):
         Parameters
         ----------
         loader : iterable
-            As the one of `conformal`.
+            Batches of samples, in the forms that `conformal` takes.
         """
         shares, widths = [], []
         for (args, kwargs), target in _batches(loader, self):
@@ -198,15 +188,13 @@ class Bands(nn.Module):
 
     def _predict(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if self.spread is None and isinstance(self.model, Ensemble):
-            prediction, spread = _called(
-                "model", self.model, args, kwargs, self.model.mean_and_spread
-            )
+            prediction, spread = self.model.mean_and_spread(*args, **kwargs)
         else:
-            prediction = _called("model", self.model, args, kwargs)
+            prediction = self.model(*args, **kwargs)
             _check_prediction(prediction)
             if self.spread is None:
                 return prediction, torch.ones_like(prediction)
-            spread = _called("spread", self.spread, args, kwargs)
+            spread = self.spread(*args, **kwargs)
         if not isinstance(spread, Tensor):
             raise error("spread", "a tensor as its output", type(spread).__name__)
         if spread.shape != prediction.shape:
@@ -230,7 +218,7 @@ def conformal(
     spread: nn.Module | None = None,
     share: float | None = None,
 ) -> Bands:
-    """Give a model bands that cover what they say, by split conformal prediction.
+    """Give a model bands with the stated coverage, by split conformal prediction.
 
     Parameters
     ----------
@@ -301,7 +289,7 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
         ``|target - prediction| / spread`` at the points of each calibration sample, (N, ...) or N
         arrays; 0 where there is no error, also where the spread is 0.
     level, share : float
-        As of `conformal`.
+        The coverage, see `conformal`.
 
     Returns
     -------
@@ -317,16 +305,13 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     """
     _check_level(level, share)
     needed = samples_needed(level)
-    try:
-        given = [torch.as_tensor(ratio) for ratio in ratios]
-    except (TypeError, ValueError, RuntimeError) as failure:
-        raise error("ratios", "an array, or one a sample", type(ratios).__name__) from failure
-    if len(given) < needed:
-        raise error("samples", f"at least {needed} to calibrate the level {level}", len(given))
+    given = [torch.as_tensor(ratio) for ratio in ratios]
     for ratio in given:
         if ratio.is_complex():
             raise error("ratios", "real numbers", ratio.dtype)
     flat = [ratio.flatten().double() for ratio in given]
+    if len(flat) < needed:
+        raise error("samples", f"at least {needed} to calibrate the level {level}", len(flat))
     if not all(map(len, flat)):
         raise error("samples", "at least one point each", 0)
     least = min(ratio.min().item() for ratio in flat)
@@ -366,14 +351,15 @@ def fit_spread(
     model : nn.Module
         It is not changed. Its errors are computed once and kept, with the samples, in memory.
     loader : iterable
-        As in `conformal`, with other samples. The training samples serve, too, unless the model
-        has fitted them exactly: its errors on them are smaller, but have the same pattern.
+        Batches in the forms that `conformal` takes, of other samples than it gets. The training
+        samples serve, too, unless the model has fitted them exactly: its errors on them are
+        smaller, but have the same pattern.
     network : nn.Module, optional
         From the model's arguments to a field of the prediction's shape, of about unit size for
         inputs as in the loader; trained in place. By default a copy of the model, which starts from
         its weights, with outputs divided by their root mean square.
     level : float
-        Between 0 and 1; that of the bands.
+        Between 0 and 1; the level for which `conformal` calibrates the bands.
     epochs : int
     learning_rate : float
 
@@ -389,9 +375,6 @@ def fit_spread(
     """
     _check_level(level, None)
     check_integer(1, epochs=epochs)
-    check_number(learning_rate=learning_rate)
-    if not 0 < learning_rate < math.inf:
-        raise error("learning_rate", "a finite number > 0", learning_rate)
     batches, unit = _errors(model, loader)
     mean_error = _mean(missed for _, missed in batches)
     if not mean_error:
@@ -409,8 +392,7 @@ def fit_spread(
     for epoch in range(epochs):
         for index in torch.randperm(len(batches)).tolist():
             (args, kwargs), missed = batches[index]
-            exponent = _called("network", learner, args, kwargs, spread.exponent)
-            size = exponent.exp()
+            size = spread.exponent(*args, **kwargs).exp()
             if size.shape != missed.shape:
                 raise error("network", f"shape {tuple(missed.shape)}", tuple(size.shape))
             loss = (size + (missed / mean_error - size).relu() / (1 - level)).mean()
@@ -453,7 +435,7 @@ def _errors(
     found, squares = [], []
     for (args, kwargs), target in _batches(loader, model):
         with _evaluating(model):
-            prediction = _called("model", model, args, kwargs)
+            prediction = model(*args, **kwargs)
         _check_fields(prediction, target)
         found.append(((args, kwargs), (target - prediction).abs()))
         squares.append(prediction.square())
@@ -505,9 +487,8 @@ def _batches(
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         expected = "batches of samples (wrap it: DataLoader(dataset, batch_size=16))"
         raise error("loader", expected, f"the dataset {type(loader).__name__}")
-    if not isinstance(loader, Iterable):
-        raise error("loader", "an iterable of batches", type(loader).__name__)
-    device = _device(module)
+    # None for a module without weights.
+    device = next((weight.device for weight in module.parameters()), None)
 
     def moved(value: Any) -> Any:
         return value.to(device) if isinstance(value, Tensor) and device is not None else value
@@ -520,38 +501,9 @@ def _batches(
             yield ((), kwargs), moved(batch["y"])
         elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
             x, target, *further = map(moved, batch)
-            if isinstance(x, np.ndarray):
-                raise error("loader", "tensors", type(x).__name__)
             yield ((x, *further), {}), target
         else:
             raise error("loader", "batches (x, target, ...) or mappings", type(batch).__name__)
-
-
-def _called(
-    name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Any = None
-) -> Any:
-    """What a module returns; where it fails on fields of another dtype than its weights have, the
-    error says so."""
-    try:
-        return (call or module)(*args, **kwargs)
-    except RuntimeError as failure:
-        weights = module.parameters() if isinstance(module, nn.Module) else ()
-        known = {w.dtype for w in weights if w.is_floating_point()}
-        fields = [f for f in (*args, *kwargs.values()) if isinstance(f, Tensor)]
-        other = [f.dtype for f in fields if f.is_floating_point() and f.dtype not in known]
-        if not known or not other:
-            raise
-        words = " or ".join(sorted(map(str, known)))
-        raise error(
-            "inputs", f"fields of {words}, as the {name} has weights", other[0]
-        ) from failure
-
-
-def _device(module: nn.Module) -> torch.device | None:
-    """Where the module's weights are; None for a module without any."""
-    for tensor in module.parameters():
-        return tensor.device
-    return None
 
 
 @contextmanager

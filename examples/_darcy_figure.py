@@ -15,7 +15,7 @@ from torch import Tensor
 
 from chonn_lab.problems import darcy
 from chonn_ops import NetworkCell
-from chonn_ops.circuit import read_samples
+from chonn_ops.inspect import read_samples
 from chonn_plugins.pdebench import registry
 
 matplotlib.use("Agg")

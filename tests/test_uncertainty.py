@@ -113,8 +113,6 @@ def test_ratios_are_arrays_of_numbers_that_are_not_negative():
         (-ratios, "ratios: expected numbers >= 0, got -"),
         (ratios * math.nan, "ratios: expected numbers >= 0, got nan"),
         (ratios + 0j, "ratios: expected real numbers, got torch.complex64"),
-        (3.0, "ratios: expected an array, or one a sample, got float"),
-        (torch.tensor(3.0), "ratios: expected an array, or one a sample, got Tensor"),
         (ratios[:, :0], "samples: expected at least one point each, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -343,14 +341,12 @@ def spoiled(value):
         (noisy(20), Slope(), "spread: expected at least 0 and finite everywhere, got -0"),
         (noisy(20), Constant(math.inf), "spread: expected at least 0 and finite .*, got inf"),
         (noisy(20), Pair(), "spread: expected a tensor as its output, got tuple"),
-        (noisy(20), 0.1, "spread: expected a module, called as the model is, got float"),
         ((noisy(20)[0], noisy(20)[1].numpy()), None, "target: expected a tensor .*, got ndarray"),
         ((torch.ones(20, 0), torch.ones(20, 0)), None, "prediction: expected at least 1 point"),
         ((torch.tensor(1.0), torch.tensor(1.0)), None, r"prediction: expected a field \(B, "),
         (noisy(20), nn.Flatten(), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
         (noisy(20)[:1], None, "loader: expected batches"),
         ((noisy(20)[0], noisy(20)[1].cfloat()), None, "target: expected a real field"),
-        ((noisy(20)[0].numpy(), noisy(20)[1]), None, "loader: expected tensors, got ndarray"),
         ({"x": noisy(20)[0]}, None, 'loader: expected keys "y"'),
     ],
 )
@@ -363,8 +359,6 @@ def test_a_dataset_is_no_loader():
     samples = torch.utils.data.TensorDataset(*noisy(20))
     with pytest.raises(ValueError, match=r"wrap it: DataLoader.*got the dataset TensorDataset"):
         conformal(IDENTITY, samples)
-    with pytest.raises(ValueError, match="loader: expected an iterable of batches, got Identity"):
-        conformal(IDENTITY, nn.Identity())
     conformal(IDENTITY, torch.utils.data.DataLoader(samples, batch_size=8))
 
 
@@ -387,44 +381,15 @@ def test_models_that_return_more_than_a_field():
         Ensemble([IDENTITY, nn.Flatten()])(noisy(2)[0])
 
 
-def test_fields_of_another_dtype_than_the_weights():
-    """The error names both, also where the spread or its network is the one that fails."""
-    x, y = noisy(20)
-    model, wide = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1).double()
-    message = "inputs: expected fields of torch.float32, as the model has weights, got torch.float6"
-    for call in (
-        lambda: conformal(model, [(x.double(), y.double())]),
-        lambda: conformal(Ensemble([model, copy.deepcopy(model)]), [(x.double(), y.double())]),
-        lambda: conformal(model, [(x, y)])(x.double()),
-        lambda: fit_spread(model, [(x.double(), y.double())]),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-    with pytest.raises(ValueError, match=r"of torch.float64, as the spread has weights, got torch"):
-        conformal(model, [(x, y)], spread=wide)
-    with pytest.raises(
-        ValueError, match=r"of torch.float64, as the network has weights, got torch"
-    ):
-        fit_spread(model, [(x, y)], wide)
-    with pytest.raises(RuntimeError, match="expected input"):  # no matter of dtypes
-        conformal(model, [(x.expand(-1, 2, -1, -1), y)])
-    conformal(model, [(x, y.double())])  # a target of another dtype is no error
-
-
-def test_models_that_are_none():
-    with pytest.raises(ValueError, match=r"model: expected a module, .*got NoneType"):
-        conformal(None, [noisy(20)])
-    for models, got in (
-        ([IDENTITY, IDENTITY], "one of them twice"),
-        ([IDENTITY, len], "builtin_function"),
-        (IDENTITY, "Identity"),
-    ):
-        with pytest.raises(ValueError, match=f"models: expected .*got {got}"):
-            Ensemble(models)
+def test_models_and_scales_that_make_no_bands():
+    with pytest.raises(ValueError, match=r"models: expected .*got one of them twice"):
+        Ensemble([IDENTITY, IDENTITY])
     assert len(Ensemble(Constant(1.0 * k) for k in range(2)).models) == 2
     for scale in (-1.0, math.nan):
         with pytest.raises(ValueError, match="scale: expected at least 0"):
             Bands(IDENTITY, scale=scale)
+    x, y = noisy(20)
+    conformal(nn.Conv2d(1, 1, 1), [(x, y.double())])  # a target of another dtype is no error
 
 
 def test_a_spread_is_fitted_where_gradients_are_off():
@@ -434,9 +399,6 @@ def test_a_spread_is_fitted_where_gradients_are_off():
     with torch.no_grad():
         fit_spread(IDENTITY, [noisy(20)], network, epochs=1)
     assert not torch.equal(network.weight, before)
-    for rate in (0, -1, math.nan, "fast"):
-        with pytest.raises(ValueError, match="learning_rate: expected a"):
-            fit_spread(IDENTITY, [noisy(20)], network, learning_rate=rate)
 
 
 def test_complex_fields():

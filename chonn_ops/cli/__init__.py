@@ -19,9 +19,7 @@ from chonn_ops import __version__
 from chonn_ops.cli.inspect import add_inspect_command
 
 # What `chonn inspect` imports beyond torch and numpy, and the extra that brings it.
-EXTRAS: Mapping[str, str] = dict.fromkeys(
-    ("h5py", "matplotlib", "schemdraw", "scipy"), ".[circuit]"
-)
+EXTRAS: Mapping[str, str] = dict.fromkeys(("h5py", "matplotlib", "scipy"), ".[circuit]")
 INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
 
 

@@ -66,7 +66,7 @@ def add_inspect_command(commands: Any) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    from chonn_ops.circuit import load_checkpoint, read_samples, write_page
+    from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
     trained = load_checkpoint(
         arguments.checkpoint,

@@ -1,6 +1,6 @@
 """The Kirchhoff cell: streaming, constraints, circuit theory, precision."""
 
-import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 from scipy import signal
 
 from chonn_ops import KirchhoffCell, Scan, kirchhoff_scan
-from chonn_ops.circuit import DiscreteCascade, RCCell
+from chonn_ops.inspect import rc_cell, transfer_function, zero_order_hold
 from chonn_ops.scan import DIRECTIONS
 
 
@@ -97,12 +97,15 @@ def test_fixed_coefficients_filter_with_the_papers_transfer_function(stages):
         fix_coefficients(cell, delta, decay, b, c, d)
         y = cell(y)
         for channel, circuit in enumerate(circuits):
-            rates = (float(decay[channel]), b, c, float(d[channel]))
-            # Scans count in positions, whatever their steps are.
-            circuit.append(dataclasses.replace(RCCell.from_rates(*rates).zoh(delta), step=1.0))
+            stage = rc_cell(1.0, float(decay[channel]), 0.0, b, c, float(d[channel]))
+            circuit.append(transfer_function(zero_order_hold(stage, delta)))
     for channel, circuit in enumerate(circuits):
-        h = DiscreteCascade(circuit).transfer()
-        expected = signal.lfilter(h.numerator, h.denominator, u[0, :, channel])
+        # Scans count in positions, whatever their steps are.
+        top, bottom = (
+            functools.reduce(np.polymul, sides)
+            for sides in zip(*((h.num, h.den) for h in circuit), strict=True)
+        )
+        expected = signal.lfilter(top, bottom, u[0, :, channel])
         np.testing.assert_allclose(y[0, :, channel].detach(), expected, rtol=1e-7, atol=1e-9)
 
 

@@ -21,7 +21,7 @@ from chonn_ops import (
     read_circuits,
 )
 from chonn_ops.boundary import conditions
-from chonn_ops.circuit.reading import read_fields, record_networks
+from chonn_ops.inspect.reading import SolvedNetworks, read_fields
 from chonn_ops.network.diffusion import walls_of
 
 UNIT, GAIN = 16.0, 0.1
@@ -81,13 +81,12 @@ def test_no_weights_make_a_network_that_feeds_power(boundary):
         with torch.no_grad():
             for parameter in cell.parameters():
                 parameter.copy_(3 * torch.randn_like(parameter))
-        found = []
-        record_networks(lambda: cell(u), found.append)  # noqa: B023 - called at once
-        (solved,) = found
-        assert solved.leak.imag.max() < 0
+        solved = SolvedNetworks.of_call(cell, cell(u), u)
+        leak = solved.circuit.leak
+        assert leak.imag.max() < 0
         v, s = solved.potentials, solved.source
         fed = 0.5 * (v.conj() * 1j * s).real.sum((1, 2))
-        lost = -0.5 * (solved.leak.imag * v.abs().square()).sum((1, 2))
+        lost = -0.5 * (leak.imag * v.abs().square()).sum((1, 2))
         assert (lost >= 0).all()
         assert ((fed - lost).abs() < 1e-7 * (v.abs() * s.abs()).sum((1, 2))).all()
     for sign in (-1, 1):
@@ -157,7 +156,7 @@ def test_models_and_their_reading(build, shape):
         for network in entry["networks"]:
             assert network["loss"][0] > 0
             assert network["dissipated_power"] > 0
-    fields = read_fields(model, x).networks[0]
+    fields = read_fields(model, x)[0]
     assert (fields.power >= 0).all()
 
 
@@ -179,7 +178,7 @@ def test_power_flows_along_a_wave():
         cell.source_proj.weight.copy_(torch.tensor([[1.0], [0.0]]))
     u = torch.zeros(1, 64, 1, dtype=torch.float64)
     u[:, 32] = 1.0
-    flow = read_fields(cell, u).networks[0].currents[0][:, 0]
+    flow = read_fields(cell, u)[0].currents[0][:, 0]
     assert (flow[:31] < 0).all()
     assert (flow[34:] > 0).all()
     assert flow[40:60].std() < 1e-2 * flow[40:60].mean()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from scan_cases import BACKENDS, make_case, rms_ratio
 from scipy.signal import lfilter
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.circuit import RCCell, TransferFunction
+from chonn_ops.inspect import rc_cell, transfer_function, zero_order_hold
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
@@ -99,19 +97,19 @@ def _fixed_stage(u, delta, decay, b, c, d, backend):
         torch.tensor([d], dtype=torch.float64),
         backend=backend,
     )
-    return y, RCCell.from_rates(decay, b, c, d).zoh(delta)
+    return y, transfer_function(zero_order_hold(rc_cell(1.0, decay, 0.0, b, c, d), delta))
 
 
 @EACH_BACKEND
 def test_fixed_coefficients_and_cascades_match_the_transfer_function(backend):
     u = make_case(1, 200, 1, 1, dtype=torch.float64)["u"]
-    y, transfer = u, TransferFunction((), (), 1.0, 1.0)
+    y, top, bottom = u, np.ones(1), np.ones(1)
     for delta, decay, b, c, d in ((0.3, 0.5, 1.3, 0.7, 0.2), (1.0, 2.0, -0.4, 1.1, -0.5),
                                   (0.05, 0.1, 2.0, 0.9, 0.0)):  # fmt: skip
         y, circuit = _fixed_stage(y, delta, decay, b, c, d, backend)
         # Scans count in positions, whatever their steps are.
-        transfer = transfer * dataclasses.replace(circuit.transfer(), step=1.0)
-        expected = lfilter(transfer.numerator, transfer.denominator, u[0, :, 0].numpy())
+        top, bottom = np.polymul(top, circuit.num), np.polymul(bottom, circuit.den)
+        expected = lfilter(top, bottom, u[0, :, 0].numpy())
         np.testing.assert_allclose(y[0, :, 0].numpy(), expected, rtol=1e-10, atol=1e-12)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chonn_lab.experiments import EXPERIMENTS, get
 from chonn_lab.experiments.training import STATE
-from chonn_ops.circuit.checkpoint import TrainedModel, load_weights
+from chonn_ops.inspect.checkpoint import TrainedModel, load_weights
 
 
 def read_model(path: Path, content: dict[str, Any]) -> TrainedModel | None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.circuit._optional import import_optional
+from chonn_ops.inspect._optional import import_optional
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 _FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
@@ -30,10 +30,9 @@ class Samples:
         T frames in order of time; steady problems have one.
     first : int
         Number of the first sample in the file.
-    truth : Tensor, shape (N, \\*grid), optional
-        Coefficient of the equation.
-    truth_name : str
-        Name of `truth`; where there is none, of the first channel of the first frame.
+    reference_name : str
+        Name of the first channel of the first frame: the coefficient of the equation where the file
+        has one.
     coordinates : sequence of Tensor, shape (n,), optional
         One per axis.
     mask : Tensor of bool, shape (\\*grid), optional
@@ -42,8 +41,7 @@ class Samples:
 
     fields: Tensor
     first: int = 0
-    truth: Tensor | None = None
-    truth_name: str = "input"
+    reference_name: str = "input"
     coordinates: Sequence[Tensor] | None = None
     mask: Tensor | None = None
 
@@ -57,9 +55,9 @@ class Samples:
 
     @property
     def reference(self) -> Tensor:
-        """Field that learned conductivities are compared with, (N, \\*grid): `truth`, or else the
-        first channel of the first frame."""
-        return self.fields[:, 0, 0] if self.truth is None else self.truth
+        """Field that learned conductivities are compared with, (N, \\*grid): the first channel of
+        the first frame."""
+        return self.fields[:, 0, 0]
 
     def inputs(self, channels: int | None) -> Tensor:
         """Inputs of a model with so many channels, (N, channels, \\*grid), earlier frames first.
@@ -159,7 +157,7 @@ def _pictures(path: Path, transform: Callable[[Any], Tensor] | None, part: slice
                 inputs.append(transform(opened.convert("RGB")))
         except OSError as error:
             raise ValueError(f"{file}: expected a picture, got a damaged file ({error})") from error
-    return Samples(torch.stack(inputs)[:, None], part.start, truth_name="input, first channel")
+    return Samples(torch.stack(inputs)[:, None], part.start, "input, first channel")
 
 
 def _numpy(path: Path) -> Tensor:
@@ -182,9 +180,7 @@ def _tensors(path: Path, part: slice) -> Samples:
         raise ValueError(f"{path}: expected a real tensor, or a dictionary with one as x")
     fields = _frames(path, x[part])
     steady = isinstance(content, dict) and fields.shape[2] == 1 and fields.dim() == 5
-    if steady:
-        return Samples(fields, part.start, fields[:, 0, 0], "input x")
-    return Samples(fields, part.start)
+    return Samples(fields, part.start, "input x" if steady else "input")
 
 
 def _frames(path: Path, x: Tensor) -> Tensor:
@@ -213,7 +209,7 @@ def _matlab(path: Path, part: slice) -> Samples:
         a = a[:, ::every, ::every]
     field = torch.from_numpy(np.ascontiguousarray(a, np.float32))
     axes = [torch.linspace(0, 1, n) for n in field.shape[1:]]
-    return Samples(field[:, None, None], part.start, field, "coefficient a", axes)
+    return Samples(field[:, None, None], part.start, "coefficient a", axes)
 
 
 @contextmanager
@@ -245,17 +241,14 @@ def _hdf5(path: Path, file: Any, part: slice) -> Samples:
     ]
     mask = _tensor(file, "mask").bool() if "mask" in file else None
 
-    def samples(fields: Tensor, truth: Tensor | None = None, name: str = "input") -> Samples:
+    def samples(fields: Tensor, name: str = "input") -> Samples:
         axes = coordinates[: fields.dim() - 3]
         known = axes if len(axes) == fields.dim() - 3 else None
-        return Samples(fields, part.start, truth, name, known, mask)
+        return Samples(fields, part.start, name, known, mask)
 
-    if "nu" in file:
-        nu = _tensor(file, "nu", part)
-        return samples(nu[:, None, None], nu, "permeability nu")
-    if "k" in file:
-        k = _tensor(file, "k", part)
-        return samples(k[:, None, None], k, "wave number k")
+    for key, name in (("nu", "permeability nu"), ("k", "wave number k")):
+        if key in file:
+            return samples(_tensor(file, key, part)[:, None, None], name)
     if "tensor" in file:
         return samples(_tensor(file, "tensor", part)[:, :, None])
     if "density" in file:
@@ -294,4 +287,4 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
         low, high = (float(_real(training, name)[()]) for name in ("min_inp", "max_inp"))
     f = torch.from_numpy((fields - low) / (high - low)).float()
     axes = [torch.linspace(0, 1, n) for n in f.shape[1:]]
-    return Samples(f[:, None, None], part.start, None, "source f", axes, mask)
+    return Samples(f[:, None, None], part.start, "source f", axes, mask)

@@ -20,7 +20,7 @@ from chonn_ops import (
     CNOUNet,
     Network,
 )
-from chonn_ops.circuit import load_checkpoint, read_samples, write_page
+from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 from chonn_ops.models import pretrained
 
 pytest.importorskip("h5py")
@@ -202,7 +202,7 @@ def test_a_registered_reader(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("[chonn_ops.checkpoints]\nother = other:read\n")
     (tmp_path / "other.py").write_text(
         "import chonn_ops\n"
-        "from chonn_ops.circuit import TrainedModel\n"
+        "from chonn_ops.inspect import TrainedModel\n"
         "def read(path, content):\n"
         "    if 'other' in content:\n"
         "        model = chonn_ops.CHONNUNet1d(1, 1, init_features=content['other'])\n"

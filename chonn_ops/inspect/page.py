@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.checkpoint import TrainedModel
-from chonn_ops.circuit.reading import (
-    CircuitFields,
+from chonn_ops.files import refuse_existing, whole_file
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.checkpoint import TrainedModel
+from chonn_ops.inspect.reading import (
+    NetworkFields,
     compare_conductivity,
     read_circuits,
     read_fields,
 )
-from chonn_ops.circuit.samples import Samples
-from chonn_ops.files import refuse_existing, whole_file
+from chonn_ops.inspect.samples import Samples
 from chonn_ops.models import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 
 PAGE, NUMBERS = "inspection.html", "inspection.json"
@@ -32,45 +32,25 @@ _WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d)
 _QUANTILES, _BATCH = 16, 16
 _MOST_PICTURES = 8
 _STYLE = """
-:root {
-  color-scheme: light dark;
-  --text: #1d1f23; --soft: #5b616b; --back: #ffffff; --panel: #f5f6f8; --line: #dcdfe4;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --text: #e6e8eb; --soft: #a3aab5; --back: #15171a; --panel: #1e2125; --line: #363b42;
-  }
-}
-* { box-sizing: border-box; }
+:root { color-scheme: light dark; }
 body {
-  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; color: var(--text);
-  background: var(--back); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif;
-  overflow-wrap: anywhere;
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; overflow-wrap: anywhere;
+  font: 16px/1.55 system-ui, sans-serif;
 }
-h1 { font-size: 1.7rem; margin: 0.5rem 0; }
-h2 {
-  font-size: 1.3rem; margin: 3rem 0 0.5rem; padding-top: 1rem;
-  border-top: 1px solid var(--line);
-}
-h3 { font-size: 1.05rem; margin: 2rem 0 0.5rem; }
-p.soft, figcaption, dl { color: var(--soft); font-size: 0.9rem; }
+h2 { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #8888; }
+.soft, figcaption, dl { opacity: 0.75; font-size: 0.9rem; }
 .table { overflow-x: auto; overflow-wrap: normal; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th { background: var(--panel); font-weight: 600; }
+th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid #8888; text-align: right; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-figure { margin: 1.5rem 0; }
+figure { margin: 1.5rem 0; max-width: 58rem; }
 figure div {
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(17rem, 100%), 1fr));
-  max-width: 58rem; padding: 0.5rem; background: #ffffff; border: 1px solid var(--line);
-  border-radius: 6px;
+  padding: 0.5rem; background: #ffffff;
 }
 figure img { display: block; width: 100%; height: auto; }
-figcaption { max-width: 58rem; padding-top: 0.4rem; }
-details { margin: 0.6rem 0; padding: 0.5rem 0.8rem; background: var(--panel); border-radius: 6px; }
-summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2rem 1rem; margin: 1rem 0; }
+dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2rem 1rem; }
 dd { margin: 0; }
 """
 
@@ -153,17 +133,8 @@ def write_page(
         "maps_of_sample": samples.first + sample,
         "title": trained.title,
         "options": dict(trained.options),
-        "reference": samples.truth_name,
+        "reference": samples.reference_name,
         "circuits": circuits,
-        "orders_after_cancellations": [
-            {
-                "name": line.name,
-                "channels": [
-                    float(order) if math.isfinite(order) else None for order in line.orders
-                ],
-            }
-            for line in fields.lines
-        ],
         "learned_conductivity": learned,
     }
     for place, value in _not_finite(numbers):
@@ -225,12 +196,12 @@ def _field_of(y: Any, grid: Sequence[int]) -> Tensor | None:
 
 def _page(
     numbers: dict[str, Any],
-    fields: CircuitFields,
+    fields: Sequence[NetworkFields],
     samples: Samples,
     sample: int,
     prediction: Tensor | None,
 ) -> str:
-    from chonn_ops.circuit import pictures  # It imports Matplotlib.
+    from chonn_ops.inspect import pictures  # It imports Matplotlib.
 
     circuits, title = numbers["circuits"], html.escape(numbers["title"])
     count = len(samples)
@@ -245,23 +216,18 @@ def _page(
         ),
         _options(numbers["options"]),
     ]
-    shown = {samples.truth_name: samples.reference[sample].numpy()}
+    shown = {samples.reference_name: samples.reference[sample].numpy()}
     if prediction is not None:
         shown["the model's output"] = prediction.float().numpy()
     if samples.fields.dim() < 7:
         caption = f"Sample {numbers['maps_of_sample']}."
         body.append(_figure(pictures.draw_sample(shown), caption))
     if circuits["networks"]:
-        body += _networks(numbers, fields, pictures)
+        body += _networks(numbers, fields)
     if circuits["scans"]:
-        body += _lines(numbers, fields, pictures)
+        body += _scans(circuits["scans"])
     if any(block["stage_share"] for block in circuits["blocks"]):
-        body.append("<h2>Stages and gates</h2>")
-        caption = (
-            "Share of each stage in the output of its block, and the part of the gate below a "
-            "twentieth of the gate's root mean square."
-        )
-        body.append(_figure(pictures.draw_blocks(circuits["blocks"]), caption))
+        body += _blocks(circuits["blocks"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -271,28 +237,50 @@ def _page(
     )
 
 
-def _networks(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Iterator[str]:
-    circuits, learned = numbers["circuits"], numbers["learned_conductivity"]
+def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Iterator[str]:
+    from chonn_ops.inspect import pictures
+
     yield "<h2>Networks</h2>"
     yield _paragraph(
         f"Correlation of each network's conductivity with the {numbers['reference']}: Pearson's "
-        f"coefficient over the nodes, averaged over {numbers['samples']['count']} samples. The "
-        "second picture has the variation of the conductivity over the nodes at least an eighth of "
-        "the domain from the boundary."
+        "coefficient over the nodes between the logarithms, averaged over "
+        f"{numbers['samples']['count']} samples, with its standard deviation over them; - where "
+        "one of the two fields is constant. The variation is the standard deviation of the "
+        "conductivity over its mean, at the nodes at least an eighth of the domain from the "
+        "boundary. Conductivity, leak and length scale are medians."
     )
-    drawn = pictures.draw_conductivity(learned, numbers["reference"])
-    yield _figure(drawn, "Learned conductivity; - where one of the two fields is constant.")
-    yield _learned_table(learned)
-    yield _network_table(circuits["networks"])
-    yield from _figures(fields.networks, pictures.draw_network, numbers["maps_of_sample"])
+    of_cell = {entry["name"]: entry["networks"] for entry in numbers["learned_conductivity"]}
+    rows = [
+        [
+            entry["name"],
+            str(c),
+            *(_number(learned[key]) for key in ("correlation", "deviation", "variation")),
+            *(_number(network[key][2]) for key in ("conductivity", "leak", "length_scale")),
+            *(_number(network[key]) for key in ("dissipated_power", "leak_share")),
+            _number(entry["effective_rank"]),
+        ]
+        for entry in numbers["circuits"]["networks"]
+        for c, (network, learned) in enumerate(
+            zip(entry["networks"], of_cell[entry["name"]], strict=True)
+        )
+    ]
+    head = ["cell", "network", "correlation", "deviation", "variation", "conductivity", "leak"]
+    head += ["length scale", "power", "share to ground", "effective rank of the cell"]
+    yield _table(head, rows)
+    for call in fields[:_MOST_PICTURES]:
+        drawn, left_out = pictures.draw_network(call)
+        yield f"<h3>{html.escape(call.name)}</h3>"
+        yield _figure(drawn, f"{call.name}, at sample {numbers['maps_of_sample']}{left_out}.")
+    if len(fields) > _MOST_PICTURES:
+        left = len(fields) - _MOST_PICTURES
+        yield _paragraph(f"The {left} later calls have no pictures.", "soft")
 
 
-def _lines(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Iterator[str]:
-    yield "<h2>Lines</h2>"
+def _scans(scans: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "<h2>Scans</h2>"
     yield _paragraph(
-        "Time constants are over states and positions. Poles and zeros are those with the "
-        "coefficients frozen at the middle position; the last picture counts the poles without a "
-        "zero within 1 %."
+        "Time constants, in positions, and poles are over states and positions. The effective "
+        "order counts the Hankel singular values above a thousandth of the largest."
     )
     rows = [
         [
@@ -302,52 +290,26 @@ def _lines(numbers: dict[str, Any], fields: CircuitFields, pictures: Any) -> Ite
             *(_number(entry["pole"][i]) for i in (0, 4)),
             _number(None if entry["effective_order"] is None else entry["effective_order"][2]),
         ]
-        for entry in numbers["circuits"]["scans"]
+        for entry in scans
     ]
     head = ["cell", "positions", "time constant: minimum", "median", "maximum"]
     yield _table([*head, "pole: minimum", "maximum", "effective order, median"], rows)
-    yield from _figures(fields.lines, pictures.draw_line, numbers["maps_of_sample"])
 
 
-def _figures(
-    calls: Sequence[Any], draw: Callable[[Any], tuple[list[bytes], str]], sample: int
-) -> Iterator[str]:
-    """Pictures of each of the first calls."""
-    for call in calls[:_MOST_PICTURES]:
-        drawn, left_out = draw(call)
-        yield f"<h3>{html.escape(call.name)}</h3>"
-        yield _figure(drawn, f"{call.name}, at sample {sample}{left_out}.")
-    if len(calls) > _MOST_PICTURES:
-        left = len(calls) - _MOST_PICTURES
-        yield _paragraph(f"The {left} later calls have no pictures.", "soft")
-
-
-def _learned_table(learned: Sequence[dict[str, Any]]) -> str:
-    keys = ("correlation", "deviation", "least", "most", "variation_inside", "variation")
-    rows = [
-        [entry["name"], str(c), *(_number(network[key]) for key in keys)]
-        for entry in learned
-        for c, network in enumerate(entry["networks"])
-    ]
-    head = ["cell", "network", "correlation", "deviation", "minimum", "maximum"]
-    return _table([*head, "variation inside", "variation everywhere"], rows)
-
-
-def _network_table(networks: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        [
-            entry["name"],
-            str(c),
-            *(_number(network[key][2]) for key in ("conductivity", "leak", "length_scale")),
-            _number(network["dissipated_power"]),
-            _number(network["leak_share"]),
-            _number(entry["effective_rank"]),
-        ]
-        for entry in networks
-        for c, network in enumerate(entry["networks"])
-    ]
-    head = ["cell", "network", "conductivity, median", "leak, median", "length scale, median"]
-    return _table([*head, "power", "share to ground", "effective rank of the cell"], rows)
+def _blocks(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "<h2>Stages and gates</h2>"
+    yield _paragraph(
+        "Share of each stage in the output of its block, and the part of the gate below a "
+        "twentieth of the gate's root mean square."
+    )
+    most = max(len(block["stage_share"]) for block in blocks)
+    rows = []
+    for block in blocks:
+        shares = [_number(share) for share in block["stage_share"]]
+        shares += ["-"] * (most - len(shares))
+        rows.append([block["name"] or "model", *shares, _number(block["gate_closed"])])
+    stages = [f"stage {stage + 1}" for stage in range(most)]
+    yield _table(["block", *stages, "closed part of the gate"], rows)
 
 
 def _figure(pictures: Sequence[bytes], caption: str) -> str:

@@ -1,4 +1,4 @@
-"""Models rebuilt from checkpoints: those of the hosts, of other packages, and state dicts.
+"""Rebuilds models from checkpoints of the hosts and of other packages, and from state dicts.
 
 Nothing in a checkpoint is executed: `torch.load` reads tensors and plain settings only.
 
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import models
-from chonn_ops.circuit._optional import import_optional
-from chonn_ops.circuit.reading import CELLS
+from chonn_ops.inspect._optional import import_optional
+from chonn_ops.inspect.reading import CELLS
 from chonn_ops.nn import CKBOptions
 
 READERS = "chonn_ops.checkpoints"
@@ -54,7 +54,7 @@ class TrainedModel:
     options : mapping
         Its constructor's options, as JSON has them.
     in_channels : int, optional
-        Number of input channels, including those of earlier frames. Default: those of one frame.
+        Number of input channels, earlier frames included. Default: the channels of one frame.
     coordinates : bool
         Whether it is called with fields (B, \\*grid, C) and coordinates (B, \\*grid, axes), as
         PDEBench calls its FNOs, and not with (B, C, \\*grid).
@@ -83,8 +83,8 @@ def load_checkpoint(
         ``torch.save`` or safetensors.
     name, options : optional
         For a state dict: the model's class in `chonn_ops` or its name in timm, and its options,
-        those of its blocks as ``ckb.order`` and so on. Default: what the card beside the weights
-        says, a JSON file as `chonn_ops.models.pretrained` describes it.
+        with the options of its blocks as ``ckb.order`` and so on. Default: what the card beside the
+        weights says, a JSON file as `chonn_ops.models.pretrained` describes it.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from chonn_ops import (
     Scan,
 )
 from chonn_ops import read_circuits as read
-from chonn_ops.circuit.reading import compare_conductivity, read_fields
+from chonn_ops.inspect.reading import compare_conductivity, read_fields
 
 
 @pytest.mark.slow
@@ -146,9 +146,9 @@ def test_correlation_and_variation():
     assert first["samples"] == 3
     inner = k[:, 1:-1, 1:-1].flatten(1)
     variation = (inner.std(1, correction=0) / inner.mean(1)).mean()
-    assert first["variation_inside"] == pytest.approx(variation.item())
+    assert first["variation"] == pytest.approx(variation.item())
     assert second["correlation"] is None
-    assert second["variation_inside"] < 1e-12
+    assert second["variation"] < 1e-12
     # Patches: the mean over each of them is what a node can know.
     coarse = NetworkCell(1, 2, Network(num_networks=1))
     u = torch.rand(1, 4, 4, 1)
@@ -171,7 +171,7 @@ def test_currents_run_down_the_potential():
         cell.leak_param.zero_()
     u = torch.zeros(1, 9, 1, dtype=torch.float64)
     u[0, 0] = 1
-    (fields,) = read_fields(cell, u).networks
+    (fields,) = read_fields(cell, u)
     assert (fields.currents[0] > 0).all()
     v = fields.potential[:, 0]
     slope = -np.gradient(v)[1:-1]
@@ -183,14 +183,18 @@ def test_currents_run_down_the_potential():
     assert fields.power.sum() == pytest.approx(source * v[0])
 
 
-def test_poles_zeros_and_what_cancels():
-    torch.manual_seed(0)
-    cell = KirchhoffCell(3, Scan(d_state=4, directions="raster")).double()
-    (line,) = read_fields(cell, torch.randn(1, 9, 3, dtype=torch.float64)).lines
-    assert line.poles.shape == line.zeros.shape == (3, 4)
-    assert (line.orders <= 4).all()
+def test_where_the_nodes_lie_reaches_the_numbers():
+    """Models pass `nodes` by name: the circuits that are read are those that were solved."""
+    cell = NetworkCell(2, 2, Network(num_networks=1), boundary="dirichlet").double()
+
+    class Model(torch.nn.Sequential):
+        def forward(self, x, nodes):
+            return self[0](x, nodes=nodes)
+
+    u = torch.randn(1, 5, 4, 2, dtype=torch.float64)
     with torch.no_grad():
-        cell.decay_param.zero_()  # four equal states: all but one pole cancel
-        cell.skip_param.fill_(-40.0)
-    (line,) = read_fields(cell, torch.randn(1, 9, 3, dtype=torch.float64)).lines
-    assert line.orders.tolist() == [1, 1, 1]
+        v = cell(u, nodes="corners")
+        circuit, density = cell.assemble(u, nodes="corners")
+        current = circuit.source(density)
+    (network,) = read(Model(cell), u, "corners")["networks"][0]["networks"]
+    assert network["dissipated_power"] == pytest.approx((v * current).sum().item(), rel=1e-4)

@@ -13,7 +13,7 @@ import torch
 from checkpoints import darcy_file, pdebench
 
 from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
-from chonn_ops.circuit import load_checkpoint, read_samples, write_page
+from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")
 
@@ -40,8 +40,8 @@ def test_command(given, tmp_path, capsys):
     assert numbers["reference"] == "permeability nu"
     assert [len(cell["networks"]) for cell in numbers["learned_conductivity"]] == [3, 3]
     page = (tmp_path / "out" / FILES[0]).read_text()
-    assert page.count("<figure>") == 5
-    assert page.count("data:image/png;base64,") == 3 * 2 + 2 * 3
+    assert page.count("<figure>") == 3
+    assert page.count("data:image/png;base64,") == 2 + 2 * 3
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
     for words in (
         "Circuits of chonn_network",
@@ -62,7 +62,7 @@ def test_the_page_fits_the_screen(tmp_path, look, cell):
     trained = load_checkpoint(pdebench(tmp_path, "chonn_unet", cell=cell, **options))
     model = torch.nn.Sequential(OrderedDict([(name, trained.model)]))
     trained = replace(trained, model=model, title=name, options={name: name, "order": 2})
-    samples = replace(read_samples(darcy_file(tmp_path)), truth_name=name)
+    samples = replace(read_samples(darcy_file(tmp_path)), reference_name=name)
     page, _ = write_page(trained, samples, tmp_path / "out", checkpoint=name, data=name)
     look(page)
 

@@ -4,6 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +45,11 @@ def test_code_computes_what_its_comments_say():
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = {}
     exec(code, names)
-    assert (names["cell"].decay, names["cell"].time_constant) == (0.5, 2.0)
-    assert names["h"].effective_order() == 2
-    assert names["h"].is_stable
-    assert not names["h"].is_passive
-    assert names["text"].endswith(".end\n")
+    assert len(names["system"].A) == 2
+    assert len(names["h"].den) == 3
+    w, response = names["w"], names["response"]
+    expected = np.polyval(names["h"].num, 1j * w) / np.polyval(names["h"].den, 1j * w)
+    np.testing.assert_allclose(response, expected)
+    assert names["y"].shape == (50, 1)
+    assert names["before"].shape == (50, 2)
+    assert names["total"].dt == 0.1

@@ -1,0 +1,285 @@
+"""Trained cells as SPICE text, in element lines that ngspice, LTspice and Xyce all read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chonn_ops.checks import check_integer, check_tensor
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.nn import KirchhoffCell, NetworkCell
+from chonn_ops.scan import kirchhoff_scan
+
+# Rise time of a jump and longest step of a simulation, relative to the mean interval. A jump takes
+# a tenth of an interval that is shorter than ten rise times.
+_RISE, _LONGEST_STEP = 1e-5, 0.02
+# Shortest interval relative to the mean one: the simulator's clock resolves no shorter ones.
+_SHORTEST = 1e-7
+
+
+def to_netlist(
+    cell: KirchhoffCell | NetworkCell,
+    u: Tensor,
+    *,
+    channel: int | None = None,
+    reverse: bool = False,
+    spacing: Sequence[float] | None = None,
+    mask: Tensor | None = None,
+    omega: float | None = None,
+) -> str:
+    """SPICE text of a cell at an input, where it is a linear circuit.
+
+    One channel of a scan cell is N parallel RC stages of capacitance 1 and conductance `decay`.
+    Position k takes the time Delta_k. The input u and the coefficients b and c computed from it are
+    sources, held during each position; controlled sources inject b u and read out c v + d u. The
+    transient starts from the initial state that the boundary condition gives. It measures the
+    potential of node ``y`` at the end of position k = 1..L as ``y_k``: the cell's output there.
+
+    A network cell is written with all its networks: a resistor for each edge, leak and wall, and a
+    current source for each node. Node (i, j) of network c is ``n<c>_<i>_<j>``, and the probe
+    ``Vn<c>_ground``, a voltage source of 0 V, carries the sum of the leak currents. The potentials
+    of the operating point are the output of the cell, to the tolerance `Network.tol`. Nodes outside
+    the mask are left out.
+
+    A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils,
+    capacitors and resistors that has its potentials at `omega`: conductivities are coils, leaks are
+    coils or capacitors, and losses resistors. The analysis is ``.ac``. SPICE counts phases the
+    other way round: its potentials are the complex conjugates of the cell's.
+
+    Parameters
+    ----------
+    cell : KirchhoffCell or NetworkCell
+    u : Tensor, shape (1, L, D) or (1, \\*grid, D)
+        One line of the field for a scan cell, the field for a network cell.
+    channel : int, optional
+        Channel of a scan cell; 0 by default.
+    reverse : bool
+        Scan cells only: scan from the last position to the first. The output of a cell that scans
+        in both directions is the mean of the two, with the second in reverse order.
+    spacing, mask : optional
+        Network cells only, see `NetworkCell`.
+    omega : float, optional
+        Network cells at a frequency only: angular frequency > 0, by default 1 / s.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError
+        For any other module.
+    ValueError
+        For a wrong shape, a channel that does not exist, or options of the other kind of cell.
+
+    Examples
+    --------
+    >>> text = to_netlist(NetworkCell(4, 2, Network(num_networks=1)), torch.randn(1, 8, 8, 4))
+    >>> text.splitlines()[0]
+    'NetworkCell: 1 network of 8 x 8 nodes'
+    """
+    if isinstance(cell, NetworkCell):
+        if channel is not None or reverse:
+            raise ValueError("channel, reverse: expected None and False for a NetworkCell")
+        if omega is not None and not cell.options.ac:
+            raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
+        if omega is not None and not 0 < omega < np.inf:
+            raise ValueError(f"omega: expected a finite number > 0, got {omega}")
+        return _networks(cell, u, spacing, mask, 1.0 if omega is None else omega)
+    if not isinstance(cell, KirchhoffCell):
+        raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
+    if spacing is not None or mask is not None or omega is not None:
+        raise ValueError("spacing, mask, omega: expected None for a KirchhoffCell")
+    return _line(cell, u, 0 if channel is None else channel, reverse)
+
+
+def _networks(
+    cell: NetworkCell,
+    u: Tensor,
+    spacing: Sequence[float] | None,
+    mask: Tensor | None,
+    omega: float,
+) -> str:
+    _check_one_sample(u, cell.spatial_dims, cell.dim)
+    with torch.no_grad():
+        circuit, density = cell.assemble(u, None if spacing is None else list(spacing), mask)
+        source = circuit.source(density)
+    count, ac = cell.options.num_networks, cell.options.ac
+    lines: list[str] = []
+    for c in range(count):
+        elements = _elements(circuit, source, c, omega if ac else None)
+        lines += [f"* network {c}", *elements]
+    if ac:
+        # The search for an operating point would fail: at frequency 0 any current may circulate in
+        # a ring of coils.
+        frequency = _number(omega / (2 * np.pi))
+        driven = [line.split()[2] for line in lines if line.startswith("I")]
+        lines += [".options noopac", f".ac lin 1 {frequency} {frequency}"]
+        lines += [f".print ac vr({name}) vi({name})" for name in driven]
+    else:
+        lines.append(".op")
+    nodes = " x ".join(str(n) for n in u.shape[1:-1])
+    plural = "" if count == 1 else "s"
+    return _deck(f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes", lines)
+
+
+def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | None) -> list[str]:
+    """The elements of one network of the first sample. Nodes without an element are left out.
+
+    Without `omega` the network A v = s consists of resistors. At a frequency it discretises
+    -div(k grad v) - omega^2 c v - i omega d v = s, and its admittances are i / omega times A.
+    """
+    leak, source, *conductance = (
+        values[0, ..., network].detach().cpu().to(torch.complex128).numpy()
+        for values in (circuit.leak, current, *circuit.conductance)
+    )
+    prefix, shape = f"n{network}_", leak.shape
+    names = {place: prefix + "_".join(map(str, place)) for place in np.ndindex(shape)}
+    kind, ground = ("R", f"{prefix}ground") if omega is None else ("L", "0")
+    lines: list[str] = []
+    joined = set()
+    for axis, (g, periodic) in enumerate(zip(conductance, circuit.periodic, strict=True)):
+        for place, name in names.items():
+            other = (*place[:axis], (place[axis] + 1) % shape[axis], *place[axis + 1 :])
+            # The last entry of an axis that is not periodic joins nothing.
+            if g[place] == 0 or other == place or (other[axis] == 0 and not periodic):
+                continue
+            # Two edges of a ring of two nodes join the same nodes under different names.
+            element = f"{kind}{name}_along{axis}"
+            value = _number(1 / complex(g[place]).real)
+            lines.append(f"{element} {name} {names[other]} {value}")
+            joined |= {place, other}
+    for place, name in names.items():
+        parts = _leak_parts(complex(leak[place]), omega)
+        lines += [f"{part}{name} {name} {ground} {_number(value)}" for part, value in parts]
+        if not parts and place not in joined:
+            continue
+        amplitude = complex(source[place])
+        if omega is None:
+            fed = _number(amplitude.real)
+        else:
+            amplitude = (1j / omega * amplitude).conjugate()
+            degrees = np.degrees(np.angle(amplitude))
+            fed = f"AC {_number(abs(amplitude))} {_number(degrees)}"
+        lines.append(f"I{name} 0 {name} {fed}")
+    return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
+
+
+def _leak_parts(leak: complex, omega: float | None) -> list[tuple[str, float]]:
+    """Kinds and values of the elements from a node to ground."""
+    if omega is None:
+        return [("R", 1 / leak.real)] if leak.real else []
+    parts = [("R", -omega / leak.imag)] if leak.imag else []
+    if leak.real > 0:
+        parts.append(("L", 1 / leak.real))
+    elif leak.real < 0:
+        parts.append(("C", -leak.real / omega**2))
+    return parts
+
+
+def _line(cell: KirchhoffCell, u: Tensor, channel: int, reverse: bool) -> str:
+    _check_one_sample(u, 1, cell.dim)
+    check_integer(0, channel=channel)
+    if channel >= cell.dim:
+        raise ValueError(f"channel: expected 0 to {cell.dim - 1}, got {channel}")
+    if reverse and cell.options.directions == "raster":
+        raise ValueError("reverse: expected False, as directions='raster' scans forward only")
+    with torch.no_grad():
+        delta, b, c = cell.coefficients(u)
+        decay, skip = cell.decay, cell.skip.detach()
+        start = _start(cell, u.to(delta.dtype), delta, decay, b, reverse)[0, channel]
+    fields = [u[0, :, channel], delta[0, :, channel], *b[0].T, *c[0].T]
+    if reverse:
+        fields = [field.flip(0) for field in fields]
+    drive, steps, *coefficients = (f.detach().cpu().double().numpy() for f in fields)
+    longer = np.maximum(steps, _SHORTEST * steps.mean())
+    times = np.concatenate(([0.0], np.cumsum(longer)))
+    lines = [f"Vu u 0 {_held(times, drive)}"]
+    read = []
+    for n in range(cell.options.d_state):
+        injection = coefficients[n] * steps / longer
+        readout = coefficients[cell.options.d_state + n]
+        lines += [
+            f"* state {n}",
+            f"Vb{n} b{n} 0 {_held(times, injection)}",
+            f"Vc{n} c{n} 0 {_held(times, readout)}",
+            f"C{n} v{n} 0 1 IC={_number(start[n])}",
+        ]
+        if decay[channel, n]:
+            lines.append(f"R{n} v{n} 0 {_number(1 / float(decay[channel, n]))}")
+        lines.append(f"B{n} 0 v{n} I=V(b{n})*V(u)")
+        read.append(f"V(c{n})*V(v{n})")
+    lines += ["* output", f"By y 0 V={'+'.join(read)}+({_number(skip[channel])})*V(u)"]
+    mean = float(times[-1]) / (len(times) - 1)
+    step = _number(_LONGEST_STEP * mean)
+    lines += [
+        f".options reltol=1e-6 vntol=1e-9 abstol=1e-12 minbreak={_number(0.01 * _SHORTEST * mean)}",
+        ".save v(y)",
+        f".tran {step} {_number(times[-1])} 0 {step} uic",
+    ]
+    lines += [
+        f".meas tran y_{k} FIND v(y) AT={_number(moment)}" for k, moment in enumerate(times[1:], 1)
+    ]
+    direction = ", reversed" if reverse else ""
+    size = f"{cell.options.d_state} states, {len(drive)} positions"
+    return _deck(f"KirchhoffCell: channel {channel}, {size}{direction}", lines)
+
+
+def _start(
+    cell: KirchhoffCell, u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, reverse: bool
+) -> Tensor:
+    """State before the first position of a line in one direction, (1, D, N)."""
+
+    def final(backward: bool, boundary: str) -> Tensor:
+        return kirchhoff_scan(
+            u,
+            delta,
+            decay,
+            b,
+            b,
+            reverse=backward,
+            return_state=True,
+            boundary=boundary,
+            passive=cell.options.constrained,
+        )[1]
+
+    if cell.boundary == "periodic":
+        return final(reverse, "periodic")
+    if cell.boundary in ("neumann", "dirichlet") and reverse:
+        forward = final(False, "matched")
+        return forward if cell.boundary == "neumann" else -forward
+    return torch.zeros(1, *decay.shape)
+
+
+def _check_one_sample(u: Tensor, axes: int, dim: int) -> None:
+    check_tensor("u", u)
+    if u.dim() != axes + 2 or u.shape[0] != 1 or u.shape[-1] != dim or not u.numel():
+        grid = "L" if axes == 1 else ", ".join(("H", "W", "T")[:axes])
+        raise ValueError(f"u: expected shape (1, {grid}, {dim}), got {tuple(u.shape)}")
+
+
+def _number(value: Any) -> str:
+    """The number with all digits of a double."""
+    return repr(float(value))
+
+
+def _held(times: np.ndarray, values: np.ndarray) -> str:
+    """The value of a source that is values[k] between times[k] and times[k + 1]."""
+    steps = np.diff(times)
+    rise = np.minimum(_RISE * steps.mean(), 0.1 * steps)
+    points = [f"0 {_number(values[0])}"]
+    for k, moment in enumerate(times[1:-1]):
+        points.append(f"{_number(moment)} {_number(values[k])}")
+        points.append(f"{_number(moment + rise[k + 1])} {_number(values[k + 1])}")
+    points.append(f"{_number(times[-1])} {_number(values[-1])}")
+    rows = [" ".join(points[i : i + 4]) for i in range(0, len(points), 4)]
+    return "PWL(" + "\n+ ".join(rows) + ")"
+
+
+def _deck(title: str, lines: Iterable[str]) -> str:
+    """A netlist: the title, the lines and the end."""
+    return "\n".join([title, *lines, ".end", ""])
