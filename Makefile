@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow docs bench lint tables
+.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint tables
 
 setup: $(STAMP)
 
@@ -78,6 +78,7 @@ tables: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]')
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

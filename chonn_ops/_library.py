@@ -48,6 +48,8 @@ CONSTANTS = {
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
     "NETWORK_ERROR_ALLOWED": 0.5,
+    # A residual within so many roundings of the terms that it sums up counts as rounding.
+    "NETWORK_ROUNDING": 16,
     # Differences of potentials that deviate so many roundings from plain ones are replaced by them.
     "DIRECT_OFF": 64,
     "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch

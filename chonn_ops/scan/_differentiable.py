@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chonn_ops._dtypes import compute_dtype, without_autocast
-from chonn_ops.scan.arguments import Inputs, Modes
-from chonn_ops.scan.checks import MIRROR, check_decay, check_delta
+from chonn_ops.scan.arguments import MIRROR, Inputs, Modes, check_decay, check_delta
 from chonn_ops.scan.walks import axis_orders
 
 _RADIX = 8  # steps of a group; a group's steps are sequential, the groups run in parallel

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import CODES
 from chonn_ops._library import Operator, operator, structure
-from chonn_ops.scan.checks import MIRROR
+from chonn_ops.scan.arguments import MIRROR
 from chonn_ops.scan.walks import Loops, Walk, spacing
 
 _NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
