@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, overload
 
-import torch
 from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
-from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
+from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
     any_complex,
     check_arguments,
-    check_grounded,
-    readable,
-    traced,
 )
-from chonn_ops.network.direct.factor import check_sources, factorize
+from chonn_ops.network.direct.factor import check_sources
 from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
@@ -69,8 +65,7 @@ def solve_checked(
     """
     refuse_trace("kirchhoff_network")
     axes = len(conductance)
-    return torch.ops.chonn_ops.kirchhoff_network(
-        source,
+    network = (
         conductance[0],
         conductance[1] if axes > 1 else None,
         conductance[2] if axes > 2 else None,
@@ -81,6 +76,7 @@ def solve_checked(
         requested(backend),
         method,
     )
+    return solve_network(source, network)
 
 
 @overload
@@ -279,16 +275,6 @@ def _solve_many(
         leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
-    B, S, C = source.shape[0], source.shape[1], source.shape[-1]
-    if traced(source):  # what transforms and compilers cannot do with `factorize`
-        apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
-        options = (tol, max_iterations, backend, "direct")
-        found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], closed, *options)
-        v, iterations, _ = (x.unflatten(0, (B, S)) for x in found)
-        return v, iterations, closed
-    networks = factorize(conductance, leak, periodic=closed, backend=backend)
-    if readable(leak):
-        with torch.no_grad():
-            check_grounded(conductance, leak, closed)
-    iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
-    return networks.solve(source), iterations, closed
+    options = (tol, max_iterations, backend, "direct")
+    v, iterations, _ = solve_checked(source, conductance, leak, closed, *options)
+    return v, iterations, closed

@@ -13,6 +13,8 @@ from chonn_ops.network.edges import used_edges
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
+# Bytes up to which a call keeps the factor of its networks for the backward pass.
+KEPT = 2**30
 # Most nodes of a grid by its axes of more than one node: 512 x 512 and 32 x 32 x 32.
 NODES = (1, 2**18, 2**18, 2**15)
 # Below this `tol` iterations go further than asked, and differences of potentials are found apart.
@@ -41,6 +43,14 @@ def networks_at_once(
     while count and predicted_bytes(grid, periodic, count, dtype) > MEMORY:
         count //= 2
     return count
+
+
+def keeps(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype
+) -> bool:
+    """Whether a call keeps the factor of its networks for the backward pass, which otherwise
+    eliminates them once more."""
+    return predicted_bytes(grid, periodic, count, dtype) <= KEPT
 
 
 def eliminates(

@@ -7,6 +7,7 @@ import math
 import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from chonn_ops import kirchhoff_network
 from chonn_ops.boundary import series
-from chonn_ops.network import methods, operator, reference
+from chonn_ops.network import methods, reference
 from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
 from chonn_ops.network.direct.plan import make_plan
 
@@ -1002,8 +1003,8 @@ class TestBackward:
             pytest.skip("no compiled kernel")
         source, g, leak = random_network(2, (9, 8), 2)
         made = []
-        prepare = cpu.Factors._prepare
-        monkeypatch.setattr(cpu.Factors, "_prepare", lambda *x: made.append(x) or prepare(*x))
+        allocate = cpu.Factors._allocate
+        monkeypatch.setattr(cpu.Factors, "_allocate", lambda *x: made.append(x) or allocate(*x))
         solve = lambda s, l, *g: kirchhoff_network(s, g, l, method="direct")  # noqa: E731, E741
         kept = self.grads(solve, source, leak, *g)
         assert len(made) == 1
@@ -1035,11 +1036,13 @@ class TestBackward:
 
     def test_factors_go_with_the_graph(self):
         source, g, leak = random_network(1, (9, 8), 1)
-        before = len(operator._waiting)
         v = kirchhoff_network(source, g, leak.requires_grad_(), method="direct")
-        assert len(operator._waiting) == before + 1
+        saved = [x for x in v.grad_fn.saved_tensors if x is not None]
+        largest = weakref.ref(max(saved, key=torch.Tensor.numel))
+        del saved
+        assert largest() is not None
         del v
-        assert len(operator._waiting) == before
+        assert largest() is None
 
 
 @pytest.mark.thorough

@@ -189,14 +189,32 @@ class Factors:
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
+        self._measure(items)
+        self._factors = spare.empty(leak, self._num_shares + 3 * self._num_nodes)
+
+    def _measure(self, items: int) -> None:
         # Shares, then three numbers a node: inverse pivot, share of ground, own leak.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
-        self._factors = spare.take(leak, self._num_shares + 3 * self._num_nodes)
 
-    def __del__(self) -> None:
-        if spare is not None:  # modules go at the end of a process
-            spare.give(getattr(self, "_factors", None))
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors; the first says how it fills the kernel's vectors."""
+        filling = torch.tensor([int(x) for x in self._filling])
+        return [filling, self._factors, self._scale, torch.from_numpy(self._status)]
+
+    @classmethod
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+        """The factors with this `state`. Its own plan takes the place of `plan`, because tiles
+        depend on the number of threads there were."""
+        isa, lanes, rows, threads = state[0].tolist()
+        filling = Filling(isa, lanes, bool(rows), threads)
+        B, *grid, C = leak.shape
+        self = cls.__new__(cls)
+        self._prepare(_plan_for(tuple(grid), plan.periodic, B * C, filling), leak, filling)
+        self._measure(-(-len(self._scale) // self._lanes))
+        self._factors, self._scale, status = state[1:]
+        self._status = status.numpy()
+        return self
 
     @classmethod
     def solved(
@@ -219,14 +237,14 @@ class Factors:
         assert solution is not None
         return solution, self.undetermined
 
-    def _prepare(self, plan: Plan, leak: Tensor) -> Arguments:
+    def _prepare(self, plan: Plan, leak: Tensor, filling: Filling | None = None) -> Arguments:
         direct = kernel()
         assert direct is not None
         self._plan, self._kernel, self._shape = plan, direct, leak.shape
         B, C = leak.shape[0], leak.shape[-1]
         networks = B * C
         self._double = leak.dtype == torch.float64
-        filling = _filling_of(plan, networks, self._double)
+        self._filling = filling = filling or _filling_of(plan, networks, self._double)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
         self._arguments = _arguments_for(plan, B, C, filling)
         self._scale = leak.new_ones(networks)
