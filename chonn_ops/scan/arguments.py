@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_choice, check_kind, check_tensor, error
+from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
 from chonn_ops.scan.walks import DIRECTIONS
 
 BOUNDARIES = ("matched", "periodic", "neumann", "dirichlet")
@@ -121,19 +121,17 @@ def check_arguments(
 
 
 def check_delta(delta: Tensor) -> None:
-    """Refuse negative time steps; a NaN passes. CPU only: reading the answer stalls a GPU."""
-    if delta.device.type == "cpu" and delta.numel():
-        smallest = delta.amin().item()
-        if smallest < 0:
-            raise error("delta", ">= 0 everywhere", f"minimum {smallest:g}")
+    """Refuse negative time steps where values may be read; a NaN passes."""
+    smallest = answer(lambda: delta.amin().item(), delta) if delta.numel() else None
+    if smallest is not None and smallest < 0:
+        raise error("delta", ">= 0 everywhere", f"minimum {smallest:g}")
 
 
 def check_decay(decay: Tensor) -> None:
-    """Require positive decay rates. CPU only: reading the answer stalls a GPU."""
-    if decay.device.type == "cpu":
-        smallest = decay.min().item()
-        if not smallest > 0:
-            raise error("decay", "> 0 everywhere", f"minimum {smallest:g}")
+    """Require positive decay rates where values may be read."""
+    smallest = answer(lambda: decay.min().item(), decay)
+    if smallest is not None and not smallest > 0:
+        raise error("decay", "> 0 everywhere", f"minimum {smallest:g}")
 
 
 def within_range(decay: Tensor, dtype: torch.dtype) -> Tensor:
