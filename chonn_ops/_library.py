@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -47,6 +48,8 @@ CONSTANTS = {
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
     "NETWORK_ERROR_ALLOWED": 0.5,
+    # A residual within so many roundings of the terms that it sums up counts as rounding.
+    "NETWORK_ROUNDING": 16,
     # Differences of potentials that deviate so many roundings from plain ones are replaced by them.
     "DIRECT_OFF": 64,
     "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
@@ -126,6 +129,51 @@ def _opened() -> ctypes.CDLL | None:
     except Refused as reason:
         _refuse(reason)
     return None
+
+
+_TYPES = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "double": ctypes.c_double}
+_FIELD = r"(\*?)(\w+)(?:\[(\d+)\])?"
+
+
+def _body(header: str, name: str, separator: str) -> list[str]:
+    """The declarations of a struct or enum; only plain ones, without nested braces, are found."""
+    source = re.sub(r"/\*.*?\*/", " ", (PACKAGE / header).read_text(), flags=re.DOTALL)
+    found = re.search(rf"\b{name} \{{([^{{}}]*)\}};", source)
+    if found is None:
+        raise ValueError(f"{header}: expected a plain `{name} {{...}};`, found none")
+    return [" ".join(x.split()) for x in found[1].split(separator) if x.strip()]
+
+
+@cache
+def structure(header: str, name: str) -> type[ctypes.Structure]:
+    """The ctypes type of ``struct name``, read from the C header, which alone describes it.
+
+    Its fields are pointers, or `_TYPES`, other structs of the header, and arrays of these.
+
+    Raises
+    ------
+    ValueError
+        The header has no such struct, or the struct has another kind of field.
+    """
+    fields: list[tuple[str, Any]] = []
+    for line in _body(header, f"struct {name}", ";"):
+        declared = re.fullmatch(rf"(?:const )?(?:struct )?(\w+) ({_FIELD}(?:, {_FIELD})*)", line)
+        if declared is None:
+            raise ValueError(f"{header}: expected a field like `int64_t a, b[3]`, got `{line}`")
+        for pointer, field, length in re.findall(_FIELD, declared[2]):
+            kind = ctypes.c_void_p if pointer else _TYPES.get(declared[1])
+            kind = kind or structure(header, declared[1])
+            fields.append((field, kind * int(length) if length else kind))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+def enumerators(header: str, name: str) -> dict[str, int]:
+    """The values of ``enum name``, read from the C header."""
+    values: dict[str, int] = {}
+    for line in _body(header, f"enum {name}", ","):
+        enumerator, _, value = line.partition(" = ")
+        values[enumerator] = int(value) if value else [-1, *values.values()][-1] + 1
+    return values
 
 
 class Operator:

@@ -5,14 +5,16 @@ Every message names the argument and states what was expected and what was given
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES
+
+T = TypeVar("T")
 
 GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
 
@@ -20,6 +22,21 @@ GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
 def error(name: str, expected: object, actual: object) -> ValueError:
     """The error that an argument of a wrong value raises."""
     return ValueError(f"{name}: expected {expected}, got {actual}")
+
+
+def answer(question: Callable[[], T], *tensors: Tensor) -> T | None:
+    """What a question about values of tensors gives, or None where they may not be read.
+
+    Reading stalls a GPU. Compilers, `vmap`, modes that trace and tensors without values refuse it,
+    all by a RuntimeError.
+    """
+    if torch.compiler.is_compiling() or any(x.device.type != "cpu" for x in tensors):
+        return None
+    try:
+        with torch.no_grad():
+            return question()
+    except RuntimeError:
+        return None
 
 
 def refuse_trace(name: str) -> None:

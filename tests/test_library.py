@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -183,3 +184,44 @@ def test_the_slow_fallback_is_said_once(folder):
 def test_the_fallback_that_was_asked_for_is_silent(folder):
     asked = {"CHONN_SCAN_BACKEND": "torch", "CHONN_NETWORK_BACKEND": "torch"}
     assert solve(checkout(folder), **asked).stderr == ""
+
+
+HEADERS = {
+    "scan/cpu/scan.h": ("scan_args", "scan_stream", "scan_loops"),
+    "network/cpu/network.h": ("network_args", "network_field"),
+    "network/direct/cpu/direct.h": ("direct_args",),
+    "network/direct/alternating/alternating.h": ("alternating_args",),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("header", HEADERS)
+def test_structures_have_the_compilers_layout(header, tmp_path):
+    asked, expected = [], []
+    for name in HEADERS[header]:
+        kind = _library.structure(header, name)
+        asked += [f"offsetof(struct {name}, {field})" for field, _ in kind._fields_]
+        asked.append(f"sizeof(struct {name})")
+        expected += [getattr(kind, field).offset for field, _ in kind._fields_]
+        expected.append(ctypes.sizeof(kind))
+    source, program = tmp_path / "layout.c", tmp_path / "layout"
+    printed = "\n".join(f'printf("%zu\\n", {x});' for x in asked)
+    includes = f'#include <stddef.h>\n#include <stdio.h>\n#include "{header}"\n'
+    source.write_text(f"{includes}int main(void) {{ {printed} }}\n")
+    macros = [f"-D{name}={value}" for name, value in _library.CONSTANTS.items()]
+    subprocess.run(["cc", f"-I{PACKAGE}", *macros, "-o", program, source], check=True)
+    assert [int(x) for x in subprocess.check_output([program]).split()] == expected
+
+
+@pytest.mark.parametrize("field", ["float x", "int64_t x : 3", "int64_t x[n]", "void (*f)(void)"])
+def test_other_fields_are_refused(field, monkeypatch, tmp_path):
+    (tmp_path / "other.h").write_text(f"struct other {{\n    int64_t size;\n    {field};\n}};\n")
+    monkeypatch.setattr(_library, "PACKAGE", tmp_path)
+    with pytest.raises(ValueError, match=r"other.h: expected"):
+        _library.structure("other.h", "other")
+
+
+def test_enumerators_count_on_from_the_last_value(monkeypatch, tmp_path):
+    (tmp_path / "other.h").write_text("enum other { A, /* first */ B = -3, C,\n D = 7, };\n")
+    monkeypatch.setattr(_library, "PACKAGE", tmp_path)
+    assert _library.enumerators("other.h", "other") == {"A": 0, "B": -3, "C": -2, "D": 7}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
-from chonn_ops.checks import check_choice, check_kind, check_tensor, error
+from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
 from chonn_ops.network.cpu import floating
 from chonn_ops.network.edges import used_edges
 
-T = TypeVar("T")
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
 # Dtypes of networks, those at one frequency included.
@@ -132,21 +131,6 @@ def _smallest(tensor: Tensor) -> float:
 def recording(field: Tensor) -> bool:
     """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
     return field.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def answer(question: Callable[[], T], *tensors: Tensor) -> T | None:
-    """What a question about values of tensors gives, or None where they may not be read.
-
-    Reading stalls a GPU. Compilers, `vmap`, modes that trace and tensors without values refuse it,
-    all by a RuntimeError.
-    """
-    if torch.compiler.is_compiling() or any(x.device.type != "cpu" for x in tensors):
-        return None
-    try:
-        with torch.no_grad():
-            return question()
-    except RuntimeError:
-        return None
 
 
 def check_not_negative(name: str, tensor: Tensor) -> None:

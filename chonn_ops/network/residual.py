@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chonn_ops._library import CONSTANTS
 from chonn_ops.network.edges import (
     at_both_ends,
     drops,
@@ -15,9 +16,6 @@ from chonn_ops.network.edges import (
     sum_of_ends,
     used_edges,
 )
-
-# Residual, in units of rounding, of potentials that are right to their last few digits.
-_ROUNDING = 16
 
 
 def excess(
@@ -61,7 +59,7 @@ def relative_residual(
     left = excess(v, source, conductance, leak, periodic)
     left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
     relative = left / torch.where(norm > 0, norm, 1)
-    rounding = _ROUNDING * info.eps * norm_of(sizes)
+    rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
     return torch.where(left <= rounding, 0, relative).to(v.dtype)
 
 

@@ -15,7 +15,7 @@ from chonn_ops.checks import as_field, check_bool, check_integer, check_number, 
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
-from chonn_ops.scan.checks import check_modes
+from chonn_ops.scan.arguments import check_modes
 
 # Orders above this one overflow on fields with large tails unless b and c are bounded.
 LARGEST_UNBOUNDED_ORDER = 2

@@ -1,7 +1,7 @@
 """The selective Kirchhoff scan of lines and fields, on every backend of `available_backends`."""
 
 from chonn_ops.scan.api import kirchhoff_scan, scan_field
-from chonn_ops.scan.checks import BOUNDARIES
+from chonn_ops.scan.arguments import BOUNDARIES
 from chonn_ops.scan.operator import available_backends
 from chonn_ops.scan.walks import DIRECTIONS
 

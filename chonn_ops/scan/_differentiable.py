@@ -14,11 +14,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chonn_ops._dtypes import compute_dtype, without_autocast
-from chonn_ops.scan.arguments import Inputs, Modes
-from chonn_ops.scan.checks import MIRROR, check_decay, check_delta
+from chonn_ops.scan.arguments import MIRROR, Inputs, Modes, check_decay, check_delta
 from chonn_ops.scan.walks import axis_orders
 
 _RADIX = 8  # steps of a group; a group's steps are sequential, the groups run in parallel
@@ -86,7 +84,7 @@ def scan(inputs: Inputs, modes: Modes) -> tuple[Tensor, Tensor]:
     """The operator's output (B, P, D) and final state, empty but for "raster"."""
     u, delta, decay, b, c, d, initial_state = inputs
     grid, directions, reverse, boundary, _, passive, _ = modes
-    if not _is_traced():
+    if not torch.compiler.is_compiling():
         check_delta(_bare(delta))
         if passive:
             check_decay(_bare(decay))
@@ -131,11 +129,6 @@ def _to_field(lines: Tensor, grid: Sequence[int], order: tuple[int, ...]) -> Ten
     ordered = lines.reshape(-1, *(grid[axis] for axis in order), lines.shape[-1])
     back = [1 + order.index(axis) for axis in range(len(grid))]
     return ordered.permute(0, *back, -1).flatten(1, -2)
-
-
-def _is_traced() -> bool:
-    """Whether tensors may have no values yet, under a compiler or a tracer."""
-    return torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
 
 
 def _bare(tensor: Tensor) -> Tensor:

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan.arguments import Inputs
-from chonn_ops.scan.checks import MIRROR
+from chonn_ops.scan.arguments import MIRROR, Inputs
 from chonn_ops.scan.walks import Walk, split_checkpoints
 
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c

@@ -10,7 +10,7 @@ from torch import Tensor
 from chonn_ops._backends import requested
 from chonn_ops.checks import check_bool, refuse_trace
 from chonn_ops.scan import autograd  # noqa: F401 - registers the operator and its derivatives
-from chonn_ops.scan.checks import check_arguments
+from chonn_ops.scan.arguments import check_arguments
 
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 

@@ -25,8 +25,7 @@ from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
-from chonn_ops.scan.arguments import Inputs, Modes, split
-from chonn_ops.scan.checks import check_decay, check_delta, within_range
+from chonn_ops.scan.arguments import Inputs, Modes, check_decay, check_delta, split, within_range
 from chonn_ops.scan.walks import checkpoint_numel, plan, walks_whole_lines
 
 

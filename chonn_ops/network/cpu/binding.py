@@ -17,35 +17,12 @@ ALIGNMENT = 64  # bytes
 _LARGE = 8192  # nodes: above, the widest vectors were 1.1 to 1.7 times slower (128^2, 256^2)
 
 
-class _Field(ctypes.Structure):
-    """``struct network_field`` of ``network.h``."""
-
-    _fields_ = (
-        ("at", ctypes.c_void_p),
-        ("batch", ctypes.c_int64),
-        ("node", ctypes.c_int64 * AXES),
-        ("channel", ctypes.c_int64),
-        ("type", ctypes.c_int64),
-    )
+class Arguments(_library.structure("network/cpu/network.h", "network_args")):
+    """The arguments of the kernel."""
 
 
-class Arguments(ctypes.Structure):
-    """``struct network_args`` of ``network.h``."""
-
-    _fields_ = (
-        ("batches", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-        ("grid", ctypes.c_int64 * AXES),
-        ("periodic", ctypes.c_int32 * AXES),
-        *((name, ctypes.c_int32) for name in ("threads", "iterations_max", "eliminate", "alone")),
-        ("tolerance", ctypes.c_double),
-        ("strength", ctypes.c_double * AXES),
-        ("source", _Field),
-        ("leak", _Field),
-        ("edges", _Field * AXES),
-        ("potential", _Field),
-        *((name, ctypes.c_void_p) for name in ("iterations", "deviation", "workspace")),
-    )
+class _Field(_library.structure("network/cpu/network.h", "network_field")):
+    """A tensor of the arguments."""
 
 
 def kernel() -> _library.Operator | None:

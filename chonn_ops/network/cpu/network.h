@@ -12,7 +12,7 @@ struct network_field {
     int64_t type; /* a DTYPE_* of _library.CONSTANTS */
 };
 
-/* Mirrored field by field in binding.py. Axes of one node come first in `grid` where there are
+/* binding.py reads this struct. Axes of one node come first in `grid` where there are
  * fewer than three. A network is one channel of one batch. */
 struct network_args {
     int64_t batches, channels, grid[3];

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import alternating
 from chonn_ops.network.direct import torch as dense
@@ -314,7 +315,12 @@ class ComplexFactor:
             late = residual > self._tol
         if bool(late.any()):
             # Rounding alone leaves this much.
-            floor = 16 * torch.finfo(torch.float64).eps * self._size(v) / _norm(s)
+            floor = (
+                CONSTANTS["NETWORK_ROUNDING"]
+                * torch.finfo(torch.float64).eps
+                * self._size(v)
+                / _norm(s)
+            )
             late &= residual > floor.clamp_max(RESONANT)
             if bool(late.any()):
                 b, source, c = late.nonzero()[0].tolist()

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan.arguments import Inputs
-from chonn_ops.scan.checks import MIRROR
+from chonn_ops.scan.arguments import MIRROR, Inputs
 from chonn_ops.scan.cpu.binding import Call, available_isas
 from chonn_ops.scan.walks import LINE, Walk, split_checkpoints
 

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
+from ctypes import Structure
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import CODES
-from chonn_ops._library import Operator, operator
-from chonn_ops.scan.checks import MIRROR
+from chonn_ops._library import Operator, operator, structure
+from chonn_ops.scan.arguments import MIRROR
 from chonn_ops.scan.walks import Loops, Walk, spacing
 
 _NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
-_STREAMS = ("u", "delta", "b", "c", "grad_y", "y", "grad_u", "grad_delta", "grad_b", "grad_c")
-_TENSORS = (
-    *("decay", "d", "initial_state", "state", "checkpoints", "grad_state", "grad_initial_state"),
-    *("grad_decay", "grad_d", "table", "ends", "times", "workspace"),
-)
-_SEGMENT = (
-    4096  # fewest steps of a segment: for shorter ones the second walk costs more than it saves
-)
-
-
-class _Loops(ctypes.Structure):
-    """``struct scan_loops`` of ``scan.h``."""
-
-    _fields_ = (("size", ctypes.c_int64 * 2), ("stride", ctypes.c_int64 * 2))
-
-
-class _Stream(ctypes.Structure):
-    """``struct scan_stream`` of ``scan.h``."""
-
-    _fields_ = (
-        ("at", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "position", "type")),
-    )
-
-
-class _Arguments(ctypes.Structure):
-    """``struct scan_args`` of ``scan.h``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("batches", "channels", "states")),
-        *((name, _Loops) for name in ("lines", "steps")),
-        *((name, ctypes.c_int64) for name in ("groups", "segments", "spacing")),
-        *((name, ctypes.c_int32) for name in ("reverse", "accumulate", "periodic", "threads")),
-        *((name, ctypes.c_int32) for name in ("both", "mirror")),
-        *((name, _Stream) for name in _STREAMS),
-        *((name, ctypes.c_void_p) for name in _TENSORS),
-    )
+# Fewest steps of a segment: for shorter ones the second walk costs more than it saves.
+_SEGMENT = 4096
+_HEADER = "scan/cpu/scan.h"
+_Arguments, _Stream = structure(_HEADER, "scan_args"), structure(_HEADER, "scan_stream")
 
 
 def _kernel() -> Operator | None:
@@ -62,9 +29,9 @@ def available_isas() -> tuple[str, ...]:
     return scan.isas if scan else ()
 
 
-def _loops(loops: Loops) -> _Loops:
+def _loops(loops: Loops) -> Structure:
     (outer, outer_stride), (inner, inner_stride) = ((1, 0), *loops)[-2:]
-    return _Loops((outer, inner), (outer_stride, inner_stride))
+    return structure(_HEADER, "scan_loops")((outer, inner), (outer_stride, inner_stride))
 
 
 class Call:

@@ -3,8 +3,7 @@
 
 /* Calls a function on half vectors for blocks of at most LANES / 2 channels. */
 #ifdef HALF
-#define EACH_WIDTH(call, ...) \
-    (width <= LANES / 2 ? HALF(call)(__VA_ARGS__) : FULL(call)(__VA_ARGS__))
+#define EACH_WIDTH(call, ...) (width <= LANES / 2 ? HALF(call)(__VA_ARGS__) : FULL(call)(__VA_ARGS__))
 #else
 #define EACH_WIDTH(call, ...) FULL(call)(__VA_ARGS__)
 #endif

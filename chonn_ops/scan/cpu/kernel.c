@@ -14,6 +14,20 @@
 #define LN2 0.69314718055994531
 #define LANES (VECTOR_BYTES / REAL_BYTES)
 
+/* Calls with a constant count of states, 1 or CHAINS, and a constant flag, so that the compiler unrolls
+ * the loops over states and drops what the flag leaves out. */
+#define WITH_CONSTANTS(call, count, flag) \
+    do {                                  \
+        if (count == 1 && flag)           \
+            call(1, 1);                   \
+        else if (count == 1)              \
+            call(1, 0);                   \
+        else if (flag)                    \
+            call(CHAINS, 1);              \
+        else                              \
+            call(CHAINS, 0);              \
+    } while (0)
+
 /* Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
  * which is below the rounding of their sum. TINY: the halvings below which walk_block.h evaluates RHO,
  * because a difference would lose digits. Float: Q is a minimax polynomial; the relative error of
@@ -34,10 +48,12 @@
 #define EXPONENT_ONE (127 << 23)
 #define FORGOTTEN 1e-9
 #define TINY 0.4
+/* clang-format off */
 #define RHO(h) ((REAL)0.34657359027997264 - h * ((REAL)0.040037751159850116 - h * h * (REAL)0.00032060430358761587))
 #define Q(f)                                                                                  \
     (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
                 f * (0.001338139834f - f * 0.0001544496633f))))
+/* clang-format on */
 #include "real.h"
 #undef REAL
 #undef REAL_BYTES
@@ -73,6 +89,7 @@
 #define EXPONENT_ONE ((int64_t)1023 << 52)
 #define FORGOTTEN 1e-20
 #define TINY 0.4
+/* clang-format off */
 #define RHO(h)                                                                                \
     (0.34657359027997264 - h * (0.040037751159850116 - h * h * (0.00032060430358761587 - h * h * (3.6675072365194303e-06 - h * h * (4.4051622633814354e-08 -    \
      h * h * 5.344630015758425e-10)))))
@@ -82,6 +99,7 @@
     f * (1.3215486790144305e-06 - f * (1.0178086009239696e-07 - f * \
     (7.0549116008211009e-09 - f * (4.4455382718708101e-10 - f * (2.5678435993488196e-11 \
     - f * (1.3691488853904124e-12))))))))))))
+/* clang-format on */
 #include "real.h"
 
 const struct scan_kernel KERNEL(scan)[2] = {

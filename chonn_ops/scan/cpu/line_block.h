@@ -37,7 +37,8 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
                           struct NAME(rows) c, struct NAME(rows) grad_y,
                           struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
     const VEC zero = {0};
-    VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS], g_up[CHAINS];
+    VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS],
+        g_up[CHAINS];
     for (int i = 0; i < count; i++) {
         inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
         rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
@@ -77,7 +78,7 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
 /* Turns what a periodic line ends with from rest into what it starts with, and adds the contribution
  * of that start to the tape. */
 INLINE void WIDE(close_period)(int rows, int count, int adjoint, const REAL *table, VEC time,
-                             struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
+                               struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
     VEC share[CHAINS];
     for (int i = 0; i < count; i++) {
         const VEC loss = WIDE(loss_over)(time, WIDE(load)(table + (3 * i + 2) * LANES));
@@ -115,9 +116,8 @@ INLINE void WIDE(far_end)(int count, int periodic, int mirror, const struct WIDE
  * forward and the reverse scan. `time` is the sum of the line's deltas. */
 INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mirror, int first,
                                       const REAL *table, VEC skip, VEC time, struct NAME(rows) u,
-                                      struct NAME(rows) delta, struct NAME(rows) b,
-                                      struct NAME(rows) c, struct NAME(rows) y,
-                                      struct WIDE(steps) (*tape)[CHAINS]) {
+                                      struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
+                                      struct NAME(rows) y, struct WIDE(steps) (*tape)[CHAINS]) {
     struct WIDE(starts) ends[CHAINS];
     VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
     WIDE(walk_up)(rows, count, periodic, 0, table, u, delta, b, c, u, tape, ends);
@@ -140,8 +140,8 @@ INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mir
 
 static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
                                const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
-                               struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
-                               int add, REAL *workspace) {
+                               struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y, int add,
+                               REAL *workspace) {
     const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, delta);
     for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         count = states - n < CHAINS ? 1 : CHAINS;
@@ -149,11 +149,7 @@ static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirro
 #define WALK(count, periodic)                                                                            \
     WIDE(forward_line_states)(rows, count, periodic, mirror, first, table + 3 * n * LANES, weight, time, \
                               u, delta, b, c, y, (struct WIDE(steps)(*)[CHAINS])workspace)
-        if (count == 1) {
-            if (periodic) WALK(1, 1); else WALK(1, 0);
-        } else {
-            if (periodic) WALK(CHAINS, 1); else WALK(CHAINS, 0);
-        }
+        WITH_CONSTANTS(WALK, count, periodic);
 #undef WALK
     }
 }
@@ -162,10 +158,10 @@ static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirro
  * for both scans at once: the states `before` and v, the adjoints g and at->g. */
 INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL *table,
                             struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                            struct NAME(rows) c, struct NAME(rows) grad_y,
-                            struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
-                            const struct WIDE(steps) (*tape)[CHAINS], VEC *v, VEC *carried,
-                            REAL *grad_decay, VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
+                            struct NAME(rows) c, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                            struct NAME(rows) grad_delta, const struct WIDE(steps) (*tape)[CHAINS],
+                            VEC *v, VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK],
+                            VEC (*grad_c)[CHUNK]) {
     const VEC zero = {0}, one = zero + (REAL)1;
     VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS], gain[CHAINS], toll[CHAINS];
     for (int i = 0; i < count; i++) {
@@ -219,49 +215,40 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
 /* The adjoint of a whole line. The arguments are those of backward_block; grad_b and grad_c are
  * (states, span). */
 static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
-                                REAL *grad_decay, const REAL *skip, REAL *grad_d,
-                                struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                                struct NAME(rows) c, struct NAME(rows) grad_y,
-                                struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
-                                REAL *grad_b, REAL *grad_c, int span, int add,
-                                REAL *workspace) {
-    struct WIDE(steps) (*tape)[CHAINS] = (struct WIDE(steps)(*)[CHAINS])workspace;
+                                REAL *grad_decay, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
+                                struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
+                                struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                                struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c, int span,
+                                int add, REAL *workspace) {
+    struct WIDE(steps)(*tape)[CHAINS] = (struct WIDE(steps)(*)[CHAINS])workspace;
     const VEC time = WIDE(line_sum)(rows, delta);
     VEC shortest[LINE / CHUNK], to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
     for (int t = 0; t < rows; t += CHUNK)
-        shortest[t / CHUNK] = WIDE(begin)(rows - t < CHUNK ? rows - t : CHUNK, skip, grad_d,
-                                          NAME(from_row)(u, t), NAME(from_row)(delta, t),
-                                          NAME(from_row)(grad_y, t), NAME(from_row)(grad_u, t),
-                                          NAME(from_row)(grad_delta, t), add);
+        shortest[t / CHUNK] =
+            WIDE(begin)(rows - t < CHUNK ? rows - t : CHUNK, skip, grad_d, NAME(from_row)(u, t),
+                        NAME(from_row)(delta, t), NAME(from_row)(grad_y, t), NAME(from_row)(grad_u, t),
+                        NAME(from_row)(grad_delta, t), add);
     for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         count = states - n < CHAINS ? 1 : CHAINS;
         const REAL *coefficients = table + 3 * n * LANES;
         struct WIDE(starts) ends[CHAINS];
         VEC v[CHAINS] = {{0}}, carried[CHAINS] = {{0}};
 #define UP(count, periodic)                                                                        \
-    do {                                                                                       \
+    do {                                                                                           \
         WIDE(walk_up)(rows, count, periodic, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
-        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends);            \
+        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends);          \
         WIDE(far_end)(count, periodic, mirror, ends, v, carried);                                  \
     } while (0)
-        if (count == 1) {
-            if (periodic) UP(1, 1); else UP(1, 0);
-        } else {
-            if (periodic) UP(CHAINS, 1); else UP(CHAINS, 0);
-        }
+        WITH_CONSTANTS(UP, count, periodic);
 #undef UP
         for (int start = (rows - 1) / CHUNK * CHUNK; start >= 0; start -= CHUNK) {
             const int end = rows - start < CHUNK ? rows : start + CHUNK;
             const int tiny = WIDE(is_tiny)(count, shortest[start / CHUNK], coefficients);
-#define DOWN(count, tiny)                                                                        \
-    WIDE(walk_down)(start, end, count, tiny, coefficients, u, delta, b, c, grad_y, grad_u,       \
-                    grad_delta, (const struct WIDE(steps)(*)[CHAINS])tape, v, carried,             \
-                    grad_decay + n * LANES, to_b, to_c)
-            if (count == 1) {
-                if (tiny) DOWN(1, 1); else DOWN(1, 0);
-            } else {
-                if (tiny) DOWN(CHAINS, 1); else DOWN(CHAINS, 0);
-            }
+#define DOWN(count, tiny)                                                                                \
+    WIDE(walk_down)(start, end, count, tiny, coefficients, u, delta, b, c, grad_y, grad_u, grad_delta,   \
+                    (const struct WIDE(steps)(*)[CHAINS])tape, v, carried, grad_decay + n * LANES, to_b, \
+                    to_c)
+            WITH_CONSTANTS(DOWN, count, tiny);
 #undef DOWN
             for (int i = 0; i < count; i++) {
                 WIDE(sum_lanes)(to_b[i], end - start, grad_b + (n + i) * span + start);

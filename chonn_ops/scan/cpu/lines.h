@@ -19,9 +19,8 @@ static void NAME(forward_whole)(const struct scan_args *a, const struct NAME(job
     for (int64_t block = job->first_block; block < job->end_block; block++) {
         const int64_t channel = block * LANES;
         const int width = NAME(width)(a, block);
-#define ROWS(stream, i, read)                                                      \
-    NAME(rows_at)(&a->stream, &job->line, channel, width, &chunk,                  \
-                  packed + (i) * LINE * LANES, read)
+#define ROWS(stream, i, read) \
+    NAME(rows_at)(&a->stream, &job->line, channel, width, &chunk, packed + (i) * LINE * LANES, read)
         const struct NAME(rows) u = ROWS(u, 0, 1), delta = ROWS(delta, 1, 1);
         const struct NAME(rows) y = ROWS(y, 2, a->accumulate);
         NAME(skip_of)(a, block, width, skip);

@@ -16,9 +16,7 @@ static inline int64_t lines_a_batch(const struct scan_args *a) {
     return a->lines.size[0] * a->lines.size[1];
 }
 
-static inline int64_t length(const struct scan_args *a) {
-    return a->steps.size[0] * a->steps.size[1];
-}
+static inline int64_t length(const struct scan_args *a) { return a->steps.size[0] * a->steps.size[1]; }
 
 static inline struct line line_at(const struct scan_args *a, int64_t index) {
     const int64_t within = index % lines_a_batch(a);
@@ -33,18 +31,17 @@ static inline struct line line_at(const struct scan_args *a, int64_t index) {
 }
 
 /* The chunk of steps first .. end - 1, or of its first `most` steps. */
-static inline void chunk_at(struct chunk *chunk, const struct line *line, int64_t first,
-                            int64_t end, int most) {
+static inline void chunk_at(struct chunk *chunk, const struct line *line, int64_t first, int64_t end,
+                            int most) {
     const struct scan_args *a = line->args;
     const int64_t last = length(a) - 1, inner = a->steps.size[1];
     const int64_t start = a->reverse ? last - first : first, sign = a->reverse ? -1 : 1;
     int64_t outer_step = start / inner, inner_step = start % inner;
     chunk->rows = end - first < most ? (int)(end - first) : most;
-    chunk->evenly =
-        a->reverse ? inner_step >= chunk->rows - 1 : inner_step + chunk->rows <= inner;
+    chunk->evenly = a->reverse ? inner_step >= chunk->rows - 1 : inner_step + chunk->rows <= inner;
     for (int t = 0; t < chunk->rows; t++) {
-        chunk->position[t] = line->origin + outer_step * a->steps.stride[0] +
-                             inner_step * a->steps.stride[1];
+        chunk->position[t] =
+            line->origin + outer_step * a->steps.stride[0] + inner_step * a->steps.stride[1];
         inner_step += sign;
         if (inner_step < 0 || inner_step == inner) {
             outer_step += sign;

@@ -17,19 +17,18 @@ static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
 
 /* Copies `width` elements of each row between a stream and a packed array. The widths of a vector,
  * and of a half and a quarter of one, are constants, so that the compiler emits single moves. */
-#define COPY_ROWS(to, from, count)                                                               \
+#define COPY_ROWS(to, from, count) \
     for (int t = 0; t < chunk->rows; t++) memcpy(to, from, (size_t)(count) * sizeof(REAL))
-#define COPY(to, from)                                                                           \
-    switch (width) {                                                                             \
-    case LANES: COPY_ROWS(to, from, LANES); break;                                               \
-    case LANES / 2: COPY_ROWS(to, from, LANES / 2); break;                                       \
-    case LANES / 4: COPY_ROWS(to, from, LANES / 4); break;                                       \
-    default: COPY_ROWS(to, from, width);                                                         \
+#define COPY(to, from)                                     \
+    switch (width) {                                       \
+    case LANES: COPY_ROWS(to, from, LANES); break;         \
+    case LANES / 2: COPY_ROWS(to, from, LANES / 2); break; \
+    case LANES / 4: COPY_ROWS(to, from, LANES / 4); break; \
+    default: COPY_ROWS(to, from, width);                   \
     }
 
-static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_t channel,
-                              int width, const struct chunk *chunk, REAL *packed,
-                              int64_t step) {
+static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
+                              const struct chunk *chunk, REAL *packed, int64_t step) {
     const int64_t first = batch * s->batch + channel;
     if (width < LANES) memset(packed, 0, (size_t)(chunk->rows * step) * sizeof(REAL));
     if (is_real(s)) {
@@ -44,9 +43,8 @@ static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_
     }
 }
 
-static inline void NAME(unpack)(const struct scan_stream *s, int64_t batch, int64_t channel,
-                                int width, const struct chunk *chunk,
-                                struct NAME(rows) rows, const REAL *packed) {
+static inline void NAME(unpack)(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
+                                const struct chunk *chunk, struct NAME(rows) rows, const REAL *packed) {
     if (rows.at != packed) return;
     REAL *to = (REAL *)s->at + batch * s->batch + channel;
     COPY(to + chunk->position[t] * s->position, packed + t * LANES)
@@ -68,15 +66,13 @@ enum { NAME(near) = 2048 / sizeof(REAL) };
 /* The rows of one chunk for a block of channels. The function returns them in place where they are
  * whole vectors, evenly spaced and near each other. Otherwise it copies them to `packed` if `read`,
  * with zeros in idle lanes; a delta of 0 does not change a state. */
-static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
-                                              const struct line *line, int64_t channel,
-                                              int width, const struct chunk *chunk,
-                                              REAL *packed, int read) {
+static inline struct NAME(rows)
+    NAME(rows_at)(const struct scan_stream *s, const struct line *line, int64_t channel, int width,
+                  const struct chunk *chunk, REAL *packed, int read) {
     const int64_t *position = chunk->position;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
-    const int close = step <= NAME(near) && step >= -NAME(near);
-    if (width == LANES && is_real(s) && chunk->evenly &&
-        (close || line->args->states <= 2)) {
+    const int close = step <= NAME(near) &&step >= -NAME(near);
+    if (width == LANES && is_real(s) && chunk->evenly && (close || line->args->states <= 2)) {
         REAL *first = (REAL *)s->at + line->batch * s->batch + channel;
         return (struct NAME(rows)){first + position[0] * s->position, step};
     }
@@ -85,8 +81,7 @@ static inline struct NAME(rows) NAME(rows_at)(const struct scan_stream *s,
 }
 
 /* The rows of one chunk of b or c, with all states. */
-static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s,
-                                                const struct line *line,
+static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s, const struct line *line,
                                                 const struct chunk *chunk, REAL *packed) {
     const int64_t *position = chunk->position, N = line->args->states;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
@@ -122,8 +117,7 @@ static inline void NAME(scatter)(const REAL *from, int64_t states, int width, RE
 }
 
 /* The last checkpoint up to a chunk of one line: (states, channels), from `channel` on. */
-static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk,
-                                     int64_t channel) {
+static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk, int64_t channel) {
     const struct scan_args *a = line->args;
     const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
     const int64_t kept = (chunks + a->spacing - 1) / a->spacing;

@@ -6,9 +6,8 @@
  *   P *= exp(-z), g += P c grad_y                     the adjoint, from the first step forwards
  * where P is the share of a step's contribution that is left at the end. In the arguments x is u or
  * grad_y, and w is b or c. */
-INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table, REAL *share,
-                            REAL *out, struct NAME(rows) x, struct NAME(rows) delta,
-                            struct NAME(rows) w) {
+INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table, REAL *share, REAL *out,
+                            struct NAME(rows) x, struct NAME(rows) delta, struct NAME(rows) w) {
     VEC left[CHAINS], sum[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
         left[i] = WIDE(load)(share + i * LANES);
@@ -40,9 +39,9 @@ INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table,
 
 /* One chunk of `from_rest` for all states; adds the chunk's deltas to `time`. The function skips
  * states whose share is below FORGOTTEN in every lane, and returns whether it skipped all. */
-static int WIDE(from_rest_block)(int rows, int64_t states, int adjoint, const REAL *table,
-                                 REAL *share, REAL *out, REAL *time, struct NAME(rows) x,
-                                 struct NAME(rows) delta, struct NAME(rows) w) {
+static int WIDE(from_rest_block)(int rows, int64_t states, int adjoint, const REAL *table, REAL *share,
+                                 REAL *out, REAL *time, struct NAME(rows) x, struct NAME(rows) delta,
+                                 struct NAME(rows) w) {
     const VEC forgotten = (VEC){0} + (REAL)FORGOTTEN;
     VEC sum = WIDE(load)(time);
     int done = 1;
@@ -55,13 +54,9 @@ static int WIDE(from_rest_block)(int rows, int64_t states, int adjoint, const RE
         for (int i = 1; i < count; i++) felt |= WIDE(load)(left + i * LANES) > forgotten;
         if (!WIDE(any)(felt)) continue;
         done = 0;
-#define FROM_REST(count, adjoint)                                                                 \
+#define FROM_REST(count, adjoint) \
     WIDE(from_rest)(rows, count, adjoint, table + 3 * n * LANES, left, out + n * LANES, x, delta, w)
-        if (count == 1) {
-            if (adjoint) FROM_REST(1, 1); else FROM_REST(1, 0);
-        } else {
-            if (adjoint) FROM_REST(CHAINS, 1); else FROM_REST(CHAINS, 0);
-        }
+        WITH_CONSTANTS(FROM_REST, count, adjoint);
 #undef FROM_REST
     }
     return done;

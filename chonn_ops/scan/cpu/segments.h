@@ -3,13 +3,13 @@
  * ends at the first. Included once per precision. */
 
 /* The place of a block's final state from rest in one segment, and below of its sum of deltas. */
-static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job,
-                                 int64_t segment, int64_t block) {
+static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
+                                 int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
     return (REAL *)a->ends + (row * NAME(blocks)(a) + block) * BLOCK_STATES;
 }
-static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(job) *job,
-                                      int64_t segment, int64_t block) {
+static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
+                                  int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
     return (REAL *)a->times + (row * NAME(blocks)(a) + block) * LANES;
 }
@@ -29,14 +29,13 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
         const int64_t t = job->first + (adjoint ? i : chunks - 1 - i) * CHUNK;
         struct chunk chunk;
         chunk_at(&chunk, &job->line, t, job->end, CHUNK);
-        const struct NAME(rows) x = NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel,
-                                                  width, &chunk, rows[0], 1);
+        const struct NAME(rows) x =
+            NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel, width, &chunk, rows[0], 1);
         const struct NAME(rows) delta =
             NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
-        const struct NAME(rows) w =
-            NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
-        done = EACH_WIDTH(from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
-                          time, x, delta, w);
+        const struct NAME(rows) w = NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
+        done = EACH_WIDTH(from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out, time,
+                          x, delta, w);
     }
 }
 
@@ -44,8 +43,8 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
 static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                              const REAL *outer, REAL *states) {
     if (outer)
-        NAME(gather)(outer + (job->line.index * a->channels + block * LANES) * a->states,
-                     a->states, NAME(width)(a, block), states);
+        NAME(gather)(outer + (job->line.index * a->channels + block * LANES) * a->states, a->states,
+                     NAME(width)(a, block), states);
     else
         memset(states, 0, BLOCK_STATES * sizeof(REAL));
 }
@@ -53,7 +52,7 @@ static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *
 /* Adds to `start` what a periodic line returns to it. `end_state` is the final state of the line from
  * `start`, and is overwritten. */
 static void NAME(close_period)(const struct scan_args *a, int64_t block, int width, const REAL *time,
-                             REAL *end_state, REAL *start) {
+                               REAL *end_state, REAL *start) {
     EACH_WIDTH(carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
     for (int64_t i = 0; i < BLOCK_STATES; i++) start[i] += end_state[i];
 }
@@ -64,7 +63,8 @@ static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *j
     const int width = NAME(width)(a, block);
     REAL *start = NAME(spare)(a, job), *end_state = start + BLOCK_STATES;
     NAME(load_start)(a, job, block, outer, start);
-    for (int last = !a->periodic; last < 2; last++) { /* periodic: the first pass finds the line's start */
+    for (int last = !a->periodic; last < 2;
+         last++) { /* periodic: the first pass finds the line's start */
         REAL sum[LANES] = {0}, *carried = end_state + BLOCK_STATES;
         memcpy(carried, start, BLOCK_STATES * sizeof(REAL));
         for (int64_t i = 0; i < a->segments; i++) {
@@ -87,8 +87,8 @@ static void NAME(join_segments)(const struct scan_args *a, const REAL *outer, in
     for (int64_t index = 0; index < jobs(a); index++) {
         const struct NAME(job) job = NAME(job_at)(a, index);
         for (int64_t block = job.first_block; block < job.end_block; block++)
-            NAME(from_rest)(a, &job, block, adjoint, NAME(own_workspace)(a, &job),
-                            NAME(spare)(a, &job), NAME(end_at)(a, &job, job.segment, block),
+            NAME(from_rest)(a, &job, block, adjoint, NAME(own_workspace)(a, &job), NAME(spare)(a, &job),
+                            NAME(end_at)(a, &job, job.segment, block),
                             NAME(time_at)(a, &job, job.segment, block));
     }
 #pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
@@ -121,6 +121,5 @@ static void NAME(store_end)(const struct scan_args *a, const struct NAME(job) *j
                             const REAL *states, void *outer) {
     if (outer)
         NAME(scatter)(states, a->states, NAME(width)(a, block),
-                      (REAL *)outer +
-                          (job->line.index * a->channels + block * LANES) * a->states);
+                      (REAL *)outer + (job->line.index * a->channels + block * LANES) * a->states);
 }

@@ -2,8 +2,7 @@
  * width of vectors. */
 
 typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-typedef INTEGER IVEC
-    __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER IVEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 INLINE VEC WIDE(load)(const REAL *p) { return *(const VEC *)p; }
 static inline void WIDE(store)(REAL *p, VEC x) { *(VEC *)p = x; }
@@ -76,16 +75,14 @@ INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
 #if WIDTH == 4
 #define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper))
 #elif WIDTH == 8
-#define HALVES(a, b, w, upper) \
-    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper))
+#define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper))
 #else
-#define HALVES(a, b, w, upper)                                                  \
-    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper),       \
-                            PICK4(8, w, upper), PICK4(12, w, upper))
+#define HALVES(a, b, w, upper)                                                                \
+    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper), PICK4(8, w, upper), \
+                            PICK4(12, w, upper))
 #endif
 #define LEVEL(w) \
-    for (int t = 0; t < (w); t++) \
-        v[t] = HALVES(v[t], v[t + (w)], w, 0) + HALVES(v[t], v[t + (w)], w, 1);
+    for (int t = 0; t < (w); t++) v[t] = HALVES(v[t], v[t + (w)], w, 0) + HALVES(v[t], v[t + (w)], w, 1);
 
 /* out[t] += sum of the lanes of rows[t], for WIDTH rows. LEVEL(w) adds the halves of two vectors
  * whose rows are w apart, so that lane t of the last vector is the sum of row t. */

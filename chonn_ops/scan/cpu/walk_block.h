@@ -11,10 +11,9 @@ INLINE VEC WIDE(update)(VEC state, struct WIDE(coefficients) k, VEC equilibrium)
 
 /* Advances `count` states by a chunk and reads them out. The `first` states set y = skip u + c v;
  * later ones add c v to it. */
-INLINE void WIDE(read_out)(
-    int rows, int count, const REAL *table, REAL *state, VEC skip, struct NAME(rows) u,
-    struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
-    int first) {
+INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
+                           struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                           struct NAME(rows) c, struct NAME(rows) y, int first) {
     VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
         v[i] = WIDE(load)(state + i * LANES);
@@ -41,20 +40,15 @@ INLINE void WIDE(read_out)(
  * where `add`. */
 static void WIDE(forward_block)(int rows, int64_t states, const REAL *table, REAL *state,
                                 const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
-                                struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y,
-                                int add) {
+                                struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y, int add) {
     const VEC weight = WIDE(load)(skip);
     for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         count = states - n < CHAINS ? 1 : CHAINS;
-#define READ_OUT(count, first)                                                                \
-    WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, u, delta, b, c, \
-                   y, first)
+#define READ_OUT(count, first)                                                                       \
+    WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, u, delta, b, c, y, \
+                   first)
         const int first = n == 0 && !add;
-        if (count == 1) {
-            if (first) READ_OUT(1, 1); else READ_OUT(1, 0);
-        } else {
-            if (first) READ_OUT(CHAINS, 1); else READ_OUT(CHAINS, 0);
-        }
+        WITH_CONSTANTS(READ_OUT, count, first);
 #undef READ_OUT
     }
 }
@@ -99,10 +93,9 @@ struct WIDE(tape) {
 
 /* Walks the chunk forwards from the states `start`, records each step on the tape, and computes the
  * summands of grad_c. */
-INLINE void WIDE(record)(
-    int rows, int count, int tiny, const REAL *table, const REAL *start, struct NAME(rows) u,
-    struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) grad_y,
-    struct WIDE(tape) *tape) {
+INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const REAL *start,
+                         struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                         struct NAME(rows) grad_y, struct WIDE(tape) *tape) {
     const VEC one = (VEC){0} + (REAL)1;
     VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
     for (int i = 0; i < count; i++) {
@@ -134,11 +127,11 @@ INLINE void WIDE(record)(
 }
 
 /* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
-INLINE void WIDE(retrace)(
-    int rows, int count, int tiny, const REAL *table, REAL *adjoint, REAL *grad_decay,
-    struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
-    struct NAME(rows) grad_y, struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
-    struct WIDE(tape) *tape) {
+INLINE void WIDE(retrace)(int rows, int count, int tiny, const REAL *table, REAL *adjoint,
+                          REAL *grad_decay, struct NAME(rows) u, struct NAME(rows) delta,
+                          struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) grad_y,
+                          struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
+                          struct WIDE(tape) *tape) {
     VEC carried[CHAINS], decay[CHAINS], inverse[CHAINS], gain[CHAINS], toll[CHAINS];
     const VEC zero = {0};
     for (int i = 0; i < count; i++) {
@@ -185,8 +178,8 @@ INLINE void WIDE(retrace)(
 /* The part of the gradients without states: grad_d += sum grad_y u, grad_u = skip grad_y and
  * grad_delta = 0. With `add`, an earlier walk has set them. Returns each lane's smallest delta. */
 static VEC WIDE(begin)(int rows, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
-                       struct NAME(rows) delta, struct NAME(rows) grad_y,
-                       struct NAME(rows) grad_u, struct NAME(rows) grad_delta, int add) {
+                       struct NAME(rows) delta, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                       struct NAME(rows) grad_delta, int add) {
     const VEC zero = {0}, weight = WIDE(load)(skip);
     VEC shortest = zero + (REAL)1, to_d = zero;
     for (int t = 0; t < rows; t++) {
@@ -216,27 +209,22 @@ INLINE int WIDE(is_tiny)(int count, VEC shortest, const REAL *table) {
  * to them where `add`. All state arrays are (states, LANES). */
 static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, const REAL *start,
                                  REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
-                                 struct NAME(rows) u, struct NAME(rows) delta,
-                                 struct NAME(rows) b, struct NAME(rows) c,
-                                 struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c,
-                                 int add) {
-    const VEC shortest =
-        WIDE(begin)(rows, skip, grad_d, u, delta, grad_y, grad_u, grad_delta, add);
+                                 struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
+                                 struct NAME(rows) c, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
+                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c, int add) {
+    const VEC shortest = WIDE(begin)(rows, skip, grad_d, u, delta, grad_y, grad_u, grad_delta, add);
     struct WIDE(tape) tape;
     for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
         const REAL *coefficients = table + 3 * n * LANES;
-#define WALK(count, tiny)                                                                     \
-    WIDE(record)(rows, count, tiny, coefficients, start + n * LANES, u, delta, b, grad_y, &tape); \
-    WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES,   \
-                  u, delta, b, c, grad_y, grad_u, grad_delta, &tape);
+#define WALK(count, tiny)                                                                              \
+    do {                                                                                               \
+        WIDE(record)(rows, count, tiny, coefficients, start + n * LANES, u, delta, b, grad_y, &tape);  \
+        WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, u, \
+                      delta, b, c, grad_y, grad_u, grad_delta, &tape);                                 \
+    } while (0)
         count = states - n < CHAINS ? 1 : CHAINS;
         const int tiny = WIDE(is_tiny)(count, shortest, coefficients);
-        if (count == 1) {
-            if (tiny) { WALK(1, 1) } else { WALK(1, 0) }
-        } else {
-            if (tiny) { WALK(CHAINS, 1) } else { WALK(CHAINS, 0) }
-        }
+        WITH_CONSTANTS(WALK, count, tiny);
 #undef WALK
         for (int i = 0; i < count; i++) {
             WIDE(sum_lanes)(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);

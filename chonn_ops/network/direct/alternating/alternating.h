@@ -17,7 +17,7 @@ enum alternating_status {
     ALTERNATING_RAISED = -3, /* determined, and a pivot of few digits was raised */
 };
 
-/* Mirrored field by field in binding.py. A network is one channel of one batch. Fields are complex
+/* binding.py reads this struct. A network is one channel of one batch. Fields are complex
  * numbers (batches, nodes, channels) without gaps, nodes in row-major order; sources, potentials and
  * drops (batches, sources, nodes, channels). An item is a group of as many networks as a vector has
  * lanes. */

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from chonn_ops import _library
-from chonn_ops.network.direct.plan import LONG, SHORT, Plan
+from chonn_ops.network.direct.plan import Plan
 
 AXES = 3
-FACTORIZE, SOLVE, ONCE = range(3)  # ``enum alternating_call``
-DETERMINED, NOT_FINITE, RAISED = -1, -2, -3  # ``enum alternating_status``
+_HEADER = "network/direct/alternating/alternating.h"
+_CODES = _library.enumerators(_HEADER, "alternating_call")
+_CODES |= _library.enumerators(_HEADER, "alternating_status")
+FACTORIZE, SOLVE, ONCE, DETERMINED, NOT_FINITE, RAISED = (
+    _CODES[f"ALTERNATING_{name}"]
+    for name in ("FACTORIZE", "SOLVE", "ONCE", "DETERMINED", "NOT_FINITE", "RAISED")
+)
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
 
 
-class Arguments(ctypes.Structure):
-    """``struct alternating_args`` of ``alternating.h``."""
+class Arguments(_library.structure(_HEADER, "alternating_args")):
+    """The arguments of the kernel, and the plan that its addresses belong to."""
 
     kept: Plan
-    _fields_ = (
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
-                *("stack", "item_shares", "axes"),
-            )
-        ),
-        ("grid", ctypes.c_int64 * AXES),
-        ("closed", ctypes.c_int64 * AXES),
-        *((name, ctypes.c_void_p) for name in (*LONG, *SHORT)),
-        ("refinements", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("threads", "call")),
-        ("single", ctypes.c_int64),
-        ("tol", ctypes.c_double),
-        ("leak", ctypes.c_void_p),
-        ("conductance", ctypes.c_void_p * AXES),
-        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "scale", "status")),
-        *((name, ctypes.c_void_p) for name in ("source", "potential")),
-        ("drop", ctypes.c_void_p * AXES),
-        *((name, ctypes.c_void_p) for name in ("residual", "workspace")),
-    )
 
 
 def kernel() -> _library.Operator | None:

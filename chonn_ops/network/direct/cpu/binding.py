@@ -8,50 +8,26 @@ from typing import Any
 import numpy as np
 
 from chonn_ops import _library
-from chonn_ops.network.direct.plan import LONG, SHORT, Array, Plan
+from chonn_ops.network.direct.plan import Array, Plan
 from chonn_ops.network.direct.tiles import TiledPlan, in_lanes
 
 AXES = 3
-FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE = range(5)  # ``enum direct_call``
-DETERMINED, NOT_FINITE = -1, -2  # ``enum direct_status``
+_HEADER = "network/direct/cpu/direct.h"
+_CODES = _library.enumerators(_HEADER, "direct_call") | _library.enumerators(
+    _HEADER, "direct_status"
+)
+FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE, DETERMINED, NOT_FINITE = (
+    _CODES[f"DIRECT_{name}"]
+    for name in ("FACTORIZE", "SOLVE", "SAMPLE", "INVERT", "ONCE", "DETERMINED", "NOT_FINITE")
+)
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
 
 
-class Arguments(ctypes.Structure):
-    """``struct direct_args`` of ``direct.h``."""
+class Arguments(_library.structure(_HEADER, "direct_args")):
+    """The arguments of the kernel, and what its addresses belong to."""
 
     kept: list[Any]
     nbytes: int  # of arrays that no plan has
-    _fields_ = (
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                *("batches", "channels", "sources", "nodes", "regions", "largest_front"),
-                *("num_shares", "stack", "item_shares", "waiting", "axes"),
-            )
-        ),
-        ("grid", ctypes.c_int64 * AXES),
-        ("closed", ctypes.c_int64 * AXES),
-        *((name, ctypes.c_void_p) for name in (*LONG, *SHORT)),
-        ("parts", ctypes.c_int64),
-        *((f"part_{name}", ctypes.c_void_p) for name in ("first", "last", "stack", "group")),
-        ("tile", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("groups", "group_at", "group_size")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("group_first", "tile_region", "tile_position", "tile_edge", "rim")
-        ),
-        *((name, ctypes.c_int32) for name in ("rows", "threads", "call")),
-        ("leak", ctypes.c_void_p),
-        ("conductance", ctypes.c_void_p * AXES),
-        *((name, ctypes.c_void_p) for name in ("shares", "inverse", "grounded", "own_leak")),
-        *((name, ctypes.c_void_p) for name in ("scale", "status")),
-        *((name, ctypes.c_void_p) for name in ("source", "potential")),
-        ("drop", ctypes.c_void_p * AXES),
-        *((name, ctypes.c_void_p) for name in ("residual", "diagonal")),
-        ("entry", ctypes.c_void_p * AXES),
-        ("workspace", ctypes.c_void_p),
-    )
 
 
 def kernel() -> _library.Operator | None:

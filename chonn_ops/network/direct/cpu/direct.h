@@ -15,7 +15,7 @@ enum direct_call {
 /* What `status` says of a network besides the node that has no way to ground. */
 enum direct_status { DIRECT_DETERMINED = -1, DIRECT_NOT_FINITE = -2 };
 
-/* Mirrored field by field in binding.py. A network is one channel of one batch. Fields are
+/* binding.py reads this struct. A network is one channel of one batch. Fields are
  * (batches, nodes, channels) without gaps, nodes in row-major order, sources and potentials
  * (batches, sources, nodes, channels); all of the precision of the call.
  *

@@ -235,7 +235,7 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
         for (int lane = 1; lane < LANES; lane++)
             norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
     for (int lane = 0; lane < item->width; lane++) {
-        const double rounding = 16 * (double)EPSILON * sqrt(terms[lane]), left = sqrt(excess[lane]);
+        const double rounding = NETWORK_ROUNDING * (double)EPSILON * sqrt(terms[lane]), left = sqrt(excess[lane]);
         residual[lane] = left <= rounding ? 0 : left / (norm[lane] > 0 ? sqrt(norm[lane]) : 1);
     }
 }
