@@ -27,8 +27,7 @@ static inline int halved_set(const struct grid *grid) {
 
 /* How far along an array the corner c lies. */
 INLINE int64_t corner(const struct grid *grid, int c) {
-    return (c & 1 ? grid->stride[2] : 0) + (c & 2 ? grid->stride[1] : 0) +
-           (c & 4 ? grid->stride[0] : 0);
+    return (c & 1 ? grid->stride[2] : 0) + (c & 2 ? grid->stride[1] : 0) + (c & 4 ? grid->stride[0] : 0);
 }
 
 /* The fine node that a cell's first corner is. */
@@ -48,8 +47,8 @@ struct places {
     int64_t at[3];
 };
 
-static struct places places_along(const struct grid *fine, const struct grid *coarse,
-                                              int axis, int64_t i) {
+static struct places places_along(const struct grid *fine, const struct grid *coarse, int axis,
+                                  int64_t i) {
     const int64_t n = fine->n[axis], start = i << fine->halved[axis];
     struct places places = {{start, -1, -1}};
     if (fine->halved[axis] && start + 1 < n) places.at[1] = start + 1;

@@ -49,51 +49,52 @@ static void NAME(attach)(const struct grid *grid, const vec *inverse, NAME(mask)
 APART void NAME(weigh)(const struct NAME(level) *fine, const struct grid *coarse, int set) {
     const struct grid *grid = &fine->grid;
     const int count = weights(grid), corners = CORNERS(AXES);
-    EACH_ROW(coarse) for (int64_t x = 0; x < coarse->n[2]; x++) {
-        const int64_t cell = ROW(coarse) + x;
-        vec *own = fine->weight + cell * count;
-        for (int c = 0; c < corners; c++)
-            if (!(c & ~set)) own[weight_index(set, c)] = NAME(splat)(0);
-        if (!between(grid, set, z, y, x)) continue;
-        const int64_t p = origin(grid, z, y, x) + corner(grid, set);
-        vec towards[27];
-        memset(towards, 0, sizeof towards);
-        for (int o = 0; o < grid->steps; o++)
-            for (int forwards = 0; forwards < 2; forwards++) {
-                int direction = 0;
-                for (int axis = 0; axis < AXES; axis++) {
-                    const int step = set >> (AXES - 1 - axis) & 1 ? grid->offset[o][axis] : 0;
-                    direction = 3 * direction + 1 + (forwards ? step : -step);
+    EACH_ROW (coarse)
+        for (int64_t x = 0; x < coarse->n[2]; x++) {
+            const int64_t cell = ROW(coarse) + x;
+            vec *own = fine->weight + cell * count;
+            for (int c = 0; c < corners; c++)
+                if (!(c & ~set)) own[weight_index(set, c)] = NAME(splat)(0);
+            if (!between(grid, set, z, y, x)) continue;
+            const int64_t p = origin(grid, z, y, x) + corner(grid, set);
+            vec towards[27];
+            memset(towards, 0, sizeof towards);
+            for (int o = 0; o < grid->steps; o++)
+                for (int forwards = 0; forwards < 2; forwards++) {
+                    int direction = 0;
+                    for (int axis = 0; axis < AXES; axis++) {
+                        const int step = set >> (AXES - 1 - axis) & 1 ? grid->offset[o][axis] : 0;
+                        direction = 3 * direction + 1 + (forwards ? step : -step);
+                    }
+                    towards[direction] += NAME(edge_at)(fine, p, o, forwards);
                 }
-                towards[direction] += NAME(edge_at)(fine, p, o, forwards);
+            vec sum = NAME(splat)(0);
+            for (int direction = 0; direction < 27; direction++) {
+                int moved = 0, up = 0; /* along which axes, and along which of them forwards */
+                for (int bit = 0, rest = direction; bit < AXES; bit++, rest /= 3) {
+                    moved |= (rest % 3 != 1) << bit;
+                    up |= (rest % 3 == 2) << bit;
+                }
+                if (!moved || moved & ~set) continue;
+                const int rest = set & ~moved; /* what the neighbour lies between */
+                const vec g = NAME(positive)(towards[direction]);
+                sum += g;
+                const vec *other = fine->weight + (cell + corner(coarse, up)) * count;
+                for (int c = 0; c < corners; c++) {
+                    if (c & ~rest) continue;
+                    const vec w = rest ? other[weight_index(rest, c)] : NAME(splat)(1);
+                    own[weight_index(set, c | up)] += g * w;
+                }
             }
-        vec sum = NAME(splat)(0);
-        for (int direction = 0; direction < 27; direction++) {
-            int moved = 0, up = 0; /* along which axes, and along which of them forwards */
-            for (int bit = 0, rest = direction; bit < AXES; bit++, rest /= 3) {
-                moved |= (rest % 3 != 1) << bit;
-                up |= (rest % 3 == 2) << bit;
-            }
-            if (!moved || moved & ~set) continue;
-            const int rest = set & ~moved; /* what the neighbour lies between */
-            const vec g = NAME(positive)(towards[direction]);
-            sum += g;
-            const vec *other = fine->weight + (cell + corner(coarse, up)) * count;
-            for (int c = 0; c < corners; c++) {
-                if (c & ~rest) continue;
-                const vec w = rest ? other[weight_index(rest, c)] : NAME(splat)(1);
-                own[weight_index(set, c | up)] += g * w;
-            }
+            const vec ties = sum + NAME(positive)(towards[13]);
+            const NAME(mask) loose = (ties > 0) & (sum <= (REAL)LOOSE * ties);
+            const vec inverse = NAME(where)(~loose, NAME(inverse)(sum));
+            int any = 0;
+            for (int lane = 0; lane < LANES; lane++) any |= loose[lane] != 0;
+            for (int c = 0; c < corners; c++)
+                if (!(c & ~set)) own[weight_index(set, c)] *= inverse;
+            if (any) NAME(attach)(grid, fine->inverse, loose, set, (int64_t[]){z, y, x}, p, own);
         }
-        const vec ties = sum + NAME(positive)(towards[13]);
-        const NAME(mask) loose = (ties > 0) & (sum <= (REAL)LOOSE * ties);
-        const vec inverse = NAME(where)(~loose, NAME(inverse)(sum));
-        int any = 0;
-        for (int lane = 0; lane < LANES; lane++) any |= loose[lane] != 0;
-        for (int c = 0; c < corners; c++)
-            if (!(c & ~set)) own[weight_index(set, c)] *= inverse;
-        if (any) NAME(attach)(grid, fine->inverse, loose, set, (int64_t[]){z, y, x}, p, own);
-    }
 }
 
 /* One cell's share of the coarse network. Local nodes count in threes, axis 2 fastest. */
@@ -104,8 +105,7 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
     const int64_t cell = small->first + z * small->stride[0] + y * small->stride[1] + x;
     const int64_t i[AXES] = {z, y, x};
     struct places along[AXES];
-    for (int axis = 0; axis < AXES; axis++)
-        along[axis] = places_along(grid, small, axis, i[axis]);
+    for (int axis = 0; axis < AXES; axis++) along[axis] = places_along(grid, small, axis, i[axis]);
     vec share[27][8];
     int64_t at[27];
 #pragma GCC unroll 1
@@ -125,7 +125,8 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
         for (int c = 0; c < corners; c++) {
             const int rest = c & ~up;
             share[local][c] = !exists || (c & up) != up || rest & ~set ? NAME(splat)(0)
-                              : set ? w[weight_index(set, rest)] : NAME(splat)(1);
+                              : set                                    ? w[weight_index(set, rest)]
+                                                                       : NAME(splat)(1);
         }
         if (exists && own)
             for (int c = 0; c < corners; c++)
@@ -164,8 +165,7 @@ INLINE void NAME(lump_cell)(const int axes, const struct NAME(level) *fine,
                 inside &= t == 0 || t == 1;
                 to |= (t & 1) << bit;
             }
-            if (inside)
-                coarse->edge[o][cell + corner(small, c)] += c < to ? pairs[c][to] : pairs[to][c];
+            if (inside) coarse->edge[o][cell + corner(small, c)] += c < to ? pairs[c][to] : pairs[to][c];
         }
 }
 
@@ -176,7 +176,7 @@ APART void NAME(weigh_plane)(const struct NAME(level) *fine, const struct grid *
     const struct grid *grid = &fine->grid;
     const vec zero = NAME(splat)(0);
     const int64_t down = grid->stride[1];
-    EACH_ROW(coarse) {
+    EACH_ROW (coarse) {
         const int has_lower = 2 * y + 1 < grid->n[1];
         for (int64_t x = 0; x < coarse->n[2]; x++) {
             const int64_t p = origin(grid, z, y, x);
@@ -202,60 +202,61 @@ APART void NAME(lump_plane)(const struct NAME(level) *fine, const struct NAME(le
     const int64_t down = grid->stride[1], next = small->stride[1];
     /* The directions of a coarse network's edges: across, down and back, down, both. */
     vec *const *edge = coarse->edge;
-    EACH_ROW(small) for (int64_t x = 0; x < small->n[2]; x++) {
-        const int64_t cell = ROW(small) + x, p = origin(grid, z, y, x);
-        const int beside = 2 * x + 1 < grid->n[2], lower = 2 * y + 1 < grid->n[1];
-        vec *w = fine->weight + 8 * cell;
-        coarse->leak[cell] += fine->leak[p];
-        w[4] = w[5] = w[6] = w[7] = zero;
-        if (beside) { /* two edges in series */
-            const vec l = fine->leak[p + 1];
-            edge[0][cell] += fine->edge[0][p] * w[1];
-            coarse->leak[cell] += w[0] * l;
-            coarse->leak[cell + 1] += w[1] * l;
-        } else { /* an odd periodic axis closes; else zero */
-            edge[0][cell] += fine->edge[0][p];
+    EACH_ROW (small)
+        for (int64_t x = 0; x < small->n[2]; x++) {
+            const int64_t cell = ROW(small) + x, p = origin(grid, z, y, x);
+            const int beside = 2 * x + 1 < grid->n[2], lower = 2 * y + 1 < grid->n[1];
+            vec *w = fine->weight + 8 * cell;
+            coarse->leak[cell] += fine->leak[p];
+            w[4] = w[5] = w[6] = w[7] = zero;
+            if (beside) { /* two edges in series */
+                const vec l = fine->leak[p + 1];
+                edge[0][cell] += fine->edge[0][p] * w[1];
+                coarse->leak[cell] += w[0] * l;
+                coarse->leak[cell + 1] += w[1] * l;
+            } else { /* an odd periodic axis closes; else zero */
+                edge[0][cell] += fine->edge[0][p];
+            }
+            if (lower) {
+                const vec l = fine->leak[p + down];
+                edge[2][cell] += fine->edge[1][p] * w[3];
+                coarse->leak[cell] += w[2] * l;
+                coarse->leak[cell + next] += w[3] * l;
+            } else {
+                edge[2][cell] += fine->edge[1][p];
+            }
+            if (beside && lower) {
+                const int64_t q = p + down + 1;
+                const vec top = fine->edge[1][q - down], bottom = fine->edge[1][q];
+                const vec left = fine->edge[0][q - 1], right = fine->edge[0][q];
+                const vec *upper = w, *under = w + 8 * next, *before = w, *after = w + 8;
+                const vec t = top + bottom + left + right, inverse = NAME(inverse)(t);
+                const vec a = top * upper[0] + left * before[2], b = top * upper[1] + right * after[2];
+                const vec c = bottom * under[0] + left * before[3];
+                const vec d = bottom * under[1] + right * after[3], l = fine->leak[q];
+                w[4] = a * inverse, w[5] = b * inverse, w[6] = c * inverse, w[7] = d * inverse;
+                edge[0][cell] += a * w[5] - top * upper[0] * upper[1];
+                edge[0][cell + next] += c * w[7] - bottom * under[0] * under[1];
+                edge[2][cell] += a * w[6] - left * before[2] * before[3];
+                edge[2][cell + 1] += b * w[7] - right * after[2] * after[3];
+                edge[3][cell] += a * w[7];
+                edge[1][cell + 1] += b * w[6];
+                coarse->leak[cell] += w[4] * l;
+                coarse->leak[cell + 1] += w[5] * l;
+                coarse->leak[cell + next] += w[6] * l;
+                coarse->leak[cell + next + 1] += w[7] * l;
+            } else if (beside || lower) { /* an edge that closes an odd periodic axis; else zero */
+                const vec g = fine->edge[lower ? 0 : 1][p + (lower ? down : 1)];
+                const vec *own = lower ? w + 2 : w, *other = lower ? w + 8 + 2 : w + 8 * next;
+                const int64_t one = lower ? 1 : next, two = lower ? next : 1;
+                edge[lower ? 0 : 2][cell] += g * own[0] * other[0];
+                edge[lower ? 0 : 2][cell + two] += g * own[1] * other[1];
+                edge[lower ? 2 : 0][cell] -= g * own[0] * own[1];
+                edge[lower ? 2 : 0][cell + one] -= g * other[0] * other[1];
+                edge[3][cell] += g * own[0] * other[1];
+                edge[1][cell + 1] += g * (lower ? other[0] * own[1] : own[1] * other[0]);
+            }
         }
-        if (lower) {
-            const vec l = fine->leak[p + down];
-            edge[2][cell] += fine->edge[1][p] * w[3];
-            coarse->leak[cell] += w[2] * l;
-            coarse->leak[cell + next] += w[3] * l;
-        } else {
-            edge[2][cell] += fine->edge[1][p];
-        }
-        if (beside && lower) {
-            const int64_t q = p + down + 1;
-            const vec top = fine->edge[1][q - down], bottom = fine->edge[1][q];
-            const vec left = fine->edge[0][q - 1], right = fine->edge[0][q];
-            const vec *upper = w, *under = w + 8 * next, *before = w, *after = w + 8;
-            const vec t = top + bottom + left + right, inverse = NAME(inverse)(t);
-            const vec a = top * upper[0] + left * before[2], b = top * upper[1] + right * after[2];
-            const vec c = bottom * under[0] + left * before[3];
-            const vec d = bottom * under[1] + right * after[3], l = fine->leak[q];
-            w[4] = a * inverse, w[5] = b * inverse, w[6] = c * inverse, w[7] = d * inverse;
-            edge[0][cell] += a * w[5] - top * upper[0] * upper[1];
-            edge[0][cell + next] += c * w[7] - bottom * under[0] * under[1];
-            edge[2][cell] += a * w[6] - left * before[2] * before[3];
-            edge[2][cell + 1] += b * w[7] - right * after[2] * after[3];
-            edge[3][cell] += a * w[7];
-            edge[1][cell + 1] += b * w[6];
-            coarse->leak[cell] += w[4] * l;
-            coarse->leak[cell + 1] += w[5] * l;
-            coarse->leak[cell + next] += w[6] * l;
-            coarse->leak[cell + next + 1] += w[7] * l;
-        } else if (beside || lower) { /* an edge that closes an odd periodic axis; else zero */
-            const vec g = fine->edge[lower ? 0 : 1][p + (lower ? down : 1)];
-            const vec *own = lower ? w + 2 : w, *other = lower ? w + 8 + 2 : w + 8 * next;
-            const int64_t one = lower ? 1 : next, two = lower ? next : 1;
-            edge[lower ? 0 : 2][cell] += g * own[0] * other[0];
-            edge[lower ? 0 : 2][cell + two] += g * own[1] * other[1];
-            edge[lower ? 2 : 0][cell] -= g * own[0] * own[1];
-            edge[lower ? 2 : 0][cell + one] -= g * other[0] * other[1];
-            edge[3][cell] += g * own[0] * other[1];
-            edge[1][cell + 1] += g * (lower ? other[0] * own[1] : own[1] * other[0]);
-        }
-    }
 }
 
 /* Weights between two levels, and the coarser level's network. */
@@ -275,14 +276,14 @@ APART void NAME(coarsen)(const struct NAME(level) *fine, const struct NAME(level
                 NAME(wrap)(grid, fine->weight, count);
             }
     memset(coarse->leak, 0, (size_t)grid->all * sizeof(vec));
-    for (int o = 0; o < grid->steps; o++)
-        memset(coarse->edge[o], 0, (size_t)grid->all * sizeof(vec));
+    for (int o = 0; o < grid->steps; o++) memset(coarse->edge[o], 0, (size_t)grid->all * sizeof(vec));
     if (plane) NAME(lump_plane)(fine, coarse);
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2] && !plane; x++)
-        if (grid->axes == 2)
-            NAME(lump_cell)(2, fine, coarse, z, y, x);
-        else
-            NAME(lump_cell)(3, fine, coarse, z, y, x);
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2] && !plane; x++)
+            if (grid->axes == 2)
+                NAME(lump_cell)(2, fine, coarse, z, y, x);
+            else
+                NAME(lump_cell)(3, fine, coarse, z, y, x);
     NAME(fold)(grid, coarse->leak);
     for (int o = 0; o < grid->steps; o++) {
         NAME(fold)(grid, coarse->edge[o]);

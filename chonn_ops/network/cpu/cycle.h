@@ -63,7 +63,8 @@ APART vec NAME(cycle)(struct NAME(solver) *s, int index) {
         coarse->first = swap;
         const struct grid *grid = &coarse->grid;
         NAME(wrap)(grid, coarse->first, 1);
-        EACH_ROW(grid) FOR_STEPS(grid->steps, NAME(residual_row), coarse, coarse->first, ROW(grid), coarse->r)
+        EACH_ROW (grid)
+            FOR_STEPS(grid->steps, NAME(residual_row), coarse, coarse->first, ROW(grid), coarse->r)
         NAME(cycle)(s, index + 1);
         for (int64_t p = 0; p < grid->all; p++) coarse->x[p] += coarse->first[p];
     }

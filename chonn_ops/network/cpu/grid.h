@@ -57,9 +57,7 @@ static void halve(const struct grid *fine, struct grid *coarse) {
     lay_out(coarse, 1);
 }
 
-static inline int64_t nodes(const struct grid *grid) {
-    return grid->n[0] * grid->n[1] * grid->n[2];
-}
+static inline int64_t nodes(const struct grid *grid) { return grid->n[0] * grid->n[1] * grid->n[2]; }
 
 /* Rows in order, as one sequence. */
 static inline int64_t rows(const struct grid *grid) { return grid->n[0] * grid->n[1]; }
@@ -75,17 +73,17 @@ static inline int64_t lag(const struct grid *grid) {
     return grid->axes == 3 ? grid->n[1] + 1 : 1;
 }
 
-#define EACH_ROW(grid)                                                                          \
-    for (int64_t z = 0; z < (grid)->n[0]; z++)                                                  \
+#define EACH_ROW(grid)                         \
+    for (int64_t z = 0; z < (grid)->n[0]; z++) \
         for (int64_t y = 0; y < (grid)->n[1]; y++)
 #define ROW(grid) ((grid)->first + z * (grid)->stride[0] + y * (grid)->stride[1])
 
 /* Sweeps exist once for each number of edges, which is a constant inside; more arguments follow. */
-#define FOR_STEPS(steps, sweep, ...)                                                            \
-    switch (steps) {                                                                            \
-    case 1: sweep(1, __VA_ARGS__); break;                                                       \
-    case 2: sweep(2, __VA_ARGS__); break;                                                       \
-    case 3: sweep(3, __VA_ARGS__); break;                                                       \
-    case 4: sweep(4, __VA_ARGS__); break;                                                       \
-    default: sweep(STEPS_MAX, __VA_ARGS__);                                                     \
+#define FOR_STEPS(steps, sweep, ...)        \
+    switch (steps) {                        \
+    case 1: sweep(1, __VA_ARGS__); break;   \
+    case 2: sweep(2, __VA_ARGS__); break;   \
+    case 3: sweep(3, __VA_ARGS__); break;   \
+    case 4: sweep(4, __VA_ARGS__); break;   \
+    default: sweep(STEPS_MAX, __VA_ARGS__); \
     }

@@ -9,11 +9,11 @@ struct grid_view {
     int64_t n[3], network; /* batch * channels + channel */
 };
 
-#define MARKS(type, is_set)                                                                     \
-    {                                                                                           \
-        const type *from = (const type *)f->at + origin;                                        \
-        for (int64_t x = 0; x < v->n[2]; x++) to[x] = is_set(from[x * step]);                   \
-    }                                                                                           \
+#define MARKS(type, is_set)                                                   \
+    {                                                                         \
+        const type *from = (const type *)f->at + origin;                      \
+        for (int64_t x = 0; x < v->n[2]; x++) to[x] = is_set(from[x * step]); \
+    }                                                                         \
     break;
 #define IS_NUMBER(value) ((value) != 0)
 #define IS_HALF(value) (((value) & 0x7fff) != 0)
@@ -139,7 +139,8 @@ static int32_t floating_node(const struct grid_view *v, int32_t *parent) {
 /* Writes to a->iterations; the workspace holds 5 bytes a node and 1 of a row for each thread. */
 EXPORT void chonn_network_floating(int32_t isa, int32_t is_double, const struct network_args *a) {
     (void)isa, (void)is_double;
-    const int64_t all = a->grid[0] * a->grid[1] * a->grid[2], bytes = (5 * all + a->grid[2] + 63) / 64 * 64;
+    const int64_t all = a->grid[0] * a->grid[1] * a->grid[2],
+                  bytes = (5 * all + a->grid[2] + 63) / 64 * 64;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
     for (int64_t thread = 0; thread < a->threads; thread++) {
         int32_t *parent = (int32_t *)((char *)a->workspace + thread * bytes);

@@ -15,8 +15,7 @@ static void NAME(clear_margin)(const struct grid *grid, vec *at, int64_t width) 
         const int64_t stride = grid->stride[axis], extent = (grid->n[axis] + 2) * stride;
         for (int64_t start = 0; start < grid->all; start += extent) {
             memset(at + start * width, 0, (size_t)(stride * width) * sizeof(vec));
-            memset(at + (start + extent - stride) * width, 0,
-                   (size_t)(stride * width) * sizeof(vec));
+            memset(at + (start + extent - stride) * width, 0, (size_t)(stride * width) * sizeof(vec));
         }
     }
 }
@@ -61,5 +60,5 @@ INLINE void NAME(invert_row)(const int steps, const struct NAME(level) *l, int64
 }
 
 static void NAME(invert)(const struct NAME(level) *l) {
-    EACH_ROW(&l->grid) FOR_STEPS(l->grid.steps, NAME(invert_row), l, ROW(&l->grid))
+    EACH_ROW (&l->grid) FOR_STEPS(l->grid.steps, NAME(invert_row), l, ROW(&l->grid))
 }

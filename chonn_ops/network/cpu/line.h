@@ -13,8 +13,8 @@ static int64_t NAME(line_vectors)(const struct network_args *a) {
     return 3 * LINE_CHUNK + (a->periodic[2] ? 3 : 2) * a->grid[2];
 }
 
-static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f,
-                             int64_t start, int64_t count, vec *to) {
+static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f, int64_t start,
+                             int64_t count, vec *to) {
     int64_t at[LANES];
     NAME(origins)(line->a, f, line->group, at);
     for (int lane = 0; lane < line->group.width; lane++) at[lane] += start * f->node[2];
@@ -87,8 +87,7 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
             const vec ahead = p == n - 1 ? seam : line->g[i], l = line->l[i];
             const vec after = p == n - 1 ? v[0] : v[p + 1];
             const vec s = NAME(where)(g + ahead + l > 0, line->s[i]) * scale;
-            const vec r =
-                s - (l * v[p] + g * (v[p] - before) + ahead * (v[p] - after)) * scale;
+            const vec r = s - (l * v[p] + g * (v[p] - before) + ahead * (v[p] - after)) * scale;
             left += r * r;
             all += s * s;
             g = ahead;
@@ -99,8 +98,7 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
     }
 }
 
-static void NAME(solve_line)(const struct network_args *a, vec *workspace,
-                             struct NAME(group) group) {
+static void NAME(solve_line)(const struct network_args *a, vec *workspace, struct NAME(group) group) {
     const int64_t n = a->grid[2];
     const int periodic = a->periodic[2] && n > 1;
     struct NAME(line) line = {.a = a, .group = group, .g = workspace};
@@ -117,8 +115,7 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace,
         line.u[p] += line.next[p] * line.u[p + 1];
         if (periodic) line.u[p] += line.last[p] * last;
     }
-    for (int lane = 0; lane < LANES; lane++)
-        unit[lane] = (REAL)ldexp(1, -NAME(exponent)(most[lane]));
+    for (int lane = 0; lane < LANES; lane++) unit[lane] = (REAL)ldexp(1, -NAME(exponent)(most[lane]));
     NAME(line_residual)(&line, seam, unit, &residuals, &sources);
     struct grid grid = {.n = {1, 1, n}, .stride = {n, n, 1}};
     NAME(unpack)(a, group, &grid, line.u, 1 + poison);

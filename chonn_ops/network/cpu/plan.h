@@ -43,8 +43,7 @@ static struct order elimination_order(const struct grid *grid) {
 
 static inline int64_t place(const struct grid *grid, const struct order *order, const int64_t *at) {
     int64_t place = 0;
-    for (int axis = 0; axis < AXES; axis++)
-        place += folded(grid, axis, at[axis]) * order->stride[axis];
+    for (int axis = 0; axis < AXES; axis++) place += folded(grid, axis, at[axis]) * order->stride[axis];
     return place;
 }
 
@@ -58,9 +57,7 @@ struct plan {
     struct grid grid[LEVELS_MAX];
 };
 
-static inline int is_line(const struct network_args *a) {
-    return a->grid[0] == 1 && a->grid[1] == 1;
-}
+static inline int is_line(const struct network_args *a) { return a->grid[0] == 1 && a->grid[1] == 1; }
 
 static double elimination_cost(const struct grid *grid) {
     const struct order order = elimination_order(grid);
@@ -101,8 +98,7 @@ static void make_plan(const struct network_args *a, struct plan *plan, int64_t p
     if (elimination_order(grid).band <= a->eliminate) return;
     /* As much work at the bottom as in one cycle over everything above. */
     const double enough = 64.0 * (double)nodes(grid);
-    while (plan->count < LEVELS_MAX && elimination_cost(grid) > enough &&
-           choose_halved(grid, strength)) {
+    while (plan->count < LEVELS_MAX && elimination_cost(grid) > enough && choose_halved(grid, strength)) {
         halve(grid, grid + 1);
         grid++;
         plan->count++;

@@ -10,8 +10,7 @@
  * inverse of the sum of magnitudes that converges by dominance. No result depends on the number of
  * threads. Included once per precision. */
 
-typedef REAL NAME(unaligned)
-    __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef REAL NAME(unaligned) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 
 INLINE vec NAME(load)(const REAL *at) { return (vec) * (const NAME(unaligned) *)at; }
 
@@ -74,11 +73,12 @@ INLINE int64_t NAME(row)(const struct grid *grid, int64_t z, int64_t y) {
 
 static void NAME(wrap_rows)(const struct grid *grid, REAL *at) {
     const int64_t n = grid->n[2], down = grid->stride[1], back = grid->stride[0];
-    if (grid->periodic[2]) EACH_ROW(grid) {
-        REAL *row = at + ROW(grid);
-        row[-1] = row[n - 1];
-        row[n] = row[0];
-    }
+    if (grid->periodic[2])
+        EACH_ROW (grid) {
+            REAL *row = at + ROW(grid);
+            row[-1] = row[n - 1];
+            row[n] = row[0];
+        }
     if (grid->periodic[1])
         for (int64_t z = 0; z < grid->n[0]; z++) {
             REAL *start = at + NAME(row)(grid, z, 0) - 1;
@@ -110,11 +110,12 @@ static void NAME(fold_rows)(const struct grid *grid, REAL *at) {
                 low[i] += high[i + down];
             }
         }
-    if (grid->periodic[2]) EACH_ROW(grid) {
-        REAL *row = at + ROW(grid);
-        row[n - 1] += row[-1];
-        row[0] += row[n];
-    }
+    if (grid->periodic[2])
+        EACH_ROW (grid) {
+            REAL *row = at + ROW(grid);
+            row[n - 1] += row[-1];
+            row[0] += row[n];
+        }
 }
 
 /* ---- Sweeps ---- */
@@ -135,7 +136,7 @@ INLINE int64_t NAME(run_width)(const struct grid *grid) {
 }
 
 /* The runs of nodes of row `index` that may have edges or leaks: from run[0] up to run[1]. */
-#define EACH_RUN(l, index)                                                                      \
+#define EACH_RUN(l, index) \
     for (const int32_t *run = (l)->runs + (index) * NAME(run_width)(&(l)->grid); run[1]; run += 2)
 
 static inline int64_t NAME(chunk_end)(const struct grid *grid, int64_t chunk) {
@@ -153,8 +154,7 @@ INLINE REAL *NAME(buffer)(const struct NAME(alone) *s, int index) {
 }
 
 /* r - A x of LANES nodes. */
-INLINE vec NAME(left_of)(const int steps, const struct NAME(rows) *l, const REAL *x, vec r,
-                         int64_t p) {
+INLINE vec NAME(left_of)(const int steps, const struct NAME(rows) *l, const REAL *x, vec r, int64_t p) {
     const vec own = NAME(load)(x + p);
     vec sum = r - NAME(load)(l->leak + p) * own;
     for (int o = 0; o < steps; o++) {
@@ -212,13 +212,12 @@ INLINE void NAME(relax_run)(const int steps, const struct NAME(rows) *l, int64_t
     }
 }
 
-APART void NAME(relax_chunk)(const struct NAME(rows) *l, int64_t chunk, int backwards,
-                             REAL *given) {
+APART void NAME(relax_chunk)(const struct NAME(rows) *l, int64_t chunk, int backwards, REAL *given) {
     const struct grid *grid = &l->grid;
     const int64_t start = chunk * NAME(chunk)(grid), end = NAME(chunk_end)(grid, chunk);
     for (int64_t i = start; i < end; i++) {
         const int64_t index = backwards ? start + end - 1 - i : i, row = row_at(grid, index);
-        EACH_RUN(l, index)
+        EACH_RUN (l, index)
             FOR_STEPS(grid->steps, NAME(relax_run), l, row + run[0], run[1] - run[0], backwards, given)
     }
 }
@@ -234,25 +233,23 @@ static void NAME(relax)(const struct NAME(alone) *s, const struct NAME(rows) *l,
     }
 }
 
-INLINE void NAME(residual_of_run)(const int steps, const struct NAME(rows) *l, const REAL *x,
-                                  int64_t row, int64_t n, REAL *to) {
+INLINE void NAME(residual_of_run)(const int steps, const struct NAME(rows) *l, const REAL *x, int64_t row,
+                                  int64_t n, REAL *to) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t p = row + i;
         NAME(store)(to + p, NAME(left_of)(steps, l, x, NAME(load)(l->r + p), p), n - i);
     }
 }
 
-APART void NAME(residual_chunk)(const struct NAME(rows) *l, const REAL *x, REAL *to,
-                                int64_t chunk) {
+APART void NAME(residual_chunk)(const struct NAME(rows) *l, const REAL *x, REAL *to, int64_t chunk) {
     const struct grid *grid = &l->grid;
     for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++)
-        EACH_RUN(l, i)
-            FOR_STEPS(grid->steps, NAME(residual_of_run), l, x, row_at(grid, i) + run[0],
-                      run[1] - run[0], to)
+        EACH_RUN (l, i)
+            FOR_STEPS(grid->steps, NAME(residual_of_run), l, x, row_at(grid, i) + run[0], run[1] - run[0],
+                      to)
 }
 
-static void NAME(residual)(const struct NAME(alone) *s, const struct NAME(rows) *l, REAL *x,
-                           REAL *to) {
+static void NAME(residual)(const struct NAME(alone) *s, const struct NAME(rows) *l, REAL *x, REAL *to) {
     NAME(wrap_rows)(&l->grid, x);
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &l->grid))
     for (int64_t chunk = 0; chunk < NAME(chunks)(&l->grid); chunk++)
@@ -278,8 +275,8 @@ static void NAME(thin)(REAL *to, const REAL *from, int64_t n, int halved) {
 
 /* Sources of n coarse nodes of a row from x on: the transpose of interpolation, gathered. */
 APART void NAME(restrict_to)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                             const struct grid *small, const REAL *left, REAL *to, int64_t z,
-                             int64_t y, int64_t start, int64_t n) {
+                             const struct grid *small, const REAL *left, REAL *to, int64_t z, int64_t y,
+                             int64_t start, int64_t n) {
     const struct grid *grid = &fine->grid;
     const int64_t row = NAME(row)(small, z, y) + start, fine_n[2] = {grid->n[0], grid->n[1]};
     REAL *even = NAME(buffer)(s, 0), *odd = NAME(buffer)(s, 1), *sum = to + row;
@@ -315,15 +312,15 @@ static void NAME(restrict_rows)(const struct NAME(alone) *s, const struct NAME(r
     NAME(wrap_rows)(&fine->grid, left);
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &fine->grid))
     for (int64_t i = 0; i < rows(small); i++)
-        EACH_RUN(coarse, i)
+        EACH_RUN (coarse, i)
             NAME(restrict_to)(s, fine, small, left, to, i / small->n[1], i % small->n[1], run[0],
                               run[1] - run[0]);
 }
 
 /* fine->x of a row from an even node up to an end += potentials of the coarse nodes around. */
 APART void NAME(interpolate_to)(const struct NAME(alone) *s, const struct NAME(rows) *fine,
-                                const struct NAME(rows) *coarse, int64_t z, int64_t y,
-                                int64_t start, int64_t end) {
+                                const struct NAME(rows) *coarse, int64_t z, int64_t y, int64_t start,
+                                int64_t end) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     int across;
     const int64_t halved = grid->halved[2], odds = (end - start) / 2;
@@ -358,7 +355,7 @@ static void NAME(interpolate_rows)(const struct NAME(alone) *s, const struct NAM
     NAME(wrap_rows)(&coarse->grid, coarse->x);
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, &fine->grid))
     for (int64_t i = 0; i < rows(&fine->grid); i++)
-        EACH_RUN(fine, i)
+        EACH_RUN (fine, i)
             NAME(interpolate_to)(s, fine, coarse, i / fine->grid.n[1], i % fine->grid.n[1], run[0],
                                  run[1]);
 }
@@ -404,28 +401,27 @@ static void NAME(halve_runs)(const struct NAME(rows) *fine, const struct NAME(ro
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     const int halved = grid->halved[2];
     const int64_t last = (small->n[2] - 1) / LANES;
-    EACH_ROW(small) {
+    EACH_ROW (small) {
         memset(marks, 0, (size_t)last + 1);
         for (int dz = -grid->halved[0]; dz <= grid->halved[0]; dz++)
             for (int dy = -grid->halved[1]; dy <= grid->halved[1]; dy++) {
                 const int64_t at[2] = {((z << grid->halved[0]) + dz + grid->n[0]) % grid->n[0],
                                        ((y << grid->halved[1]) + dy + grid->n[1]) % grid->n[1]};
-                EACH_RUN(fine, at[0] * grid->n[1] + at[1]) {
+                EACH_RUN (fine, at[0] * grid->n[1] + at[1]) {
                     const int64_t begin = run[0] >> halved, end = (run[1] >> halved) + halved;
                     for (int64_t i = begin / LANES; i <= last && i * LANES < end; i++) marks[i] = 1;
                     if (grid->periodic[2] && run[1] == grid->n[2]) marks[0] = 1;
                     if (grid->periodic[2] && !run[0]) marks[last] = 1;
                 }
             }
-        NAME(list_runs)(small, marks,
-                        coarse->runs + (z * small->n[1] + y) * NAME(run_width)(small));
+        NAME(list_runs)(small, marks, coarse->runs + (z * small->n[1] + y) * NAME(run_width)(small));
     }
 }
 
 /* attach() of coarsen.h for the nodes of n cells where `loose` is 1. */
 APART void NAME(attach_run)(const struct NAME(alone) *s, const struct NAME(rows) *fine, int set,
-                            const REAL *loose, const int64_t *at, int64_t p, int64_t cell,
-                            int64_t start, int64_t n) {
+                            const REAL *loose, const int64_t *at, int64_t p, int64_t cell, int64_t start,
+                            int64_t n) {
     const struct grid *grid = &fine->grid;
     REAL *most = NAME(buffer)(s, 0), *picked = NAME(buffer)(s, 1);
     ALONG(n) most[x] = picked[x] = -1;
@@ -472,8 +468,7 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
             up_in[direction] |= (rest % 3 == 2) << bit;
         }
         towards[direction] = NAME(buffer)(s, direction);
-        if (!(moved_in[direction] & ~set))
-            memset(towards[direction], 0, (size_t)n * sizeof(REAL));
+        if (!(moved_in[direction] & ~set)) memset(towards[direction], 0, (size_t)n * sizeof(REAL));
     }
     memset(sum, 0, (size_t)n * sizeof(REAL));
     memset(ties, 0, (size_t)n * sizeof(REAL));
@@ -504,8 +499,7 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
     }
     memset(sum, 0, (size_t)n * sizeof(REAL));
     for (int c = 0; c < CORNERS(AXES); c++)
-        if (!(c & ~set))
-            memset(fine->weight[weight_index(set, c)] + cell, 0, (size_t)n * sizeof(REAL));
+        if (!(c & ~set)) memset(fine->weight[weight_index(set, c)] + cell, 0, (size_t)n * sizeof(REAL));
     for (int direction = 0; direction < 27; direction++) {
         const int moved = moved_in[direction], up = up_in[direction];
         if (!moved || moved & ~set) continue;
@@ -519,7 +513,8 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
             if (c & ~rest) continue;
             REAL *own = fine->weight[weight_index(set, c | up)] + cell;
             if (rest)
-                NAME(add_product)(own, g, fine->weight[weight_index(rest, c)] + cell + corner(small, up), count);
+                NAME(add_product)(own, g, fine->weight[weight_index(rest, c)] + cell + corner(small, up),
+                                  count);
             else
                 ALONG(count) own[x] += g[x];
         }
@@ -633,8 +628,8 @@ APART void NAME(lump_run)(const struct NAME(alone) *s, const struct NAME(rows) *
         for (int b = a + 1; b < 8; b++) {
             if (!used[b]) continue;
             /* lay_out() numbers the edges in this order. */
-            const int direction = 9 * ((b >> 2 & 1) - (a >> 2 & 1)) +
-                            3 * ((b >> 1 & 1) - (a >> 1 & 1)) + (b & 1) - (a & 1) - 1;
+            const int direction = 9 * ((b >> 2 & 1) - (a >> 2 & 1)) + 3 * ((b >> 1 & 1) - (a >> 1 & 1)) +
+                                  (b & 1) - (a & 1) - 1;
             REAL *to = coarse->edge[direction] + base + corner(small, a);
             const REAL *d = delta[b];
             ALONG(count) to[x] -= share[x] * d[x];
@@ -652,7 +647,8 @@ static void NAME(invert_rows)(const struct NAME(alone) *s, const struct NAME(row
         ALONG(n) sum[x] = leak[x];
         for (int o = 0; o < grid->steps; o++) {
             const REAL *after = l->edge[o] + row, *before = after - grid->step[o];
-            ALONG(n) sum[x] += (after[x] < 0 ? -after[x] : after[x]) + (before[x] < 0 ? -before[x] : before[x]);
+            ALONG(n)
+            sum[x] += (after[x] < 0 ? -after[x] : after[x]) + (before[x] < 0 ? -before[x] : before[x]);
         }
         ALONG(n) sum[x] = sum[x] > 0 ? 1 / sum[x] : 0;
     }
@@ -668,7 +664,7 @@ static void NAME(coarsen_rows)(const struct NAME(alone) *s, const struct NAME(ro
             if (__builtin_popcount((unsigned)set) != size || set & ~halved) continue;
 #pragma omp parallel for schedule(static) num_threads(threads)
             for (int64_t i = 0; i < rows(small); i++)
-                EACH_RUN(coarse, i)
+                EACH_RUN (coarse, i)
                     NAME(weigh_run)(s, fine, small, set, i / small->n[1], i % small->n[1], run[0],
                                     run[1] - run[0]);
             NAME(wrap_weights)(fine, small, set);
@@ -684,7 +680,7 @@ static void NAME(coarsen_rows)(const struct NAME(alone) *s, const struct NAME(ro
                 const int64_t z = small->axes == 3 ? slice : 0, y = small->axes == 3 ? across : slice;
                 for (int set = 0; set < CORNERS(AXES); set++)
                     for (int o = 0; o < grid->steps && !(set & ~halved); o++)
-                        EACH_RUN(coarse, z * small->n[1] + y)
+                        EACH_RUN (coarse, z * small->n[1] + y)
                             NAME(lump_run)(s, fine, coarse, set, o, z, y, run[0], run[1] - run[0]);
             }
     }
@@ -703,24 +699,25 @@ APART void NAME(factorize_alone)(const struct NAME(alone) *s) {
     const int64_t band = s->order.band, all = s->order.nodes;
     REAL *leak = s->s;
     memset(s->mesh, 0, (size_t)(all * band) * sizeof(REAL));
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++) {
-        const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x, here = place(grid, &s->order, at);
-        leak[here] = l->leak[p];
-        for (int o = 0; o < grid->steps; o++) {
-            int64_t to[AXES];
-            int outside = 0;
-            for (int axis = 0; axis < AXES; axis++) {
-                const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
-                outside |= !grid->periodic[axis] && (i < 0 || i >= n);
-                to[axis] = (i + n) % n;
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x++) {
+            const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x, here = place(grid, &s->order, at);
+            leak[here] = l->leak[p];
+            for (int o = 0; o < grid->steps; o++) {
+                int64_t to[AXES];
+                int outside = 0;
+                for (int axis = 0; axis < AXES; axis++) {
+                    const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
+                    outside |= !grid->periodic[axis] && (i < 0 || i >= n);
+                    to[axis] = (i + n) % n;
+                }
+                if (outside) continue;
+                const int64_t there = place(grid, &s->order, to);
+                const int64_t early = here < there ? here : there;
+                const int64_t distance = here < there ? there - here : here - there;
+                if (distance) s->mesh[early * band + distance - 1] += l->edge[o][p];
             }
-            if (outside) continue;
-            const int64_t there = place(grid, &s->order, to);
-            const int64_t early = here < there ? here : there;
-            const int64_t distance = here < there ? there - here : here - there;
-            if (distance) s->mesh[early * band + distance - 1] += l->edge[o][p];
         }
-    }
     for (int64_t i = 0; i < all; i++) {
         REAL *mesh = s->mesh + i * band;
         const int64_t later = all - 1 - i < band ? all - 1 - i : band;
@@ -742,8 +739,9 @@ APART void NAME(bottom)(const struct NAME(alone) *s) {
     const struct NAME(rows) *l = s->level + s->count - 1;
     const struct grid *grid = &l->grid;
     const int64_t band = s->order.band, all = s->order.nodes;
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++)
-        s->s[place(grid, &s->order, (int64_t[]){z, y, x})] = l->r[ROW(grid) + x];
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x++)
+            s->s[place(grid, &s->order, (int64_t[]){z, y, x})] = l->r[ROW(grid) + x];
     for (int64_t i = 0; i < all; i++) {
         const int64_t later = all - 1 - i < band ? all - 1 - i : band;
         const REAL source = s->s[i], *mesh = s->mesh + i * band;
@@ -760,8 +758,9 @@ APART void NAME(bottom)(const struct NAME(alone) *s) {
         for (; q < later; q++) v += mesh[q] * from[q];
         s->s[i] = v;
     }
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++)
-        l->x[ROW(grid) + x] = s->s[place(grid, &s->order, (int64_t[]){z, y, x})];
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x++)
+            l->x[ROW(grid) + x] = s->s[place(grid, &s->order, (int64_t[]){z, y, x})];
 }
 
 /* ---- Cycle and conjugate gradients ---- */
@@ -770,7 +769,7 @@ static void NAME(clear)(const struct NAME(alone) *s, const struct NAME(rows) *l)
     const struct grid *grid = &l->grid;
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++)
-        EACH_RUN(l, i)
+        EACH_RUN (l, i)
             memset(l->x + row_at(grid, i) + run[0], 0, (size_t)(run[1] - run[0]) * sizeof(REAL));
 }
 
@@ -806,32 +805,33 @@ APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
 
 /* The sum over nodes of what a block of code adds to `sum` for each vector at p, of which `left`
  * nodes or all count, chunk by chunk in a fixed order. s->part keeps what it makes of `most` there. */
-#define SUM_ROWS(s, ...)                                                                        \
-    ({                                                                                          \
-        const struct NAME(rows) *finest = (s)->level;                                           \
-        const struct grid *grid = &finest->grid;                                                \
-        const int64_t count = NAME(chunks)(grid);                                               \
-        const int threads = NAME(num_threads)(s, grid);                                                 \
-        _Pragma("omp parallel for schedule(static) num_threads(threads)")                         \
-        for (int64_t chunk = 0; chunk < count; chunk++) {                                       \
-            double part = 0;                                                                    \
-            vec most[2] = {};                                                                   \
-            for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++) { \
-                const int64_t row = row_at(grid, i);                                            \
-                vec sum = {};                                                                   \
-                EACH_RUN(finest, i) for (int64_t k = run[0]; k < run[1]; k += LANES) {          \
-                    const int64_t p = row + k, left = run[1] - k;                               \
-                    __VA_ARGS__                                                                 \
-                }                                                                               \
-                part += (double)NAME(total)(sum);                                               \
-            }                                                                                   \
-            (s)->part[chunk] = part;                                                            \
-            for (int k = 0; k < 2; k++)                                                         \
-                (s)->part[(k + 1) * count + chunk] = (double)NAME(largest_lane)(most[k]);       \
-        }                                                                                       \
-        double sum = 0;                                                                         \
-        for (int64_t chunk = 0; chunk < count; chunk++) sum += (s)->part[chunk];                \
-        sum;                                                                                    \
+#define SUM_ROWS(s, ...)                                                                                 \
+    ({                                                                                                   \
+        const struct NAME(rows) *finest = (s)->level;                                                    \
+        const struct grid *grid = &finest->grid;                                                         \
+        const int64_t count = NAME(chunks)(grid);                                                        \
+        const int threads = NAME(num_threads)(s, grid);                                                  \
+        _Pragma("omp parallel for schedule(static) num_threads(threads)") for (int64_t chunk = 0;        \
+                                                                               chunk < count; chunk++) { \
+            double part = 0;                                                                             \
+            vec most[2] = {};                                                                            \
+            for (int64_t i = chunk * NAME(chunk)(grid); i < NAME(chunk_end)(grid, chunk); i++) {         \
+                const int64_t row = row_at(grid, i);                                                     \
+                vec sum = {};                                                                            \
+                EACH_RUN (finest, i)                                                                     \
+                    for (int64_t k = run[0]; k < run[1]; k += LANES) {                                   \
+                        const int64_t p = row + k, left = run[1] - k;                                    \
+                        __VA_ARGS__                                                                      \
+                    }                                                                                    \
+                part += (double)NAME(total)(sum);                                                        \
+            }                                                                                            \
+            (s)->part[chunk] = part;                                                                     \
+            for (int k = 0; k < 2; k++)                                                                  \
+                (s)->part[(k + 1) * count + chunk] = (double)NAME(largest_lane)(most[k]);                \
+        }                                                                                                \
+        double sum = 0;                                                                                  \
+        for (int64_t chunk = 0; chunk < count; chunk++) sum += (s)->part[chunk];                         \
+        sum;                                                                                             \
     })
 
 /* p = z + beta p and Ap = A p; returns p . Ap. */
@@ -842,11 +842,11 @@ APART double NAME(advance_alone)(const struct NAME(alone) *s, REAL beta) {
         (void)sum;
     });
     NAME(wrap_rows)(&l->grid, s->p);
-#define APPLY(steps)                                                                            \
-    SUM_ROWS(s, {                                                                         \
-        const vec Ap = -NAME(left_of)(steps, l, s->p, NAME(splat)(0), p);                       \
-        NAME(store)(s->Ap + p, Ap, left);                                                       \
-        sum += NAME(lanes)(Ap * NAME(load)(s->p + p), left);                                    \
+#define APPLY(steps)                                                      \
+    SUM_ROWS(s, {                                                         \
+        const vec Ap = -NAME(left_of)(steps, l, s->p, NAME(splat)(0), p); \
+        NAME(store)(s->Ap + p, Ap, left);                                 \
+        sum += NAME(lanes)(Ap * NAME(load)(s->p + p), left);              \
     })
     return l->grid.steps == 2 ? APPLY(2) : APPLY(3);
 #undef APPLY
@@ -943,19 +943,20 @@ static int64_t NAME(place_alone)(const struct network_args *a, const struct plan
     s->s = NAME(claim)(at, &taken, s->order.nodes);
     s->width = plan->grid->stride[1] + 2 * LANES;
     s->buffer = NAME(claim)(at, &taken, a->threads * BUFFERS * s->width);
-    s->part = (double *)NAME(claim)(at, &taken, 3 * NAME(chunks)(plan->grid) * (int64_t)(8 / sizeof(REAL)));
+    s->part =
+        (double *)NAME(claim)(at, &taken, 3 * NAME(chunks)(plan->grid) * (int64_t)(8 / sizeof(REAL)));
     return taken;
 }
 
-#define READ(type, convert)                                                                     \
-    {                                                                                           \
-        const type *from = (const type *)f->at + origin;                                        \
-        for (int64_t x = 0; x < n; x++) to[x] = (REAL)convert(from[x * step]);                  \
-    }                                                                                           \
+#define READ(type, convert)                                                    \
+    {                                                                          \
+        const type *from = (const type *)f->at + origin;                       \
+        for (int64_t x = 0; x < n; x++) to[x] = (REAL)convert(from[x * step]); \
+    }                                                                          \
     break;
 
-static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_field *f,
-                            int64_t network, REAL *field) {
+static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_field *f, int64_t network,
+                            REAL *field) {
     const struct grid *grid = &s->level->grid;
     const int64_t step = f->node[2], n = grid->n[2];
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
@@ -980,11 +981,12 @@ static int64_t NAME(origin_of)(const struct network_args *a, const struct networ
 /* Largest magnitude; NaN where any value is no finite number. */
 static double NAME(largest)(const struct grid *grid, const REAL *field) {
     vec most = {}, bad = {};
-    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x += LANES) {
-        const vec value = NAME(lanes)(NAME(load)(field + ROW(grid) + x), grid->n[2] - x);
-        most = NAME(larger)(most, value);
-        bad += value * 0;
-    }
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x += LANES) {
+            const vec value = NAME(lanes)(NAME(load)(field + ROW(grid) + x), grid->n[2] - x);
+            most = NAME(larger)(most, value);
+            bad += value * 0;
+        }
     return (double)(NAME(largest_lane)(most) + NAME(total)(bad));
 }
 
@@ -1000,7 +1002,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
             struct grid last = *grid;
             last.first += (grid->n[axis] - 1) * grid->stride[axis];
             last.n[axis] = 1;
-            EACH_ROW(&last) memset(l->edge[o] + ROW(&last), 0, (size_t)last.n[2] * sizeof(REAL));
+            EACH_ROW (&last) memset(l->edge[o] + ROW(&last), 0, (size_t)last.n[2] * sizeof(REAL));
         }
         finite += 0 * NAME(largest)(grid, l->edge[o]);
         NAME(wrap_rows)(grid, l->edge[o]);
@@ -1010,7 +1012,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     NAME(invert_rows)(s, l);
     NAME(find_runs)(s, l);
     finite += 0 * (NAME(largest)(grid, l->leak) + NAME(largest)(grid, l->r));
-    EACH_ROW(grid) { /* a node without edge and leak is none of the network's */
+    EACH_ROW (grid) { /* a node without edge and leak is none of the network's */
         REAL *r = l->r + ROW(grid);
         const REAL *inverse = l->inverse + ROW(grid);
         for (int64_t x = 0; x < grid->n[2]; x++) r[x] = inverse[x] > 0 ? r[x] : 0;
@@ -1022,7 +1024,8 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
         const int exponent = NAME(exponent)((REAL)NAME(largest)(grid, l->r));
         scale = (REAL)ldexp(1, exponent);
         const REAL down = (REAL)ldexp(1, -exponent);
-        EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++) l->r[ROW(grid) + x] *= down;
+        EACH_ROW (grid)
+            for (int64_t x = 0; x < grid->n[2]; x++) l->r[ROW(grid) + x] *= down;
         for (int i = 0; i + 1 < s->count; i++) NAME(coarsen_rows)(s, l + i, l + i + 1);
         NAME(factorize_alone)(s);
         left = NAME(iterate_alone)(s, a, &iterations);
@@ -1033,7 +1036,8 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     for (int64_t i = 0; i < rows(grid); i++) {
         const int64_t row = row_at(grid, i), z = i / grid->n[1], y = i % grid->n[1];
         for (int64_t x = 0; x < grid->n[2]; x++)
-            to[z * f->node[0] + y * f->node[1] + x * f->node[2]] = (s->v[row + x] + s->low[row + x]) * scale;
+            to[z * f->node[0] + y * f->node[1] + x * f->node[2]] =
+                (s->v[row + x] + s->low[row + x]) * scale;
     }
     a->iterations[network] = iterations;
     a->deviation[network] = left;

@@ -13,8 +13,7 @@ INLINE void NAME(forward_row)(const int steps, const struct NAME(level) *l, int6
     }
 }
 
-INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row,
-                               vec *rx) {
+INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int64_t row, vec *rx) {
     vec part = NAME(splat)(0);
     for (int64_t p = row + l->grid.n[2] - 1; p >= row; p--) {
         vec sum = l->r[p];
@@ -30,8 +29,8 @@ INLINE void NAME(backward_row)(const int steps, const struct NAME(level) *l, int
 }
 
 /* to = r - A x, by differences of potentials. */
-INLINE void NAME(residual_row)(const int steps, const struct NAME(level) *l, const vec *x,
-                               int64_t row, vec *to) {
+INLINE void NAME(residual_row)(const int steps, const struct NAME(level) *l, const vec *x, int64_t row,
+                               vec *to) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
         vec sum = l->r[p] - l->leak[p] * x[p];
         for (int o = 0; o < steps; o++) {

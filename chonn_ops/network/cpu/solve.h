@@ -7,16 +7,14 @@ static int64_t NAME(bytes)(const struct plan *plan) {
     return (taken * (int64_t)sizeof(vec) + 63) / 64 * 64;
 }
 
-
 /* NaN for networks that hold any value that is not finite, else 0. */
 static vec NAME(poison)(const struct NAME(level) *l) {
     vec sum = NAME(splat)(0);
     for (int o = -2; o < l->grid.steps; o++) {
         const vec *field = o == -2 ? l->leak : o == -1 ? l->r : l->edge[o];
-        EACH_ROW(&l->grid) {
+        EACH_ROW (&l->grid) {
             vec row = NAME(splat)(0);
-            for (int64_t p = ROW(&l->grid); p < ROW(&l->grid) + l->grid.n[2]; p++)
-                row += field[p] * 0;
+            for (int64_t p = ROW(&l->grid); p < ROW(&l->grid) + l->grid.n[2]; p++) row += field[p] * 0;
             sum += row;
         }
     }
@@ -28,30 +26,31 @@ static vec NAME(poison)(const struct NAME(level) *l) {
 static vec NAME(normalize)(const struct NAME(level) *l) {
     const struct grid *grid = &l->grid;
     vec most = NAME(splat)(0), scale, inverse;
-    EACH_ROW(grid) for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
-        l->r[p] = NAME(where)(l->inverse[p] > 0, l->r[p]);
-        most = NAME(larger)(most, l->r[p]);
-    }
+    EACH_ROW (grid)
+        for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
+            l->r[p] = NAME(where)(l->inverse[p] > 0, l->r[p]);
+            most = NAME(larger)(most, l->r[p]);
+        }
     for (int lane = 0; lane < LANES; lane++) {
         const int exponent = NAME(exponent)(most[lane]);
         scale[lane] = (REAL)ldexp(1, exponent);
         inverse[lane] = (REAL)ldexp(1, -exponent);
     }
-    EACH_ROW(grid)
+    EACH_ROW (grid)
         for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) l->r[p] *= inverse;
     return scale;
 }
 
 /* Rows are summed apart: long sums in one register would lose digits. */
-#define SUM(grid, term)                                                                         \
-    ({                                                                                          \
-        vec sum = {};                                                                           \
-        EACH_ROW(grid) {                                                                        \
-            vec part = {};                                                                      \
-            for (int64_t p = ROW(grid); p < ROW(grid) + (grid)->n[2]; p++) part += (term);      \
-            sum += part;                                                                        \
-        }                                                                                       \
-        sum;                                                                                    \
+#define SUM(grid, term)                                                                    \
+    ({                                                                                     \
+        vec sum = {};                                                                      \
+        EACH_ROW (grid) {                                                                  \
+            vec part = {};                                                                 \
+            for (int64_t p = ROW(grid); p < ROW(grid) + (grid)->n[2]; p++) part += (term); \
+            sum += part;                                                                   \
+        }                                                                                  \
+        sum;                                                                               \
     })
 
 /* One row of A v; returns its part of v . A v. */
@@ -85,7 +84,7 @@ APART vec NAME(advance)(const struct NAME(solver) *s, vec beta) {
         if (i < behind) continue;
         const int64_t row = row_at(grid, i - behind);
         pAp += grid->steps == 2 ? NAME(apply_row)(2, l, s->p, row, s->Ap)
-                                       : NAME(apply_row)(3, l, s->p, row, s->Ap);
+                                : NAME(apply_row)(3, l, s->p, row, s->Ap);
     }
     return pAp;
 }
@@ -128,11 +127,12 @@ APART void NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, v
         }
         vec squares = NAME(splat)(0), term = squares, largest = squares;
         const NAME(mask) moving = alpha != 0; /* where a network has stopped, p may be no number */
-        EACH_ROW(grid) {
+        EACH_ROW (grid) {
             vec part = NAME(splat)(0);
             for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) {
                 /* What rounding takes from v is kept apart: the residual is that of the sum. */
-                const vec v = s->v[p], step = NAME(where)(moving, alpha * s->p[p]), sum = v + step, added = sum - v;
+                const vec v = s->v[p], step = NAME(where)(moving, alpha * s->p[p]), sum = v + step,
+                          added = sum - v;
                 s->low[p] += (v - (sum - added)) + (step - added);
                 s->v[p] = sum;
                 l->r[p] -= NAME(where)(moving, alpha * s->Ap[p]);
@@ -152,7 +152,7 @@ APART void NAME(iterate)(struct NAME(solver) *s, const struct network_args *a, v
             }
         }
     }
-    EACH_ROW(grid)
+    EACH_ROW (grid)
         for (int64_t p = ROW(grid); p < ROW(grid) + grid->n[2]; p++) s->v[p] += s->low[p];
 }
 
@@ -165,19 +165,18 @@ APART void NAME(eliminate)(struct NAME(solver) *s, double *relative) {
     NAME(clear_margin)(grid, l->x, 1);
     NAME(solve_exactly)(l, &s->bottom);
     NAME(wrap)(grid, l->x, 1);
-    EACH_ROW(grid) FOR_STEPS(grid->steps, NAME(residual_row), l, l->x, ROW(grid), l->r)
+    EACH_ROW (grid) FOR_STEPS(grid->steps, NAME(residual_row), l, l->x, ROW(grid), l->r)
     const vec residuals = SUM(grid, l->r[p] * l->r[p]);
     for (int lane = 0; lane < LANES; lane++)
         relative[lane] = sources[lane] > 0 ? sqrt((double)residuals[lane] / (double)sources[lane]) : 0;
 }
 
 APART void NAME(solve_group)(const struct network_args *a, struct NAME(solver) *s,
-                              struct NAME(group) group) {
+                             struct NAME(group) group) {
     struct NAME(level) *l = s->level;
     const struct grid *grid = &l->grid;
     int32_t iterations[LANES];
-    for (int o = 0; o < grid->steps; o++)
-        NAME(pack_edges)(a, AXES - 1 - o, group, grid, l->edge[o]);
+    for (int o = 0; o < grid->steps; o++) NAME(pack_edges)(a, AXES - 1 - o, group, grid, l->edge[o]);
     NAME(pack)(a, &a->leak, group, grid, l->leak);
     NAME(pack)(a, &a->source, group, grid, l->r);
     const vec poison = NAME(poison)(l);

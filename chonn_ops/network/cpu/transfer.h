@@ -15,8 +15,7 @@ INLINE void NAME(restrict_row)(const int axes, const struct NAME(level) *fine, c
             if ((x << halved) + odd >= n) continue;
             const vec r = left[(x << halved) + odd];
             for (int c = 0; c < CORNERS(axes); c++)
-                if (!(c & ~set))
-                    to[cell + corner(coarse, c)] += set ? w[weight_index(set, c)] * r : r;
+                if (!(c & ~set)) to[cell + corner(coarse, c)] += set ? w[weight_index(set, c)] * r : r;
         }
     }
 }
@@ -44,7 +43,6 @@ INLINE void NAME(interpolate_row)(const int axes, const struct NAME(level) *fine
     }
 }
 
-
 INLINE void NAME(restrict_one)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
                                const vec *left, int64_t index) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
@@ -59,8 +57,8 @@ INLINE void NAME(restrict_one)(const struct NAME(level) *fine, const struct NAME
         NAME(restrict_row)(2, fine, left, small, cells, 0, coarse->r);
 }
 
-INLINE void NAME(interpolate_one)(const struct NAME(level) *fine,
-                                  const struct NAME(level) *coarse, int64_t index) {
+INLINE void NAME(interpolate_one)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
+                                  int64_t index) {
     const struct grid *grid = &fine->grid, *small = &coarse->grid;
     int across;
     const int64_t z = index / grid->n[1], y = index % grid->n[1], row = row_at(grid, index);
@@ -74,8 +72,7 @@ INLINE void NAME(interpolate_one)(const struct NAME(level) *fine,
 }
 
 /* A forward sweep over fine->x; coarse->r = what it leaves of fine->r. `left` has room for a row. */
-APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
-                         vec *left) {
+APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level) *coarse, vec *left) {
     const struct grid *grid = &fine->grid;
     const int periodic = NAME(is_periodic)(grid);
     const int64_t all = rows(grid), behind = lag(grid);

@@ -24,8 +24,8 @@ static void NAME(forward_whole)(const struct scan_args *a, const struct NAME(job
         const struct NAME(rows) u = ROWS(u, 0, 1), delta = ROWS(delta, 1, 1);
         const struct NAME(rows) y = ROWS(y, 2, a->accumulate);
         NAME(skip_of)(a, block, width, skip);
-        EACH_WIDTH(forward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip, u,
-                   delta, b, c, y, a->accumulate, tape);
+        EACH_WIDTH (forward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip, u,
+                    delta, b, c, y, a->accumulate, tape);
         NAME(unpack)(&a->y, job->line.batch, channel, width, &chunk, y, packed + 2 * LINE * LANES);
     }
 }
@@ -51,10 +51,10 @@ static void NAME(backward_whole)(const struct scan_args *a, const struct NAME(jo
         const struct NAME(rows) grad_delta = ROWS(grad_delta, 4, a->accumulate);
 #undef ROWS
         NAME(skip_of)(a, block, width, skip);
-        EACH_WIDTH(backward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
-                   (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES, skip,
-                   (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y, grad_u,
-                   grad_delta, grad_b, grad_c, span, a->accumulate, tape);
+        EACH_WIDTH (backward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
+                    (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES, skip,
+                    (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y, grad_u,
+                    grad_delta, grad_b, grad_c, span, a->accumulate, tape);
         NAME(unpack)(&a->grad_u, job->line.batch, channel, width, &chunk, grad_u,
                      packed + 3 * LINE * LANES);
         NAME(unpack)(&a->grad_delta, job->line.batch, channel, width, &chunk, grad_delta,

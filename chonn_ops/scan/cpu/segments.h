@@ -34,8 +34,8 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
         const struct NAME(rows) delta =
             NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
         const struct NAME(rows) w = NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
-        done = EACH_WIDTH(from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out, time,
-                          x, delta, w);
+        done = EACH_WIDTH (from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
+                           time, x, delta, w);
     }
 }
 
@@ -53,7 +53,7 @@ static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *
  * `start`, and is overwritten. */
 static void NAME(close_period)(const struct scan_args *a, int64_t block, int width, const REAL *time,
                                REAL *end_state, REAL *start) {
-    EACH_WIDTH(carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
+    EACH_WIDTH (carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
     for (int64_t i = 0; i < BLOCK_STATES; i++) start[i] += end_state[i];
 }
 
@@ -71,7 +71,7 @@ static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *j
             const int64_t segment = adjoint ? a->segments - 1 - i : i;
             REAL *end = NAME(end_at)(a, job, segment, block);
             const REAL *time = NAME(time_at)(a, job, segment, block);
-            EACH_WIDTH(carry_block, a->states, TABLE(block), time, carried, end, end_state, 0);
+            EACH_WIDTH (carry_block, a->states, TABLE(block), time, carried, end, end_state, 0);
             for (int lane = 0; lane < LANES; lane++) sum[lane] += time[lane];
             if (last) memcpy(end, carried, BLOCK_STATES * sizeof(REAL));
             memcpy(carried, end_state, BLOCK_STATES * sizeof(REAL));
@@ -111,7 +111,7 @@ static void NAME(start_of)(const struct scan_args *a, const struct NAME(job) *jo
         const int width = NAME(width)(a, block);
         REAL time[LANES], *share = NAME(spare)(a, job), *end_state = share + BLOCK_STATES;
         NAME(from_rest)(a, job, block, adjoint, packed, share, end_state, time);
-        EACH_WIDTH(carry_block, a->states, TABLE(block), time, states, end_state, end_state, 0);
+        EACH_WIDTH (carry_block, a->states, TABLE(block), time, states, end_state, end_state, 0);
         NAME(close_period)(a, block, width, time, end_state, states);
     }
 }

@@ -32,8 +32,8 @@ static void NAME(forward_tile)(const struct scan_args *a, const struct NAME(job)
             const struct NAME(rows) y = ROWS(y, 2, a->accumulate);
 #undef ROWS
             NAME(skip_of)(a, block, width, skip);
-            EACH_WIDTH(forward_block, chunk.rows, a->states, TABLE(block), state, skip, u, delta, b, c, y,
-                       a->accumulate);
+            EACH_WIDTH (forward_block, chunk.rows, a->states, TABLE(block), state, skip, u, delta, b, c,
+                        y, a->accumulate);
             NAME(unpack)(&a->y, job->line.batch, channel, width, &chunk, y, packed[2]);
         }
     }
@@ -90,8 +90,8 @@ static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job
 #define ROWS(stream, i) NAME(rows_at)(&a->stream, &job->line, block * LANES, width, &rows, packed[i], 1)
             const struct NAME(rows) u = ROWS(u, 0), delta = ROWS(delta, 1);
 #undef ROWS
-            EACH_WIDTH(advance_block, rows.rows, a->states, TABLE(block), start, start + row, u, delta,
-                       b);
+            EACH_WIDTH (advance_block, rows.rows, a->states, TABLE(block), start, start + row, u, delta,
+                        b);
         }
     }
 }
@@ -130,10 +130,11 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
             const struct NAME(rows) grad_delta = ROWS(grad_delta, 4, a->accumulate);
 #undef ROWS
             NAME(skip_of)(a, block, width, skip);
-            EACH_WIDTH(backward_block, chunk.rows, a->states, TABLE(block), starts + since * row + within,
-                       adjoints + within, (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES,
-                       skip, (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y,
-                       grad_u, grad_delta, grad_b, grad_c, a->accumulate);
+            EACH_WIDTH (backward_block, chunk.rows, a->states, TABLE(block),
+                        starts + since * row + within, adjoints + within,
+                        (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES, skip,
+                        (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y, grad_u,
+                        grad_delta, grad_b, grad_c, a->accumulate);
             NAME(unpack)(&a->grad_u, job->line.batch, channel, width, &chunk, grad_u, packed[3]);
             NAME(unpack)(&a->grad_delta, job->line.batch, channel, width, &chunk, grad_delta, packed[4]);
         }

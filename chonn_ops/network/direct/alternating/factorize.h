@@ -52,8 +52,7 @@ APART void NAME(pack_fields)(const struct alternating_args *a, struct NAME(item)
         const REAL *from = i ? a->conductance[i - 1] : a->leak;
         for (int64_t first = 0; first < a->nodes; first += NAME(BLOCK)) {
             const int64_t last = least(first + NAME(BLOCK), a->nodes);
-            if (item->width < LANES)
-                memset(field + first, 0, (size_t)(last - first) * sizeof(number));
+            if (item->width < LANES) memset(field + first, 0, (size_t)(last - first) * sizeof(number));
             for (int lane = 0; lane < item->width; lane++)
                 for (int64_t p = first; p < last; p++) {
                     const REAL *value = from + 2 * (item->at[lane] + p * a->channels);
@@ -64,9 +63,7 @@ APART void NAME(pack_fields)(const struct alternating_args *a, struct NAME(item)
     }
 }
 
-INLINE vec NAME(pick)(mask some, vec a, vec b) {
-    return (vec)((some & (mask)a) | (~some & (mask)b));
-}
+INLINE vec NAME(pick)(mask some, vec a, vec b) { return (vec)((some & (mask)a) | (~some & (mask)b)); }
 
 INLINE vec NAME(magnitude)(number x) { /* |re| + |im| */
     return NAME(pick)(x.re < 0, -x.re, x.re) + NAME(pick)(x.im < 0, -x.im, x.im);
@@ -74,15 +71,14 @@ INLINE vec NAME(magnitude)(number x) { /* |re| + |im| */
 
 /* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
  * and which networks are finite. */
-APART vec NAME(scales)(const struct alternating_args *a, const struct NAME(item) *item,
-                       int64_t *status) {
+APART vec NAME(scales)(const struct alternating_args *a, const struct NAME(item) *item, int64_t *status) {
     vec largest = {}, wrong = {};
-#define SEE(load)                                                                                  \
-    {                                                                                              \
-        const number value = load;                                                                 \
-        const vec size = NAME(magnitude)(value);                                                   \
-        largest = NAME(pick)(size > largest, size, largest);                                      \
-        wrong += (value.re - value.re) + (value.im - value.im); /* NaN for NaN and infinities */   \
+#define SEE(load)                                                                                \
+    {                                                                                            \
+        const number value = load;                                                               \
+        const vec size = NAME(magnitude)(value);                                                 \
+        largest = NAME(pick)(size > largest, size, largest);                                     \
+        wrong += (value.re - value.re) + (value.im - value.im); /* NaN for NaN and infinities */ \
     }
     for (int64_t p = 0; p < a->nodes; p++) SEE(item->leak[p])
     for (int64_t e = 0; e < a->edge_at[a->regions]; e++) SEE(item->conductance[a->edge[e]])
@@ -92,8 +88,10 @@ APART vec NAME(scales)(const struct alternating_args *a, const struct NAME(item)
     for (int lane = 0; lane < item->width; lane++) {
         int exponent = 0;
         if (largest[lane] > 0) {
-            if (isfinite(largest[lane])) frexp((double)largest[lane], &exponent);
-            else exponent = most;
+            if (isfinite(largest[lane]))
+                frexp((double)largest[lane], &exponent);
+            else
+                exponent = most;
         }
         exponent = exponent > most ? most : exponent < -most ? -most : exponent;
         scale[lane] = (REAL)ldexp(1, -exponent);
@@ -107,8 +105,8 @@ APART vec NAME(scales)(const struct alternating_args *a, const struct NAME(item)
 INLINE void NAME(block)(const int rows, const int columns, number *front, int64_t stride,
                         const number *row, const number *share, int64_t step, int64_t n) {
     number c[ROWS][4];
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < columns; j++) c[i][j] = front[i * stride + j];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++) c[i][j] =
+        front[i * stride + j];
     for (int64_t k = 0; k < n; k++) {
         UNROLL for (int i = 0; i < rows; i++) {
             const number s = share[i];
@@ -117,30 +115,29 @@ INLINE void NAME(block)(const int rows, const int columns, number *front, int64_
         row += stride;
         share += step--;
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < columns; j++) front[i * stride + j] = c[i][j];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++) front[i * stride + j] =
+        c[i][j];
 }
 
 /* Rows q0 to q1 of some columns, down to the diagonal, of what pivots k0 to k0 + n hand on. */
-INLINE void NAME(column)(const int columns, number *front, int64_t f, const number *shares,
-                         int64_t k0, int64_t n, int64_t q0, int64_t q1, int64_t c) {
+INLINE void NAME(column)(const int columns, number *front, int64_t f, const number *shares, int64_t k0,
+                         int64_t n, int64_t q0, int64_t q1, int64_t c) {
     const int64_t stride = f + 1, step = f - k0 - 2, end = least(q1, c + columns);
     const number *row = front + k0 * stride + c;
     int64_t q = q0;
     /* Behind the last row of a front there is room, so blocks need not end with it. */
     for (; q < end && (q + ROWS <= q1 || q1 == f); q += ROWS)
-        NAME(block)(ROWS, columns, front + q * stride + c, stride, row,
-                    shares + share_index(f, k0, q), step, n);
+        NAME(block)(ROWS, columns, front + q * stride + c, stride, row, shares + share_index(f, k0, q),
+                    step, n);
     for (; q < end; q++)
-        NAME(block)(1, columns, front + q * stride + c, stride, row,
-                    shares + share_index(f, k0, q), step, n);
+        NAME(block)(1, columns, front + q * stride + c, stride, row, shares + share_index(f, k0, q), step,
+                    n);
 }
 
-APART void NAME(update)(number *front, int64_t f, const number *shares, int64_t k0, int64_t n,
-                        int64_t q0, int64_t q1) {
+APART void NAME(update)(number *front, int64_t f, const number *shares, int64_t k0, int64_t n, int64_t q0,
+                        int64_t q1) {
     int64_t c = q0;
-    for (; c + COLUMNS <= f + 1; c += COLUMNS)
-        NAME(column)(COLUMNS, front, f, shares, k0, n, q0, q1, c);
+    for (; c + COLUMNS <= f + 1; c += COLUMNS) NAME(column)(COLUMNS, front, f, shares, k0, n, q0, q1, c);
     for (; c <= f; c++) NAME(column)(1, front, f, shares, k0, n, q0, q1, c);
 }
 
@@ -189,8 +186,7 @@ struct NAME(waiting) { /* updates that wait for the region they are added to */
 };
 
 static int64_t NAME(front_bytes)(const struct alternating_args *a) {
-    return aligned((a->largest_front + PAD) * (a->largest_front + 1 + COLUMNS) *
-                   (int64_t)sizeof(number));
+    return aligned((a->largest_front + PAD) * (a->largest_front + 1 + COLUMNS) * (int64_t)sizeof(number));
 }
 
 static int64_t NAME(waiting_bytes)(const struct alternating_args *a) {
@@ -198,8 +194,8 @@ static int64_t NAME(waiting_bytes)(const struct alternating_args *a) {
            aligned((a->stack + PAD) * (int64_t)sizeof(number));
 }
 
-APART mask NAME(eliminate)(const struct alternating_args *a, const struct NAME(item) *item,
-                           int64_t r, number *front, struct NAME(waiting) *w, vec scale) {
+APART mask NAME(eliminate)(const struct alternating_args *a, const struct NAME(item) *item, int64_t r,
+                           number *front, struct NAME(waiting) *w, vec scale) {
     const int64_t n = a->pivots[r], width = a->width[r], f = n + width, stride = f + 1;
     const int64_t first = a->first[r];
     number *shares = (number *)a->shares + item->slot * a->item_shares + a->share_at[r];
@@ -270,7 +266,8 @@ APART void NAME(find_undetermined)(const struct alternating_args *a, const struc
                                    const number *inverse, int64_t *status) {
     for (int64_t r = 0; r < a->regions; r++)
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
-            const int64_t low = NAME(position)(a, r, a->row[e]), high = NAME(position)(a, r, a->column[e]);
+            const int64_t low = NAME(position)(a, r, a->row[e]),
+                          high = NAME(position)(a, r, a->column[e]);
             const number g = item->conductance[a->edge[e]];
             for (int lane = 0; lane < item->width; lane++) {
                 if (status[lane] == ALTERNATING_NOT_FINITE || status[lane] >= 0) continue;
@@ -294,8 +291,7 @@ static void NAME(factorize_item)(const struct alternating_args *a, const struct 
     struct NAME(waiting) w = {.held = (number **)workspace};
     w.top = (number *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
     mask raised = {};
-    for (int64_t r = 0; r < a->regions; r++)
-        raised |= NAME(eliminate)(a, item, r, front, &w, scale);
+    for (int64_t r = 0; r < a->regions; r++) raised |= NAME(eliminate)(a, item, r, front, &w, scale);
     for (int lane = 0; lane < item->width; lane++)
         if (raised[lane] && status[lane] == ALTERNATING_DETERMINED) status[lane] = ALTERNATING_RAISED;
     const number *inverse = (const number *)a->inverse + item->slot * a->nodes;

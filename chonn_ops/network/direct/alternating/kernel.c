@@ -22,8 +22,8 @@
 #endif
 
 /* c += s a. */
-#define ADD_PRODUCT(c, s, a)                                                                       \
-    ((c).re += (s).re * (a).re, (c).im += (s).re * (a).im, (c).re -= (s).im * (a).im,              \
+#define ADD_PRODUCT(c, s, a)                                                          \
+    ((c).re += (s).re * (a).re, (c).im += (s).re * (a).im, (c).re -= (s).im * (a).im, \
      (c).im += (s).im * (a).re)
 
 #define REAL float

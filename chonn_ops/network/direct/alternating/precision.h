@@ -21,8 +21,7 @@ static void NAME(run)(const struct alternating_args *a) {
         own += NAME(fields_bytes)(a);
         if (a->call != ALTERNATING_SOLVE) NAME(factorize_item)(a, &item, own);
         if (!a->source) continue;
-        for (int64_t source = 0; source < a->sources; source++)
-            NAME(solve_source)(a, &item, source, own);
+        for (int64_t source = 0; source < a->sources; source++) NAME(solve_source)(a, &item, source, own);
     }
 }
 

@@ -26,8 +26,7 @@ INLINE void NAME(forward)(const number *shares, int64_t n, int64_t f, number *t)
     int64_t k = 0;
     for (; k + 4 <= n; k += 4) {
         for (int64_t i = k; i < k + 3; i++)
-            for (int64_t q = i + 1; q < k + 4; q++)
-                ADD_PRODUCT(t[q], shares[share_index(f, i, q)], t[i]);
+            for (int64_t q = i + 1; q < k + 4; q++) ADD_PRODUCT(t[q], shares[share_index(f, i, q)], t[i]);
         const number *h[4];
         number x[4];
         UNROLL for (int i = 0; i < 4; i++) {
@@ -48,8 +47,7 @@ INLINE void NAME(forward)(const number *shares, int64_t n, int64_t f, number *t)
 INLINE void NAME(backward)(const number *shares, int64_t n, int64_t f, number *t) {
     int64_t k = n;
     for (; k % 4; k--)
-        for (int64_t q = k; q < f; q++)
-            ADD_PRODUCT(t[k - 1], shares[share_index(f, k - 1, q)], t[q]);
+        for (int64_t q = k; q < f; q++) ADD_PRODUCT(t[k - 1], shares[share_index(f, k - 1, q)], t[q]);
     for (k -= 4; k >= 0; k -= 4) {
         const number *h[4];
         number x[4];
@@ -67,8 +65,8 @@ INLINE void NAME(backward)(const number *shares, int64_t n, int64_t f, number *t
 }
 
 /* From currents to potentials of the scaled networks: x, by position, and `potential`, by node. */
-APART void NAME(sweep)(const struct alternating_args *a, const number *shares,
-                       const number *inverse, number *x, number *t, number *potential) {
+APART void NAME(sweep)(const struct alternating_args *a, const number *shares, const number *inverse,
+                       number *x, number *t, number *potential) {
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
@@ -95,8 +93,8 @@ APART void NAME(sweep)(const struct alternating_args *a, const number *shares,
 
 INLINE wide NAME(widen)(const vec *x) {
     wide all;
-    UNROLL for (int i = 0; i < PARTS; i++)
-        all.part[i] = __builtin_convertvector(((const half *)x)[i], doubles);
+    UNROLL for (int i = 0; i < PARTS; i++) all.part[i] =
+        __builtin_convertvector(((const half *)x)[i], doubles);
     return all;
 }
 
@@ -129,8 +127,8 @@ INLINE void NAME(take_currents)(const number *g, const number *x, const wide *si
 
 /* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. Plane after plane
  * of the first axis, so that what belongs to a node is in the cache. */
-APART wide NAME(advance)(const struct alternating_args *a, const struct NAME(item) *item,
-                         const number *x, const wide *size, wide_number *v, wide_number *left) {
+APART wide NAME(advance)(const struct alternating_args *a, const struct NAME(item) *item, const number *x,
+                         const wide *size, wide_number *v, wide_number *left) {
     const int64_t planes = a->grid[0], plane = NAME(inner)(a, 0);
     const number *g = item->conductance;
     wide squares = {};
@@ -157,14 +155,14 @@ APART wide NAME(advance)(const struct alternating_args *a, const struct NAME(ite
             for (int64_t p = at; p < at + plane; p += n * inner) {
                 NAME(take_currents)(edges + p, x + p, size, last, inner, left + p);
                 if (a->closed[axis])
-                    NAME(take_currents)(edges + p + last, x + p + last, size, inner, -last, left + p + last);
+                    NAME(take_currents)(edges + p + last, x + p + last, size, inner, -last,
+                                        left + p + last);
             }
         }
         if (at + plane < a->nodes) NAME(take_currents)(g + at, x + at, size, plane, plane, left + at);
         for (int64_t p = at; p < at + plane; p++)
-            UNROLL for (int k = 0; k < PARTS; k++)
-                squares.part[k] += left[p].re.part[k] * left[p].re.part[k] +
-                                   left[p].im.part[k] * left[p].im.part[k];
+            UNROLL for (int k = 0; k < PARTS; k++) squares.part[k] +=
+                left[p].re.part[k] * left[p].re.part[k] + left[p].im.part[k] * left[p].im.part[k];
     }
     return squares;
 }
@@ -189,8 +187,8 @@ APART double NAME(norm)(int64_t nodes, const wide_number *x, int lane) {
 }
 
 /* The norm of each lane, and a power of two near it. */
-static void NAME(norms)(int64_t nodes, int width, const wide_number *x, const wide *squares,
-                        double *norm, double *unit) {
+static void NAME(norms)(int64_t nodes, int width, const wide_number *x, const wide *squares, double *norm,
+                        double *unit) {
     for (int lane = 0; lane < width; lane++) {
         const double sum = *NAME(lane)(squares, lane);
         norm[lane] = sum > 1e-250 && sum < 1e250 ? sqrt(sum) : NAME(norm)(nodes, x, lane);
@@ -206,38 +204,41 @@ APART void NAME(read_source)(const struct alternating_args *a, const struct NAME
                              int64_t start, wide_number *to) {
     for (int64_t first = 0; first < a->nodes; first += NAME(BLOCK)) {
         const int64_t last = least(first + NAME(BLOCK), a->nodes);
-        if (item->width < LANES)
-            memset(to + first, 0, (size_t)(last - first) * sizeof(wide_number));
+        if (item->width < LANES) memset(to + first, 0, (size_t)(last - first) * sizeof(wide_number));
         for (int lane = 0; lane < item->width; lane++) {
             const int64_t at = 2 * (item->of[lane] + start);
-#define READ(type)                                                                                 \
-    for (int64_t p = first; p < last; p++) {                                                       \
-        const type *value = (const type *)a->source + at + 2 * p * a->channels;                    \
-        *NAME(lane)(&to[p].re, lane) = value[0];                                                   \
-        *NAME(lane)(&to[p].im, lane) = value[1];                                                   \
+#define READ(type)                                                              \
+    for (int64_t p = first; p < last; p++) {                                    \
+        const type *value = (const type *)a->source + at + 2 * p * a->channels; \
+        *NAME(lane)(&to[p].re, lane) = value[0];                                \
+        *NAME(lane)(&to[p].im, lane) = value[1];                                \
     }
-            if (a->single) READ(float)
-            else READ(double)
+            if (a->single)
+                READ(float)
+            else
+                READ(double)
 #undef READ
         }
     }
 }
 
 /* The reverse; `wrong` is added, NaN or 0 of each lane. */
-APART void NAME(write)(const struct alternating_args *a, const struct NAME(item) *item,
-                       int64_t start, const wide_number *from, const double *wrong, void *field) {
+APART void NAME(write)(const struct alternating_args *a, const struct NAME(item) *item, int64_t start,
+                       const wide_number *from, const double *wrong, void *field) {
     for (int64_t first = 0; first < a->nodes; first += NAME(BLOCK)) {
         const int64_t last = least(first + NAME(BLOCK), a->nodes);
         for (int lane = 0; lane < item->width; lane++) {
             const int64_t at = 2 * (item->of[lane] + start);
-#define WRITE(type)                                                                                \
-    for (int64_t p = first; p < last; p++) {                                                       \
-        type *value = (type *)field + at + 2 * p * a->channels;                                    \
-        value[0] = (type)(*NAME(lane)(&from[p].re, lane) + wrong[lane]);                           \
-        value[1] = (type)(*NAME(lane)(&from[p].im, lane) + wrong[lane]);                           \
+#define WRITE(type)                                                      \
+    for (int64_t p = first; p < last; p++) {                             \
+        type *value = (type *)field + at + 2 * p * a->channels;          \
+        value[0] = (type)(*NAME(lane)(&from[p].re, lane) + wrong[lane]); \
+        value[1] = (type)(*NAME(lane)(&from[p].im, lane) + wrong[lane]); \
     }
-            if (a->single) WRITE(float)
-            else WRITE(double)
+            if (a->single)
+                WRITE(float)
+            else
+                WRITE(double)
 #undef WRITE
         }
     }
@@ -271,21 +272,18 @@ static void NAME(solve_source)(const struct alternating_args *a, const struct NA
     NAME(read_source)(a, item, start, left);
     wide bad = {}, squares = {};
     for (int64_t p = 0; p < a->nodes; p++)
-        UNROLL for (int k = 0; k < PARTS; k++)
-            bad.part[k] += (left[p].re.part[k] - left[p].re.part[k]) +
-                           (left[p].im.part[k] - left[p].im.part[k]);
+        UNROLL for (int k = 0; k < PARTS; k++) bad.part[k] +=
+            (left[p].re.part[k] - left[p].re.part[k]) + (left[p].im.part[k] - left[p].im.part[k]);
     /* A node with neither edge nor leak is no part of the network. A node with edges whose pivot is
      * zero is: its source stays in the residual. */
     if (NAME(any_without)(a->nodes, inverse, item->width))
         for (int64_t p = 0; p < a->nodes; p++)
             for (int lane = 0; lane < item->width; lane++)
-                if (inverse[p].re[lane] == 0 && inverse[p].im[lane] == 0 &&
-                    a->status[network + lane] < 0)
+                if (inverse[p].re[lane] == 0 && inverse[p].im[lane] == 0 && a->status[network + lane] < 0)
                     *NAME(lane)(&left[a->node[p]].re, lane) = *NAME(lane)(&left[a->node[p]].im, lane) = 0;
     for (int64_t p = 0; p < a->nodes; p++)
-        UNROLL for (int k = 0; k < PARTS; k++)
-            squares.part[k] += left[p].re.part[k] * left[p].re.part[k] +
-                               left[p].im.part[k] * left[p].im.part[k];
+        UNROLL for (int k = 0; k < PARTS; k++) squares.part[k] +=
+            left[p].re.part[k] * left[p].re.part[k] + left[p].im.part[k] * left[p].im.part[k];
     double norm[LANES], unit[LANES], residual[LANES], now[LANES];
     NAME(norms)(a->nodes, item->width, left, &squares, norm, unit);
     int active[LANES];

@@ -42,19 +42,21 @@ struct direct_args {
     const int32_t *tile_position, *tile_edge, *rim;
     int32_t rows, threads, call;
     const void *leak, *conductance[3];
-    void *shares;    /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */
-    void *inverse;   /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
-    void *grounded;  /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where
+    void *
+        shares; /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */
+    void *inverse; /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
+    void *
+        grounded; /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where
                         there is none */
-    void *own_leak;  /* (items, nodes) elements: leaks before the elimination, by position, scaled */
-    void *scale;     /* (networks,) powers of two that conductances were multiplied by */
+    void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
+    void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
     const void *source; /* NULL where nothing is solved */
     void *potential;
-    void *drop[3];    /* like `potential`, NULL or for each axis: a node's potential less the next one's */
+    void *drop[3]; /* like `potential`, NULL or for each axis: a node's potential less the next one's */
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     void *diagonal, *entry[3]; /* of the inverse: at nodes, and at the two nodes of each edge */
-    void *workspace;           /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
+    void *workspace; /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
 };
 
 /* Of an entry of the conductances. */

@@ -11,8 +11,8 @@
 INLINE void MODE(block)(const int rows, const int vectors, vec *front, int64_t stride, const vec *a,
                         const element *share, int64_t step, int64_t n) {
     vec c[8][4];
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < vectors; j++) c[i][j] = front[i * stride + j];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < vectors; j++) c[i][j] =
+        front[i * stride + j];
     for (int64_t k = 0; k < n; k++) {
         UNROLL for (int i = 0; i < rows; i++) {
             const vec s = WIDEN(share[i]);
@@ -21,8 +21,8 @@ INLINE void MODE(block)(const int rows, const int vectors, vec *front, int64_t s
         a += stride;
         share += step--;
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < vectors; j++) front[i * stride + j] = c[i][j];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < vectors; j++) front[i * stride + j] =
+        c[i][j];
 }
 
 /* Rows q0 to q1, vectors c on, as many as `vectors` says, of what pivots k0 to k0 + n hand on. */
@@ -34,11 +34,11 @@ INLINE void MODE(column)(const int vectors, vec *front, int64_t f, const element
     int64_t q = q0;
     /* Behind the last row of a front there is room, so blocks need not end with it. */
     for (; q < end && (q + QB <= q1 || q1 == f); q += QB)
-        MODE(block)(QB, vectors, front + q * stride + c, stride, a,
-                    shares + share_index(f, k0, q), step, n);
+        MODE(block)(QB, vectors, front + q * stride + c, stride, a, shares + share_index(f, k0, q), step,
+                    n);
     for (; q < end; q++)
-        MODE(block)(1, vectors, front + q * stride + c, stride, a, shares + share_index(f, k0, q),
-                    step, n);
+        MODE(block)(1, vectors, front + q * stride + c, stride, a, shares + share_index(f, k0, q), step,
+                    n);
 }
 
 /* Columns j of blocks, from the diagonal's on. */
@@ -52,17 +52,15 @@ INLINE void MODE(update_column)(vec *front, int64_t f, const element *shares, in
         for (; c < stride; c++) MODE(column)(1, front, f, shares, k0, n, q0, q1, c);
 }
 
-APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n,
-                        int64_t q0, int64_t q1, int threads) {
+APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n, int64_t q0,
+                        int64_t q1, int threads) {
     const int64_t columns = (MODE(vectors)(f) - q0 / PER + RB - 1) / RB;
     if (threads < 2 || (q1 - q0) * (f - q0) * n < WORTH_SHARING) {
-        for (int64_t j = 0; j < columns; j++)
-            MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
+        for (int64_t j = 0; j < columns; j++) MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
         return;
     }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t j = columns - 1; j >= 0; j--)
-        MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
+    for (int64_t j = columns - 1; j >= 0; j--) MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
 }
 
 /* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
@@ -103,7 +101,8 @@ INLINE void MODE(pivot)(vec *front, int64_t f, int64_t n, element *shares, eleme
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
     const NAME(mask) alone = t == row[f];
-    const vec to_ground = (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
+    const vec to_ground =
+        (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
     grounded[i] = NAME(either)(part, to_ground, NAME(splat)(0));
 #endif
     inverse[i] = part;
@@ -158,7 +157,7 @@ APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, i
 }
 
 APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                           vec *front, struct MODE(waiting) *w, element scale, int threads) {
+                           vec *front, struct MODE(waiting) * w, element scale, int threads) {
     const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
     const int64_t vectors = MODE(vectors)(f), stride = vectors * PER, first = a->first[r];
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
@@ -166,7 +165,8 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     element *grounded = (element *)a->grounded + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
-    if (ROWS && f <= SMALL_FRONT) memset(front, 0, (size_t)(f * vectors) * sizeof(vec));
+    if (ROWS && f <= SMALL_FRONT)
+        memset(front, 0, (size_t)(f * vectors) * sizeof(vec));
     else
         for (int64_t i = 0; i < f; i++)
             memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
@@ -183,8 +183,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
         if (half < 0) continue;
         const element *update = w->held[half];
         MODE(extend)(a, half, front, f, update);
-        if (update >= w->base && update < above)
-            w->top -= a->width[half] * (a->width[half] + 1) / 2;
+        if (update >= w->base && update < above) w->top -= a->width[half] * (a->width[half] + 1) / 2;
     }
     for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
         const int64_t k1 = least(k0 + PANEL, n);
@@ -233,8 +232,7 @@ static int MODE(any_without)(const struct direct_args *a, const struct NAME(item
                              const element *inverse) {
     int any = 0;
     for (int64_t p = 0; p < a->nodes && !any; p++)
-        for (int lane = 0; lane < item->width; lane++)
-            any |= ((const REAL *)(inverse + p))[lane] == 0;
+        for (int lane = 0; lane < item->width; lane++) any |= ((const REAL *)(inverse + p))[lane] == 0;
     return any;
 }
 
@@ -249,10 +247,10 @@ static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *it
         const REAL *from = i ? a->conductance[i - 1] : a->leak;
         item->field[i] = (const REAL *)to;
 #if ROWS
-        if (a->channels == 1) item->field[i] = from + item->at[0];
+        if (a->channels == 1)
+            item->field[i] = from + item->at[0];
         else
-            for (int64_t p = 0; p < a->nodes; p++)
-                ((REAL *)to)[p] = from[item->at[0] + p * a->channels];
+            for (int64_t p = 0; p < a->nodes; p++) ((REAL *)to)[p] = from[item->at[0] + p * a->channels];
 #else
         NAME(pack)(from, item->at, item->width, a->channels, a->nodes, (vec *)to);
 #endif
@@ -276,8 +274,7 @@ INLINE element MODE(scale)(const struct direct_args *a, const struct NAME(item) 
 static void MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
     const int64_t network = item->index * (ROWS ? 1 : LANES);
     const vec scales = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
-    for (int lane = 0; lane < item->width; lane++)
-        ((REAL *)a->scale)[network + lane] = scales[lane];
+    for (int lane = 0; lane < item->width; lane++) ((REAL *)a->scale)[network + lane] = scales[lane];
     const element *leak = (const element *)item->field[0], scale = MODE(scale)(a, item);
     element *own_leak = (element *)a->own_leak + item->slot * a->nodes;
     for (int64_t p = 0; p < a->nodes; p++) own_leak[p] = leak[a->node[p]] * scale;
@@ -288,14 +285,13 @@ static void MODE(begin)(const struct direct_args *a, const struct NAME(item) *it
 static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *item) {
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     if (MODE(any_without)(a, item, inverse))
-        MODE(find_undetermined)(a, item, inverse,
-                                a->status + item->index * (ROWS ? 1 : LANES));
+        MODE(find_undetermined)(a, item, inverse, a->status + item->index * (ROWS ? 1 : LANES));
 }
 
 /* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
-INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAME(item) *item,
-                                   int64_t r, struct MODE(waiting) *w, element scale,
-                                   int64_t *group, char *workspace) {
+INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
+                                   struct MODE(waiting) * w, element scale, int64_t *group,
+                                   char *workspace) {
 #if ROWS
     if (a->pivots[r]) return 0;
     if (*group < a->groups && a->tile_region[a->group_first[*group]] == r)
@@ -354,8 +350,10 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME
     }
     w.base = w.top = stack + a->part_stack[a->parts];
     for (int64_t r = 0, p = 0; r < a->regions; r++) {
-        if (p < a->parts && r == a->part_first[p]) r = a->part_last[p++] - 1;
-        else MODE(eliminate)(a, item, r, (vec *)fronts, &w, scale, a->threads);
+        if (p < a->parts && r == a->part_first[p])
+            r = a->part_last[p++] - 1;
+        else
+            MODE(eliminate)(a, item, r, (vec *)fronts, &w, scale, a->threads);
     }
     MODE(finish)(a, item);
 }

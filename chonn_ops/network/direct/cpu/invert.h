@@ -28,8 +28,7 @@ APART void MODE(invert_front)(vec *front, int64_t n, int64_t f, const element *s
             } else {
                 for (; c < vectors; c++) {
                     vec one = {};
-                    for (int64_t q = k + 1; q < f; q++)
-                        one += WIDEN(h[q]) * front[q * vectors + c];
+                    for (int64_t q = k + 1; q < f; q++) one += WIDEN(h[q]) * front[q * vectors + c];
                     row[c] = one;
                 }
             }
@@ -89,8 +88,7 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(
             if (half < 0) continue;
             const int32_t *place = a->place + a->boundary_at[half];
             for (int64_t i = 0; i < a->width[half]; i++)
-                for (int64_t j = i; j < a->width[half]; j++)
-                    *top++ = z[place[i] * stride + place[j]];
+                for (int64_t j = i; j < a->width[half]; j++) *top++ = z[place[i] * stride + place[j]];
         }
     }
 }
@@ -110,8 +108,8 @@ static void MODE(invert_item)(const struct direct_args *a, const struct NAME(ite
     vec scale = {};
     for (int lane = 0; lane < item->width; lane++) {
         const int64_t network = index * (ROWS ? 1 : LANES) + lane;
-        scale[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN
-                                                               : ((const REAL *)a->scale)[network];
+        scale[lane] =
+            a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN : ((const REAL *)a->scale)[network];
     }
     char *const waiting = workspace + MODE(front_bytes)(a);
     MODE(invert_regions)(a, item, (const element *)a->shares + index * a->item_shares,

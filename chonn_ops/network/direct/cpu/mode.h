@@ -39,9 +39,7 @@ static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
 
 /* Whether elimination and forward substitution are fused. The factors of many networks do not stay in
  * the cache. */
-static int MODE(is_fused)(const struct direct_args *a) {
-    return !ROWS && a->source && a->sources == 1;
-}
+static int MODE(is_fused)(const struct direct_args *a) { return !ROWS && a->source && a->sources == 1; }
 
 /* Threads that solve for sources of one network after they have eliminated it together. */
 static int MODE(solving)(const struct direct_args *a) {
@@ -52,8 +50,8 @@ static int MODE(solving)(const struct direct_args *a) {
 /* Of a thread; of all threads where they share a network. */
 static int64_t MODE(own_bytes)(const struct direct_args *a) {
     const int64_t solve = a->source ? MODE(solving)(a) * MODE(solve_bytes)(a) : 0;
-    const int64_t fronts =
-        (a->parts ? a->threads : 1) * (MODE(front_bytes)(a) + MODE(tiles_bytes)(a)) + MODE(waiting_bytes)(a);
+    const int64_t fronts = (a->parts ? a->threads : 1) * (MODE(front_bytes)(a) + MODE(tiles_bytes)(a)) +
+                           MODE(waiting_bytes)(a);
     switch (a->call) {
     case DIRECT_FACTORIZE:
     case DIRECT_ONCE:
@@ -99,7 +97,8 @@ static void MODE(run)(const struct direct_args *a) {
     }
     const int64_t chunk = factorizes || a->call == DIRECT_INVERT ? a->sources : MODE(chunk)(a);
     const int64_t chunks = chunk ? (a->sources + chunk - 1) / chunk : 1;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1 && items * chunks > 1)
+#pragma omp parallel for schedule(dynamic, 1) \
+    num_threads(a->threads) if (a->threads > 1 && items * chunks > 1)
     for (int64_t i = 0; i < items * chunks; i++) {
         char *const own = workspace + thread_number() * each;
         struct NAME(item) item = NAME(item_at)(a, i / chunks);

@@ -44,8 +44,8 @@ INLINE vec NAME(between)(vec value, int64_t first, int64_t last) {
 INLINE REAL NAME(sum)(vec value) {
     NAME(short) part[VECTOR_BYTES / 16];
     memcpy(part, &value, sizeof part);
-    UNROLL for (int width = VECTOR_BYTES / 32; width; width /= 2)
-        UNROLL for (int i = 0; i < width; i++) part[i] += part[i + width];
+    UNROLL for (int width = VECTOR_BYTES / 32; width; width /= 2) UNROLL for (int i = 0; i < width; i++)
+        part[i] += part[i + width];
     REAL total[16 / sizeof(REAL)];
     UNROLL for (int lane = 0; lane < (int)(16 / sizeof(REAL)); lane++) total[lane] = part[0][lane];
     UNROLL for (int width = 8 / sizeof(REAL); width; width /= 2)
@@ -96,8 +96,7 @@ APART void NAME(pack)(const REAL *from, const int64_t *at, int width, int64_t st
         const int64_t last = least(first + NAME(BLOCK), nodes);
         if (width < LANES) memset(to + first, 0, (size_t)(last - first) * sizeof(vec));
         for (int lane = 0; lane < width; lane++)
-            for (int64_t p = first; p < last; p++)
-                ((REAL *)(to + p))[lane] = from[at[lane] + p * step];
+            for (int64_t p = first; p < last; p++) ((REAL *)(to + p))[lane] = from[at[lane] + p * step];
     }
 }
 
@@ -235,7 +234,8 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
         for (int lane = 1; lane < LANES; lane++)
             norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
     for (int lane = 0; lane < item->width; lane++) {
-        const double rounding = NETWORK_ROUNDING * (double)EPSILON * sqrt(terms[lane]), left = sqrt(excess[lane]);
+        const double rounding = NETWORK_ROUNDING * (double)EPSILON * sqrt(terms[lane]),
+                     left = sqrt(excess[lane]);
         residual[lane] = left <= rounding ? 0 : left / (norm[lane] > 0 ? sqrt(norm[lane]) : 1);
     }
 }

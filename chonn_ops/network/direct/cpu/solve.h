@@ -60,8 +60,7 @@ INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, 
         }
         UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
     }
-    for (int64_t q = k + pivots; q < f; q++)
-        UNROLL for (int i = 0; i < pivots; i++) {
+    for (int64_t q = k + pivots; q < f; q++) UNROLL for (int i = 0; i < pivots; i++) {
             const vec s = WIDEN(h[i][q * step]);
             UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * x[i][j];
         }
@@ -84,8 +83,7 @@ INLINE void MODE(backward_pivots)(const int m, const int step, const int pivots,
         h[i] = shares + share_index(f, k + i, 0) * step;
         UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
     }
-    for (int64_t q = k + pivots; q < f; q++)
-        UNROLL for (int i = 0; i < pivots; i++) {
+    for (int64_t q = k + pivots; q < f; q++) UNROLL for (int i = 0; i < pivots; i++) {
             const vec s = WIDEN(h[i][q * step]);
             UNROLL for (int j = 0; j < m; j++) x[i][j] += s * t[q * m + j];
         }
@@ -100,7 +98,7 @@ INLINE void MODE(backward_pivots)(const int m, const int step, const int pivots,
 
 /* `t` of pivots: their potentials, had later nodes potential 0. */
 INLINE void MODE(backward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
-                          vec *t) {
+                           vec *t) {
     if (n & 1) MODE(backward_pivots)(m, step, 1, shares, n - 1, f, t);
     if (n & 2) MODE(backward_pivots)(m, step, 2, shares, n / 4 * 4, f, t);
     for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, step, 4, shares, k, f, t);
@@ -146,10 +144,10 @@ INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const eleme
     }
 }
 
-#define FORWARD(name, m)                                                                          \
-    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,          \
-                          const element *inverse, vec *x, vec *t) {                               \
-        MODE(forward_region)(m, a, r, shares, inverse, x, t);                                     \
+#define FORWARD(name, m)                                                                 \
+    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares, \
+                          const element *inverse, vec *x, vec *t) {                      \
+        MODE(forward_region)(m, a, r, shares, inverse, x, t);                            \
     }
 FORWARD(forward_single, 1)
 FORWARD(forward_double, 2)
@@ -170,7 +168,7 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
  * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
 INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
-                            vec *x) {
+                             vec *x) {
     NAME(wide) current = {}, ground = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         vec counted = x[2 * p];
@@ -183,7 +181,8 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
         level[lane] = ground[lane] > 0 ? current[lane] / ground[lane] : 0;
     for (int64_t p = 0; p < a->nodes; p++) {
         const NAME(wide) taken = __builtin_convertvector(WIDEN(leak[p]), NAME(wide)) * level;
-        x[2 * p + 1] = __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
+        x[2 * p + 1] =
+            __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
     }
 }
 
@@ -205,7 +204,8 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
         int64_t last = 0, outside = 0;
         const REAL *part = (const REAL *)inverse + lane, *all = (const REAL *)grounded + lane;
         const int64_t step = ROWS ? 1 : LANES;
-        for (int64_t p = 0; p < a->nodes; p++) last += all[p * step] == 1, outside += !(part[p * step] > 0);
+        for (int64_t p = 0; p < a->nodes; p++)
+            last += all[p * step] == 1, outside += !(part[p * step] > 0);
         several |= last > 1 || outside;
     }
     for (int lane = 0; several && lane < (ROWS ? 1 : LANES); lane++)
@@ -301,7 +301,8 @@ INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const 
                 MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f, t);
                 for (int64_t q = 0; q < f; q++) {
                     const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
-                    const vec s = NAME(splat)(q < n ? ((const REAL *)(group.inverse + first + q))[lane] : 1);
+                    const vec s =
+                        NAME(splat)(q < n ? ((const REAL *)(group.inverse + first + q))[lane] : 1);
                     if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j] * s;
                 }
             }
@@ -309,8 +310,8 @@ INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const 
     }
 }
 
-INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a,
-                                  const struct NAME(item) *item, vec *x, vec *t) {
+INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
+                                  vec *x, vec *t) {
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
@@ -319,7 +320,8 @@ INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a,
             for (int lane = 0; lane < group.item.width; lane++) {
                 const int32_t *position = group.position + lane;
                 NAME(gather_tile)(m, tile, r, position, x, t);
-                MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f, t);
+                MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f,
+                               t);
                 for (int64_t q = 0; q < n; q++) {
                     const int64_t at = position[(first + q) * LANES];
                     if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j];
@@ -362,7 +364,8 @@ APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct
                 MODE(backward)(2, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n,
                                n + width, t);
                 for (int64_t q = 0; q < n; q++)
-                    if (position[(first + q) * LANES] >= 0) x[2 * position[(first + q) * LANES]] = t[2 * q];
+                    if (position[(first + q) * LANES] >= 0)
+                        x[2 * position[(first + q) * LANES]] = t[2 * q];
                 for (int64_t e = tile->edge_at[r]; e < tile->edge_at[r + 1]; e++)
                     if (edge[e * LANES] >= 0)
                         drop[edge[e * LANES]] = t[2 * tile->row[e] + 1] - t[2 * tile->column[e] + 1];
@@ -474,8 +477,8 @@ static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
-                                       const REAL *inverse, const REAL *grounded, const REAL *x,
-                                       REAL *t, REAL *top, REAL *drop, REAL *tiles) {
+                                       const REAL *inverse, const REAL *grounded, const REAL *x, REAL *t,
+                                       REAL *top, REAL *drop, REAL *tiles) {
     int64_t last = a->nodes - 1;
     while (last > 0 && !(inverse[last] > 0)) last--;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
@@ -506,8 +509,8 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
     }
 }
 
-static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item) *item,
-                            int64_t source, REAL factor, REAL wrong, char *workspace) {
+static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
+                            REAL factor, REAL wrong, char *workspace) {
     const int64_t nodes = a->nodes;
     const REAL *shares = (const REAL *)a->shares + item->slot * a->item_shares;
     const REAL *inverse = (const REAL *)a->inverse + item->slot * nodes;
@@ -531,8 +534,10 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         wrong += s - s;
         x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
     }
-    if (label) NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
-    else if (a->drop[0]) NAME(take_level_one)(a, leak, inverse, x);
+    if (label)
+        NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
+    else if (a->drop[0])
+        NAME(take_level_one)(a, leak, inverse, x);
     if (a->call != DIRECT_SAMPLE) {
         NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, tiles);
         NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
@@ -559,14 +564,15 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
             for (int64_t p = 0; p < nodes; p++)
                 ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
         }
-    } else NAME(tiles_down)(a, item, x, tiles);
+    } else
+        NAME(tiles_down)(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
     if (label) NAME(plain_drops)(a, label, 1, offset, size, 1, factor, scratch);
 }
 
 /* Of one source after the other, from what was given and found. */
-static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(item) *item,
-                               int64_t source, int64_t last, char *workspace) {
+static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
+                               int64_t last, char *workspace) {
     const REAL *inverse = (const REAL *)a->inverse + item->slot * a->nodes;
     REAL *r = (REAL *)workspace, *v = r + a->nodes, *z = v + a->nodes;
     for (; source < last; source++) {
@@ -646,7 +652,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                 NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
                                   ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
                                   2 * LANES, (REAL *)size + lane, LANES, scratch);
-        } else if (!front) MODE(take_level)(a, leak, inverse, x);
+        } else if (!front)
+            MODE(take_level)(a, leak, inverse, x);
 #if ROWS
         NAME(tiles_up_some)(2, a, item, x, t);
 #endif
@@ -661,8 +668,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             NAME(tiles_down_some)(1, a, item, drop, t);
 #endif
             for (int lane = 0; lane < LANES; lane++)
-                NAME(part_sizes)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, (const REAL *)drop + lane,
-                                 LANES, (REAL *)size + lane, LANES);
+                NAME(part_sizes)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES,
+                                 (const REAL *)drop + lane, LANES, (REAL *)size + lane, LANES);
             for (int64_t p = 0; p < nodes; p++) x[2 * p + 1] /= size[p];
         }
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
@@ -676,7 +683,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
         }
     } else {
-        if (front) MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
+        if (front)
+            MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
         else if (a->call != DIRECT_SAMPLE) {
 #if ROWS
             NAME(tiles_up_some)(m, a, item, x, t);
@@ -711,10 +719,10 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #endif
 }
 
-#define SOLVE(name, m, drops)                                                                     \
-    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item,             \
-                          int64_t source, vec factor, vec wrong, char *workspace, char *front) {  \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front);             \
+#define SOLVE(name, m, drops)                                                                         \
+    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item, int64_t source, \
+                          vec factor, vec wrong, char *workspace, char *front) {                      \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front);                 \
     }
 SOLVE(solve_single, 1, 0)
 SOLVE(solve_several, MODE(SOURCES), 0)
@@ -724,14 +732,15 @@ SOLVE(solve_drops, 1, 1)
 /* Sources that one thread solves for together. */
 static int64_t MODE(chunk)(const struct direct_args *a) {
     const int64_t per = ROWS ? LANES : 1;
-    const int64_t networks = a->batches * a->channels, items = ROWS ? networks : (networks + LANES - 1) / LANES;
+    const int64_t networks = a->batches * a->channels,
+                  items = ROWS ? networks : (networks + LANES - 1) / LANES;
     const int shared = !a->drop[0] && (a->sources > a->threads * per || items >= a->threads);
     return shared ? MODE(SOURCES) * per : per;
 }
 
 /* Sources from `source` to `last`; `front` as above. */
-static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item,
-                             int64_t source, int64_t last, char *workspace, char *front) {
+static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
+                             int64_t last, char *workspace, char *front) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
         const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);

@@ -12,8 +12,8 @@ struct NAME(group) {
     vec *shares, *inverse, *grounded;
 };
 
-static struct NAME(group) NAME(group_at)(const struct direct_args *a, const struct NAME(item) *item,
-                                         int64_t index) {
+static struct NAME(group)
+    NAME(group_at)(const struct direct_args *a, const struct NAME(item) *item, int64_t index) {
     struct NAME(group) group = {.a = *a->tile, .first = a->group_first[index]};
     struct direct_args *tile = &group.a;
     group.item.width = (int)(a->group_first[index + 1] - group.first);
@@ -57,7 +57,8 @@ static int64_t NAME(tiles_bytes)(const struct direct_args *a) {
 }
 
 /* The update of one lane for the boundary of its region. */
-static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *update, int lane, REAL *to) {
+static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *update, int lane,
+                            REAL *to) {
     const int64_t width = a->width[r], rim = rim_of(a);
     const int32_t *at = a->rim + a->boundary_at[r];
     const REAL *from = (const REAL *)update + lane;
@@ -74,8 +75,8 @@ static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *u
 }
 
 /* Eliminates the group; `held`: of its tiles' regions. Updates of the group before it may still wait. */
-APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(item) *item, int64_t index,
-                                 REAL scale, REAL **held, char *workspace) {
+APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(item) *item,
+                                 int64_t index, REAL scale, REAL **held, char *workspace) {
     struct NAME(group) group = NAME(group_at)(a, item, index);
     struct direct_args *tile = &group.a;
     const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
@@ -159,7 +160,8 @@ static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) 
 #pragma omp ordered
         for (int c = 0; c < columns; c++)
             for (int64_t p = 0; p < rim; p++)
-                NAME(spread_more)(column[c], group.position + (group.inside + p) * LANES, rims[c * rim + p]);
+                NAME(spread_more)(column[c], group.position + (group.inside + p) * LANES,
+                                  rims[c * rim + p]);
     }
 }
 
@@ -172,11 +174,9 @@ static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item
         const struct direct_args *tile = &group.a;
         vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
         vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
-        for (int64_t p = 0; p < tile->nodes; p++)
-            x[p] = NAME(collect)(all, group.position + p * LANES);
+        for (int64_t p = 0; p < tile->nodes; p++) x[p] = NAME(collect)(all, group.position + p * LANES);
         NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
-        for (int64_t p = 0; p < group.inside; p++)
-            NAME(spread)(all, group.position + p * LANES, x[p]);
+        for (int64_t p = 0; p < group.inside; p++) NAME(spread)(all, group.position + p * LANES, x[p]);
     }
 }
 
@@ -218,14 +218,14 @@ static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAM
             top[1 + 2 * q] = NAME(collect)(v, group.position + (group.inside + q) * LANES);
         NAME(sweep_down_drops_lanes)(tile, group.shares, group.inverse, group.grounded, x, t,
                                      top + 1 + 2 * rim, found, NULL);
-        for (int64_t p = 0; p < group.inside; p++)
-            NAME(spread)(v, group.position + p * LANES, x[2 * p]);
+        for (int64_t p = 0; p < group.inside; p++) NAME(spread)(v, group.position + p * LANES, x[2 * p]);
         for (int64_t e = 0; e < edges; e++) NAME(spread)(drop, group.edge + e * LANES, found[e]);
     }
 }
 
 /* `find_parts` of the tiles, when that of the other regions is done. */
-static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(item) *item, INTEGER *label) {
+static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(item) *item,
+                                 INTEGER *label) {
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const int64_t nodes = group.a.nodes;
@@ -237,13 +237,15 @@ static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(
                 const INTEGER at = position[p * LANES];
                 own[p * LANES + lane] = at < 0 || label[at] < 0 ? -1 : label[at] + (INTEGER)nodes;
             }
-            NAME(find_parts)(&group.a, (const REAL *)group.shares + lane, (const REAL *)group.inverse + lane,
-                             (const REAL *)group.grounded + lane, LANES, own + lane);
+            NAME(find_parts)(&group.a, (const REAL *)group.shares + lane,
+                             (const REAL *)group.inverse + lane, (const REAL *)group.grounded + lane,
+                             LANES, own + lane);
             for (int64_t p = 0; p < group.inside; p++) {
                 const INTEGER found = own[p * LANES + lane];
                 if (position[p * LANES] < 0) continue;
-                label[position[p * LANES]] =
-                    found < 0 ? -1 : found < nodes ? position[found * LANES] : found - (INTEGER)nodes;
+                label[position[p * LANES]] = found < 0       ? -1
+                                             : found < nodes ? position[found * LANES]
+                                                             : found - (INTEGER)nodes;
             }
         }
     }
@@ -279,9 +281,10 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
     if (lane) return;
     for (int i = 0; i < LANES; i++) group.item.at[i] = i;
     tile->channels = LANES, tile->diagonal = diagonal;
-    for (int64_t i = 0; i < tile->axes; i++) tile->entry[i] = a->entry[0] ? entry + i * tile->nodes : NULL;
-    NAME(invert_regions_lanes)(tile, &group.item, group.shares, group.inverse, NAME(splat)(scale[0]), front,
-                               top + rim * (rim + 1) / 2, NULL);
+    for (int64_t i = 0; i < tile->axes; i++)
+        tile->entry[i] = a->entry[0] ? entry + i * tile->nodes : NULL;
+    NAME(invert_regions_lanes)(tile, &group.item, group.shares, group.inverse, NAME(splat)(scale[0]),
+                               front, top + rim * (rim + 1) / 2, NULL);
     for (int i = 0; i < count; i++) {
         for (int64_t p = 0; p < group.inside; p++) {
             const int32_t position = group.position[p * LANES + i];
@@ -292,7 +295,8 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
             const int32_t edge = group.edge[e * LANES + i];
             const int axis = axis_of(a, edge);
             if (edge >= 0)
-                ((REAL *)a->entry[axis])[item->at[0] + (edge - axis * a->nodes) * a->channels] = entry[e][i];
+                ((REAL *)a->entry[axis])[item->at[0] + (edge - axis * a->nodes) * a->channels] =
+                    entry[e][i];
         }
     }
 }
