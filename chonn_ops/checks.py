@@ -45,7 +45,7 @@ def refuse_trace(name: str) -> None:
         raise RuntimeError(
             f"{name}: expected a call outside torch.jit.trace, which records neither the operator "
             "nor its options. To save the model as a program: torch.export.export; for ONNX see "
-            "docs/operators.md"
+            "docs/circuits.md"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which calls run the compiled kernels: the table of docs/operators.md, "Derivatives"."""
+"""Which calls run the compiled kernels: the table of docs/circuits.md, "Derivatives"."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 - Checkpoints: `load_checkpoint`, `read_samples` and `write_page` are the steps of
   ``chonn inspect``.
 - Cells with fixed coefficients as systems of `scipy.signal`: `rc_cell`, `zero_order_hold`,
-  `cascade`, `aggregate`, `transfer_function`. docs/theory.md names the function and the test of
+  `cascade`, `aggregate`, `transfer_function`. docs/lab/theory.md names the function and the test of
   every equation of the paper's Methods.
 """
 

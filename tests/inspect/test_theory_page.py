@@ -1,4 +1,4 @@
-"""docs/theory.md: every numbered equation of the Methods has a function and a test that exist."""
+"""docs/lab/theory.md: every numbered equation of the Methods has a function and a test that exist."""
 
 import importlib
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/lab/theory.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip().strip("`") for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()

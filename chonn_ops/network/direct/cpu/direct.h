@@ -42,12 +42,12 @@ struct direct_args {
     const int32_t *tile_position, *tile_edge, *rim;
     int32_t rows, threads, call;
     const void *leak, *conductance[3];
-    void *
-        shares; /* (items, item_shares) elements (DIRECT_ONCE: a thread's): what a pivot hands to each later node */
+    /* (items, item_shares) elements, of DIRECT_ONCE a thread's: what a pivot hands to each later node. */
+    void *shares;
     void *inverse; /* (items, nodes) elements: of the pivots, by position; 0 where there is none */
-    void *
-        grounded; /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where
-                        there is none */
+    /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where there is
+     * none. */
+    void *grounded;
     void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
