@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor
 
 from chonn_ops._backends import requested
@@ -18,6 +19,8 @@ from chonn_ops.network.checks import (
     check_arguments,
 )
 from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.methods import choose
+from chonn_ops.network.operator import BACKENDS
 from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
@@ -39,6 +42,12 @@ class NetworkInfo(NamedTuple):
         nor leak does not count. 0 only where v is exact; NaN where an input is not finite. It has
         no gradient, and costs a pass over the fields.
 
+    method : str
+        "direct" or "multigrid": what `chonn_ops.network.methods.choose` has chosen for this call.
+        Empty in a program that `torch.compile` or `torch.export` has traced.
+    reason : str
+        Why, as a sentence.
+
     References
     ----------
     .. [1] W. Oettli, W. Prager, "Compatibility of approximate solution of linear equations with
@@ -47,6 +56,8 @@ class NetworkInfo(NamedTuple):
 
     iterations: Tensor
     backward_error: Tensor
+    method: str
+    reason: str
 
 
 def solve_checked(
@@ -239,23 +250,42 @@ def kirchhoff_network(
     # With conductances that fit the source, it is the leak that lacks an axis.
     fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
-        v, iterations, closed = _solve_many(
-            source, conductance, leak, periodic, tol, max_iterations, method, backend
-        )
+        closed = _check_many(source, conductance, leak, periodic, tol, max_iterations, method)
+        if source.is_complex() and not any_complex(leak, *conductance):
+            leak = leak.to(compute_dtype(source, leak, *conductance))
+        method = "direct"
     else:
         closed = check_arguments(
             source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
         )
-        v, iterations, _ = solve_checked(
-            source, conductance, leak, closed, tol, max_iterations, backend, method
-        )
+    network = (source, conductance, leak, closed)
+    v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
     v = v.to(potential_dtype(source, v.dtype))
     if not return_info:
         return v
-    return v, NetworkInfo(iterations, backward_error(v, source, conductance, leak, closed))
+    return v, info_of(v, iterations, network, backend, method)
 
 
-def _solve_many(
+def info_of(
+    v: Tensor,
+    iterations: Tensor,
+    network: tuple[Tensor, Sequence[Tensor], Tensor, Sequence[bool]],
+    backend: str | None,
+    method: str,
+) -> NetworkInfo:
+    """How a solve of these networks, which returned potentials v, went."""
+    source, conductance, leak, periodic = network
+    error = backward_error(v, source, conductance, leak, periodic)
+    if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
+        return NetworkInfo(iterations, error, "", "")
+    shape = (tuple(leak.shape[1:-1]), tuple(periodic), leak.shape[0] * leak.shape[-1])
+    name = BACKENDS.name_for(requested(backend), source.device)
+    dtype = compute_dtype(source, leak, *conductance)
+    choice = choose(*shape, dtype, name, method)
+    return NetworkInfo(iterations, error, choice.method, choice.reason)
+
+
+def _check_many(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
@@ -263,18 +293,12 @@ def _solve_many(
     tol: float,
     max_iterations: int,
     method: str,
-    backend: str | None,
-) -> tuple[Tensor, Tensor, Sequence[bool]]:
-    """Potentials, iterations, and which axes are periodic, for sources (B, S, \\*grid, C), which
-    share one elimination."""
+) -> Sequence[bool]:
+    """Check sources (B, S, \\*grid, C), which share one elimination; which axes are periodic."""
     closed = check_arguments(
         leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
     )
     check_sources("source", source, leak, NETWORK_DTYPES)
-    if source.is_complex() and not any_complex(leak, *conductance):
-        leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
-    options = (tol, max_iterations, backend, "direct")
-    v, iterations, _ = solve_checked(source, conductance, leak, closed, *options)
-    return v, iterations, closed
+    return closed

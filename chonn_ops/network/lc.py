@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.checks import error
-from chonn_ops.network.api import NetworkInfo, solve_checked
+from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     answer,
     check_arguments,
@@ -21,7 +21,7 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_both_ends, differences, edges_alone, used_edges
 from chonn_ops.network.rc import check_step, like
-from chonn_ops.network.residual import backward_error, widened
+from chonn_ops.network.residual import widened
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -270,7 +270,7 @@ def lc_step(
     if not return_info:
         return after
     middle = (widened(after.voltage) + widened(v)) / 2
-    return after, NetworkInfo(iterations, backward_error(middle, *solved))
+    return after, info_of(middle, iterations, solved, backend, "auto")
 
 
 def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> Tensor:

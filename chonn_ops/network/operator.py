@@ -248,18 +248,16 @@ def _solve(
         return _by_reference(networks, tol, max_iterations, drops=drops)
     if networks.dtype.is_complex:
         return _eliminate_complex(networks, tol, compiled, **wanted)
-    shape, dtype = (networks.grid, networks.periodic), networks.dtype
     several = networks.source.dim() > networks.leak.dim()
-    if (
-        several
-        or method == "direct"
-        or (method == "auto" and methods.eliminates(*shape, networks.count, dtype, compiled))
-    ):
+    shape, dtype = (networks.grid, networks.periodic), networks.dtype
+    asked = "direct" if several else method
+    choice = methods.choose(*shape, networks.count, dtype, backend, asked)
+    if choice.method == "direct":
         return _eliminate(networks, tol, compiled, **wanted)
-    fits = method == "auto" and methods.networks_at_once(*shape, 1, dtype) > 0
     if recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
         return _Solved(v, iterations, residual, [], [])
+    fits = choice.fallback
     if fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype):
         return _eliminate(networks, tol, compiled, **wanted)
     return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)

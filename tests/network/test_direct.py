@@ -21,7 +21,6 @@ from chonn_ops import kirchhoff_network
 from chonn_ops.boundary import series
 from chonn_ops.network import methods, reference
 from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
-from chonn_ops.network.direct.plan import make_plan
 
 BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
@@ -647,20 +646,6 @@ def test_predicted_memory_is_what_factors_hold():
     predicted = predicted_bytes((100, 100), (False, False), 4)
     assert held <= predicted <= 2 * held
     assert 1e5 < flops((32, 32), (False, False)) < flops((64, 64), (False, False)) / 6
-
-
-@pytest.mark.parametrize("grid", [(6, 9), (5, 4, 3), (17,), (1, 7)])
-@pytest.mark.parametrize("closed", [False, True])
-def test_plans_name_every_node_and_edge_once(grid, closed):
-    plan = make_plan(grid, (closed,) * len(grid), 3)
-    nodes = math.prod(grid)
-    assert sorted(plan.node) == list(range(nodes))
-    edges = sum(nodes // n * (n if closed else n - 1) for n in grid if n > 1)
-    assert len(np.unique(plan.edge)) == len(plan.edge) == edges
-    assert (plan.row != plan.column).all()
-    assert plan.stack_of(0, plan.regions) == plan.stack
-    subtrees = plan.subtrees(4)
-    assert all(a < b for a, b in subtrees)
 
 
 @pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")

@@ -194,7 +194,7 @@ def test_what_did_not_converge_raises_and_says_what_to_change():
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
 def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
     """Only those networks: the others keep what iterations gave them."""
-    monkeypatch.setattr(methods, "eliminates", lambda *_: False)
+    monkeypatch.setattr(methods, "AT_ONCE", (0,) * 4)
     case = _hard()
     # Conductances whose rounding is below the leaks; with others all are eliminated at once.
     case["conductance"] = tuple(g.clamp(max=1e3) for g in case["conductance"])
@@ -337,28 +337,6 @@ def test_extreme_contrasts_are_judged_against_rounding():
     wide["conductance"] = tuple(g.double() for g in case["conductance"])
     expected = kirchhoff_network(**wide, method="direct")
     assert (v - expected).abs().max() <= 2e-5 * expected.abs().max()
-
-
-@pytest.mark.parametrize(
-    ("grid", "count", "compiled", "eliminated"),
-    [
-        ((64, 64), 400, True, True),
-        ((64, 64), 1, True, True),
-        ((64, 64), 1, False, False),
-        ((512, 512), 1, True, True),
-        ((512, 513), 1, True, False),
-        ((512, 512), 1000, True, True),
-        ((12, 12, 12), 1, True, True),
-        ((16, 16, 16), 1, True, False),
-        ((64, 1, 64), 1, True, True),
-        ((64,), 1, True, False),
-    ],
-)
-def test_the_automatic_rule(grid, count, compiled, eliminated):
-    if "cpu" not in available_backends():
-        pytest.skip("no compiled kernel")
-    bounded = (False,) * len(grid)
-    assert methods.eliminates(grid, bounded, count, torch.float32, compiled) == eliminated
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
@@ -504,7 +482,7 @@ def test_the_network_without_ground_is_named_by_eliminations(backend, method, at
     """As on a GPU, where values are not read before the solve."""
     monkeypatch.setattr(methods, "networks_at_once", lambda *_: at_once)
     monkeypatch.setattr("chonn_ops.network.operator.check_grounded", lambda *_: None)
-    monkeypatch.setattr(methods, "eliminates", lambda *_: False)
+    monkeypatch.setattr(methods, "AT_ONCE", (0,) * 4)
     monkeypatch.setattr(methods, "exceed_digits", lambda *_: False)
     source, g, leak = _batch()
     g[0][2, 1, :, 1] = 0

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,9 @@ from chonn_ops.network.direct.cpu.binding import (
     available_isas,
     kernel,
 )
+from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.tiles import TiledPlan, tiled
+from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
@@ -97,16 +97,17 @@ def plan_of(
     return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
 
 
-@lru_cache(maxsize=64)
 def _plan_for(
     grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
 ) -> Plan:
     if not filling.rows:
         return make_plan(grid, periodic)
-    plan = make_plan(grid, periodic, _LEAF_OF_ROWS)
+    plan = make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
-    return tiled(plan, filling.lanes * sharing)
+    if sharing == 1:
+        return plan
+    return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, double: bool) -> Filling:
@@ -120,7 +121,7 @@ def _threads_for(plan: Plan, networks: int, most: int) -> int:
     return max(1, min(most, int(plan.total_work * networks / _WORTH)))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _arguments_for(plan: Plan, batches: int, channels: int, filling: Filling) -> Arguments:
     """What all calls for networks of a plan have in common; to be copied, not changed."""
     networks = batches * channels

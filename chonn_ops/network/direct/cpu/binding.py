@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ class Arguments(_library.structure(_HEADER, "direct_args")):
     """The arguments of the kernel, and what its addresses belong to."""
 
     kept: list[Any]
+    nbytes: int  # of arrays that no plan has
 
 
 def kernel() -> _library.Operator | None:
@@ -41,7 +41,6 @@ def available_isas() -> tuple[str, ...]:
     return direct.isas if direct else ()
 
 
-@lru_cache(maxsize=32)
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     """Subtrees for threads to share, where their updates wait, and how many entries wait.
 
@@ -68,7 +67,7 @@ def _arguments(plan: Plan, batches: int, channels: int) -> Arguments:
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
     for name, address in plan.addresses.items():
         setattr(arguments, name, address)
-    arguments.kept = [plan]  # the addresses stay good as long as the arguments
+    arguments.kept, arguments.nbytes = [plan], 0  # the addresses stay good as long as the arguments
     return arguments
 
 
@@ -93,6 +92,7 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     tile = _arguments(tiles.plan, 1, 1)
     arguments.tile = ctypes.addressof(tile)
     arguments.kept += [*arrays.values(), tile]
+    arguments.nbytes = sum(array.nbytes for array in arrays.values())
     arguments.groups = len(first) - 1
     arguments.largest_front = max(plan.largest_front, tiles.plan.largest_front)
     # Vectors of shares, and two numbers a node: inverse pivot and share of ground.
