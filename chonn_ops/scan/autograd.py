@@ -138,5 +138,5 @@ _LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
 for _operator, _kernel in ((_OPERATOR, _scan), (_BACKWARD, _scan_backward)):
     # torch.compile must not trace the kernels where a graph break calls the operator.
     _kernel = torch._disable_dynamo(_kernel)
-    _LIBRARY.impl(_operator._opname, _kernel, "Autograd", with_keyset=True)
+    _LIBRARY.impl(_operator, _kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(_operator.name(), _one_by_one(_operator))
