@@ -15,25 +15,12 @@ APART void NAME(factorize)(const struct NAME(level) *l, const struct NAME(factor
     const int64_t band = f->order.band, all = f->order.nodes;
     vec *leak = f->s; /* free until a source comes */
     memset(f->mesh, 0, (size_t)(all * band) * sizeof(vec));
-    EACH_ROW (grid)
-        for (int64_t x = 0; x < grid->n[2]; x++) {
-            const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x;
-            const int64_t here = place(grid, &f->order, at);
-            leak[here] = l->leak[p];
-            for (int o = 0; o < grid->steps; o++) {
-                int64_t to[AXES];
-                int outside = 0;
-                for (int axis = 0; axis < AXES; axis++) {
-                    const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
-                    outside |= !grid->periodic[axis] && (i < 0 || i >= n);
-                    to[axis] = (i + n) % n;
-                }
-                if (outside) continue;
-                const int64_t there = place(grid, &f->order, to);
-                const int64_t early = here < there ? here : there;
-                const int64_t distance = here < there ? there - here : here - there;
-                if (distance) f->mesh[early * band + distance - 1] += l->edge[o][p];
-            }
+    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++) {
+        const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x;
+        leak[place(grid, &f->order, at)] = l->leak[p];
+        for (int o = 0; o < grid->steps; o++) {
+            const int64_t entry = mesh_entry(grid, &f->order, at, o);
+            if (entry >= 0) f->mesh[entry] += l->edge[o][p];
         }
     for (int64_t i = 0; i < all; i++) {
         vec *mesh = f->mesh + i * band;

@@ -66,10 +66,14 @@ static inline int64_t row_at(const struct grid *grid, int64_t index) {
     return grid->first + index / grid->n[1] * grid->stride[0] + index % grid->n[1] * grid->stride[1];
 }
 
+static inline int is_periodic(const struct grid *grid) {
+    return grid->periodic[0] || grid->periodic[1] || grid->periodic[2];
+}
+
 /* How many rows a sweep that needs its neighbours' results follows behind the one that makes them,
  * so that it finds them in the cache. On a periodic axis the first rows need the last ones. */
 static inline int64_t lag(const struct grid *grid) {
-    if (grid->periodic[0] || grid->periodic[1] || grid->periodic[2]) return rows(grid);
+    if (is_periodic(grid)) return rows(grid);
     return grid->axes == 3 ? grid->n[1] + 1 : 1;
 }
 

@@ -47,10 +47,6 @@ static void NAME(fold)(const struct grid *grid, vec *at) {
     }
 }
 
-static inline int NAME(is_periodic)(const struct grid *grid) {
-    return grid->periodic[0] || grid->periodic[1] || grid->periodic[2];
-}
-
 INLINE void NAME(invert_row)(const int steps, const struct NAME(level) *l, int64_t row) {
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
         vec sum = l->leak[p];

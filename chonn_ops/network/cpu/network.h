@@ -28,6 +28,12 @@ struct network_args {
                         * `alone` in all, which holds zeros; 64-byte aligned */
 };
 
+/* The element of a tensor that is the first node of a network. */
+static inline int64_t first_element(const struct network_args *a, const struct network_field *f,
+                                    int64_t network) {
+    return network / a->channels * f->batch + network % a->channels * f->channel;
+}
+
 /* What kernel.c defines, for float at index 0 and for double at 1. */
 struct network_kernel {
     void (*solve)(const struct network_args *);

@@ -38,7 +38,7 @@ static void NAME(origins)(const struct network_args *a, const struct network_fie
                           struct NAME(group) group, int64_t *at) {
     for (int lane = 0; lane < group.width; lane++) {
         const int64_t network = group.first + lane;
-        at[lane] = network / a->channels * f->batch + network % a->channels * f->channel;
+        at[lane] = first_element(a, f, network);
     }
 }
 

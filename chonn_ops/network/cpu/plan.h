@@ -47,6 +47,22 @@ static inline int64_t place(const struct grid *grid, const struct order *order, 
     return place;
 }
 
+/* Where edge o of a node is in the mesh of an elimination, which holds the conductances of each node
+ * to the `band` nodes after it in the order; -1 where the grid ends before the edge does. */
+static inline int64_t mesh_entry(const struct grid *grid, const struct order *order, const int64_t *at,
+                                 int o) {
+    int64_t to[AXES];
+    for (int axis = 0; axis < AXES; axis++) {
+        const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
+        if (!grid->periodic[axis] && (i < 0 || i >= n)) return -1;
+        to[axis] = (i + n) % n;
+    }
+    const int64_t here = place(grid, order, at), there = place(grid, order, to);
+    if (here == there) return -1;
+    return here < there ? here * order->band + there - here - 1
+                        : there * order->band + here - there - 1;
+}
+
 enum {
     LEVELS_MAX = 48,
     LINE_CHUNK = 256, /* nodes of a line that are read at once: they stay in the L1 cache */

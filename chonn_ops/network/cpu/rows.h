@@ -489,15 +489,9 @@ APART void NAME(weigh_run)(const struct NAME(alone) *s, const struct NAME(rows) 
         }
     for (int direction = 0; direction < 27; direction++) {
         const REAL *g = towards[direction];
-        const int stays = !moved_in[direction];
         if (moved_in[direction] & ~set) continue;
-        ALONG(count) {
-            const REAL value = g[x] > 0 ? g[x] : 0;
-            ties[x] += value;
-            sum[x] += stays ? 0 : value;
-        }
+        ALONG(count) ties[x] += g[x] > 0 ? g[x] : 0;
     }
-    memset(sum, 0, (size_t)n * sizeof(REAL));
     for (int c = 0; c < CORNERS(AXES); c++)
         if (!(c & ~set)) memset(fine->weight[weight_index(set, c)] + cell, 0, (size_t)n * sizeof(REAL));
     for (int direction = 0; direction < 27; direction++) {
@@ -699,24 +693,12 @@ APART void NAME(factorize_alone)(const struct NAME(alone) *s) {
     const int64_t band = s->order.band, all = s->order.nodes;
     REAL *leak = s->s;
     memset(s->mesh, 0, (size_t)(all * band) * sizeof(REAL));
-    EACH_ROW (grid)
-        for (int64_t x = 0; x < grid->n[2]; x++) {
-            const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x, here = place(grid, &s->order, at);
-            leak[here] = l->leak[p];
-            for (int o = 0; o < grid->steps; o++) {
-                int64_t to[AXES];
-                int outside = 0;
-                for (int axis = 0; axis < AXES; axis++) {
-                    const int64_t n = grid->n[axis], i = at[axis] + grid->offset[o][axis];
-                    outside |= !grid->periodic[axis] && (i < 0 || i >= n);
-                    to[axis] = (i + n) % n;
-                }
-                if (outside) continue;
-                const int64_t there = place(grid, &s->order, to);
-                const int64_t early = here < there ? here : there;
-                const int64_t distance = here < there ? there - here : here - there;
-                if (distance) s->mesh[early * band + distance - 1] += l->edge[o][p];
-            }
+    EACH_ROW(grid) for (int64_t x = 0; x < grid->n[2]; x++) {
+        const int64_t at[AXES] = {z, y, x}, p = ROW(grid) + x;
+        leak[place(grid, &s->order, at)] = l->leak[p];
+        for (int o = 0; o < grid->steps; o++) {
+            const int64_t entry = mesh_entry(grid, &s->order, at, o);
+            if (entry >= 0) s->mesh[entry] += l->edge[o][p];
         }
     for (int64_t i = 0; i < all; i++) {
         REAL *mesh = s->mesh + i * band;
@@ -973,11 +955,6 @@ static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_fi
 }
 #undef READ
 
-static int64_t NAME(origin_of)(const struct network_args *a, const struct network_field *f,
-                               int64_t network) {
-    return network / a->channels * f->batch + network % a->channels * f->channel;
-}
-
 /* Largest magnitude; NaN where any value is no finite number. */
 static double NAME(largest)(const struct grid *grid, const REAL *field) {
     vec most = {}, bad = {};
@@ -997,7 +974,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
     double finite = 0;
     for (int o = 0; o < grid->steps; o++) {
         const int axis = AXES - 1 - o;
-        NAME(read_rows)(s, &a->edges[axis], NAME(origin_of)(a, &a->edges[axis], network), l->edge[o]);
+        NAME(read_rows)(s, &a->edges[axis], first_element(a, &a->edges[axis], network), l->edge[o]);
         if (!grid->periodic[axis]) {
             struct grid last = *grid;
             last.first += (grid->n[axis] - 1) * grid->stride[axis];
@@ -1007,8 +984,8 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
         finite += 0 * NAME(largest)(grid, l->edge[o]);
         NAME(wrap_rows)(grid, l->edge[o]);
     }
-    NAME(read_rows)(s, &a->leak, NAME(origin_of)(a, &a->leak, network), l->leak);
-    NAME(read_rows)(s, &a->source, NAME(origin_of)(a, &a->source, network), l->r);
+    NAME(read_rows)(s, &a->leak, first_element(a, &a->leak, network), l->leak);
+    NAME(read_rows)(s, &a->source, first_element(a, &a->source, network), l->r);
     NAME(invert_rows)(s, l);
     NAME(find_runs)(s, l);
     finite += 0 * (NAME(largest)(grid, l->leak) + NAME(largest)(grid, l->r));
@@ -1031,7 +1008,7 @@ static void NAME(solve_alone)(const struct network_args *a, const struct NAME(al
         left = NAME(iterate_alone)(s, a, &iterations);
     }
     const struct network_field *f = &a->potential;
-    REAL *to = (REAL *)f->at + NAME(origin_of)(a, f, network);
+    REAL *to = (REAL *)f->at + first_element(a, f, network);
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
     for (int64_t i = 0; i < rows(grid); i++) {
         const int64_t row = row_at(grid, i), z = i / grid->n[1], y = i % grid->n[1];

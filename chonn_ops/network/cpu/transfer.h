@@ -74,7 +74,7 @@ INLINE void NAME(interpolate_one)(const struct NAME(level) *fine, const struct N
 /* A forward sweep over fine->x; coarse->r = what it leaves of fine->r. `left` has room for a row. */
 APART void NAME(descend)(const struct NAME(level) *fine, const struct NAME(level) *coarse, vec *left) {
     const struct grid *grid = &fine->grid;
-    const int periodic = NAME(is_periodic)(grid);
+    const int periodic = is_periodic(grid);
     const int64_t all = rows(grid), behind = lag(grid);
     memset(coarse->r, 0, (size_t)coarse->grid.all * sizeof(vec));
     if (periodic) NAME(clear_margin)(grid, fine->x, 1);
