@@ -66,7 +66,7 @@ class _Finder(MetaPathFinder):
         # `from neuralop.models import FNO` reaches its first `import torch` inside
         # neuralop.models.fno. The import that comes after integrates them.
         self.waiting: set[str] = set()
-        self.warn = _warn
+        self.warn: Callable[[str], None] = _warn
         self._searching = threading.local()
 
     def find_spec(
