@@ -6,15 +6,14 @@ import math
 import os
 import re
 import secrets
-import stat
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+# A part of the names of temporary files, because the numbers of processes on other machines and in
+# other containers that share the folder say nothing here.
+HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16]
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -34,13 +33,13 @@ def refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise IsADirectoryError(f"output must be a file, but this is a folder: {path}")
     if path.exists() and not force:
-        # A process that was killed in `publish` may have left a second link to the file.
-        clear_remains(path)
         raise FileExistsError(f"output file exists: {path} (replace it with --force / force=True)")
 
 
 def publish(staged: Path, path: Path, force: bool) -> None:
     """Rename the finished file ``staged`` to ``path`` in one step, after syncing it to disk.
+
+    Of two processes that write the same file at once, the last one wins, with a whole file.
 
     Raises
     ------
@@ -49,21 +48,8 @@ def publish(staged: Path, path: Path, force: bool) -> None:
     """
     with open(staged, "rb+") as file:
         os.fsync(file.fileno())
-    if force:
-        os.replace(staged, path)
-    else:
-        try:
-            # Unlike a rename, a hard link fails if the name is taken.
-            os.link(staged, path)
-        except FileExistsError:
-            refuse_existing(path, force)
-            raise
-        except OSError:
-            # A file system without hard links: check and rename, with a short gap between the two.
-            refuse_existing(path, force)
-            os.replace(staged, path)
-        else:
-            staged.unlink()
+    refuse_existing(path, force)
+    os.replace(staged, path)
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -86,15 +72,11 @@ def whole_file(path: Path, force: bool) -> Iterator[Path]:
     """
     clear_remains(path)
     refuse_existing(path, force)
-    staged = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    staged = path.with_name(f".{path.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with open(staged, "xb") as mark:
-            _lock(mark.fileno())
-            if fcntl is None:
-                # Windows does not rename an open file.
-                mark.close()
-            yield staged
-            publish(staged, path, force)
+        staged.touch(exist_ok=False)
+        yield staged
+        publish(staged, path, force)
     except OSError as error:
         # The error of a full disk names no file, or the temporary one.
         if error.errno is None or error.filename not in (None, str(staged), staged):
@@ -126,34 +108,14 @@ def finite(value: Any) -> Any:
 
 
 def clear_remains(path: Path) -> None:
-    """Remove the temporary files of ``path`` whose processes have ended without doing so."""
-    _clear(path.parent, re.escape(path.name))
-
-
-def clear_folder(folder: Path) -> None:
-    """`clear_remains` for all files of a folder."""
-    _clear(folder, ".+")
-
-
-def _clear(folder: Path, name: str) -> None:
-    pattern = re.compile(rf"\.{name}\.([1-9]\d*)-[0-9a-f]{{8}}\.tmp")
-    # A remainder that cannot be read or removed does no harm.
-    with contextlib.suppress(OSError):
-        for found in folder.iterdir():
-            match = pattern.fullmatch(found.name)
-            if match and not _is_running(int(match[1])):
-                _remove_unlocked(found)
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether this process could lock the file; the lock ends with the process."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    """Remove the temporary files of ``path`` that ended processes of this machine have left."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{HOST}-([1-9]\d*)-[0-9a-f]{{8}}\.tmp")
+    for found in list(path.parent.iterdir()) if path.parent.is_dir() else ():
+        match = pattern.fullmatch(found.name)
+        if match and not _is_running(int(match[1])):
+            # A remainder that cannot be removed does no harm.
+            with contextlib.suppress(OSError):
+                found.unlink()
 
 
 def _is_running(process: int) -> bool:
@@ -167,13 +129,3 @@ def _is_running(process: int) -> bool:
     except (PermissionError, OverflowError):
         pass
     return True
-
-
-def _remove_unlocked(path: Path) -> None:
-    # The process may run in another container, whose process numbers differ from ours.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
-            path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ import pytest
 
 from chonn_ops import files
 
-needs_flock = pytest.mark.skipif(files.fcntl is None, reason="files are locked on POSIX only")
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="processes are looked up on POSIX only")
 
 
 @pytest.fixture
@@ -19,38 +19,39 @@ def ended():
     return process.pid
 
 
-@needs_flock
+@needs_posix
 def test_remains_of_ended_processes_only(tmp_path, ended):
     path = tmp_path / "out"
-    gone = tmp_path / f".out.{ended}-01234567.tmp"
-    elsewhere = tmp_path / f".out.{ended}-89abcdef.tmp"  # Its number says nothing here.
+    gone = tmp_path / f".out.{files.HOST}-{ended}-01234567.tmp"
     kept = [
-        elsewhere,
-        tmp_path / f".out.{os.getppid()}-01234567.tmp",
-        tmp_path / f".other.{ended}-01234567.tmp",
+        tmp_path / f".out.other-{ended}-01234567.tmp",  # The number of a process elsewhere.
+        tmp_path / f".out.{files.HOST}-{os.getppid()}-01234567.tmp",
+        tmp_path / f".other.{files.HOST}-{ended}-01234567.tmp",
         tmp_path / ".out.notes.tmp",
-        tmp_path / f".out.{ended}.tmp",
-        tmp_path / f"out.{ended}-01234567.tmp",
+        tmp_path / f".out.{files.HOST}-{ended}.tmp",
     ]
     for file in (gone, *kept):
         file.write_text("content")
-    (tmp_path / f".out.{ended}-00000000.tmp").mkdir()
-    with open(elsewhere) as held:
-        files.fcntl.flock(held, files.fcntl.LOCK_SH)
-        with files.whole_file(path, force=False) as staged:
-            # Another call for the same file spares this one's.
-            files.clear_remains(path)
-            staged.write_text("ours")
+    (tmp_path / f".out.{files.HOST}-{ended}-00000000.tmp").mkdir()
+    with files.whole_file(path, force=False) as staged:
+        # Another call for the same file spares this one's.
+        files.clear_remains(path)
+        staged.write_text("ours")
     assert not gone.exists()
     assert {file.read_text() for file in kept} == {"content"}
     assert path.read_text() == "ours"
 
 
-@needs_flock
-def test_remains_of_all_files_in_a_folder(tmp_path, ended):
-    gone = [tmp_path / f".{name}.{ended}-01234567.tmp" for name in ("out", "other.hdf5")]
-    kept = [tmp_path / f".out.{os.getppid()}-01234567.tmp", tmp_path / ".out.tmp"]
-    for file in (*gone, *kept):
-        file.write_text("content")
-    files.clear_folder(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted(kept)
+def test_of_two_writers_the_last_one_wins_whole(tmp_path):
+    path = tmp_path / "out"
+    with files.whole_file(path, force=True) as one, files.whole_file(path, force=True) as two:
+        one.write_text("one")
+        two.write_text("two, longer")
+    assert path.read_text() == "one"
+    late = tmp_path / "late"
+    late.write_text("late")
+    (tmp_path / "b").write_text("early")
+    with pytest.raises(FileExistsError):
+        files.publish(late, tmp_path / "b", force=False)
+    assert (tmp_path / "b").read_text() == "early"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["b", "late", "out"]

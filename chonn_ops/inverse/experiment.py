@@ -209,7 +209,7 @@ class Experiment:
 
 
 def _unbalanced(rows: Tensor, parts: Tensor) -> Tensor:
-    """Of each part, whether a row (K, n) sums to another value than zero in it."""
+    """Return for each part whether any row (K, n) has a sum other than zero in it."""
 
     def sums(values: Tensor) -> Tensor:
         return values.new_zeros(len(rows), int(parts.max()) + 1).index_add_(1, parts, values)

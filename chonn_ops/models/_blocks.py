@@ -1,4 +1,4 @@
-"""What several models are made of."""
+"""Building blocks that several models share."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class CKB(nn.Module):
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
     ) -> Tensor:
-        """What the block adds to its input, for models that have residuals of their own.
+        """Return the update that the block adds to its input, for models with their own residuals.
 
         Parameters
         ----------
@@ -227,11 +227,11 @@ class CKB(nn.Module):
         return total, gate
 
     def project(self, total: Tensor, gate: Tensor) -> Tensor:
-        """What the block adds, from `gated`."""
+        """Return the update of the block, computed from the result of `gated`."""
         return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
     def _inputs(self, field: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What drives the cells, (B, \\*grid, expand * dim), and the gate before its SiLU."""
+        """Return the input of the cells (B, \\*grid, expand * dim) and the gate before its SiLU."""
         u, gate = self.in_proj(self.norm(field)).split(self.split, dim=-1)
         if mask is not None:  # the convolution must not see what is outside
             u = u * existing(mask, field).to(u.dtype)

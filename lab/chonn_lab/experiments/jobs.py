@@ -25,7 +25,6 @@ from chonn_lab.experiments import get, provenance
 from chonn_lab.experiments.base import Config, Experiment, Variant
 from chonn_lab.experiments.records import Run
 from chonn_ops.checks import check_choice
-from chonn_ops.files import clear_folder
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 
@@ -223,8 +222,7 @@ class Job:
         return tuple(self.experiment.files(self.config, self.data_folder))
 
     def prepare(self) -> None:
-        """Make missing data files, one process at a time, and remove remains of killed ones."""
-        clear_folder(self.data_folder)
+        """Make missing data files, one process at a time."""
         if self.data_files and all(path.exists() for path in self.data_files):
             return
         made = [folder for folder in (self.data, self.data_folder) if not folder.exists()]

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 
 import pytest
 from filelock import FileLock
@@ -61,19 +59,6 @@ def test_no_lock_stays(tmp_path):
     work = without_data(tmp_path)
     work.prepare()
     assert names(tmp_path) == ["data", "data/tiny", "data/tiny/tiny32.hdf5"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_what_a_killed_process_left_goes_with_the_next_call(tmp_path):
-    """Between the two names of a finished file, see `chonn_ops.files.publish`."""
-    work = job(tmp_path)
-    before = names(work.data_folder)
-    data = work.data_folder / before[0]
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    os.link(data, data.with_name(f".{data.name}.{process.pid}-01234567.tmp"))
-    work.prepare()
-    assert names(work.data_folder) == before
 
 
 @pytest.mark.parametrize("there", [(), ("data",), ("data", "data/tiny")])

@@ -14,6 +14,7 @@ from chonn_lab.report import figures
 from chonn_lab.report.page import write_report
 from chonn_lab.report.results import read_study
 from chonn_lab.studies.keep_results import collect
+from chonn_ops.files import HOST
 
 MINE = b"of the user"
 REFUSED = "not written by chonn-ops, and would be replaced; move it away, or choose another"
@@ -115,14 +116,14 @@ def test_only_our_remains_are_removed(folder):
     work = job(folder)
     work.folder.mkdir(parents=True)
     ours = [
-        work.folder / ".last.ckpt.99999999-0123abcd.tmp",
-        work.folder.parent / ".order2-seed0.json.99999999-00000000.tmp",
+        work.folder / f".last.ckpt.{HOST}-99999999-0123abcd.tmp",
+        work.folder.parent / f".order2-seed0.json.{HOST}-99999999-00000000.tmp",
     ]
     others = [
         work.folder / ".notes.tmp",
         work.folder / ".last.ckpt.tmp",
-        work.folder / ".thesis.tex.99999999-0123abcd.tmp",
-        work.folder.parent / ".order1-seed0.json.99999999-00000000.tmp",
+        work.folder / f".thesis.tex.{HOST}-99999999-0123abcd.tmp",
+        work.folder.parent / f".order1-seed0.json.{HOST}-99999999-00000000.tmp",
     ]
     for path in (*ours, *others):
         path.write_bytes(MINE)
