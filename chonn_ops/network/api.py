@@ -172,17 +172,17 @@ def kirchhoff_network(
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
     method : {"auto", "direct", "multigrid"}
-        "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
-        nodes and of three with at most 12 x 12 x 12, in groups of networks
-        whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
-        those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
-        eliminates networks of these sizes at once if the leaks of one, all or those of a part, are
-        below the rounding of its largest conductance.
+        "auto" eliminates at once, on the compiled kernel or a GPU, grids of two axes with at most
+        512 x 512 nodes and of three with at most 12 x 12 x 12, in groups of networks whose factors
+        are predicted to take at most 2 GiB. It iterates all others, and eliminates those that stay
+        above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It eliminates
+        networks of these sizes at once if the leaks of one, all or those of a part, are below the
+        rounding of its largest conductance.
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool
         Also return iterations and backward error of each network.
-    backend : {"reference", "torch", "cpu", "triton"}, optional
+    backend : {"reference", "torch", "cpu"}, optional
         Default: the environment variable ``CHONN_NETWORK_BACKEND``, else by device.
 
     Returns

@@ -48,13 +48,15 @@ def eliminates(
     periodic: tuple[bool, ...],
     count: int,
     dtype: torch.dtype,
-    compiled: bool,
+    fast: bool,
 ) -> bool:
     """Whether ``method="auto"`` eliminates networks at once, without iterations: the whole rule.
 
     It does where all of these hold:
 
-    - the compiled kernel runs (the fronts of the PyTorch backend are slower than its iterations);
+    - `fast`: the compiled kernel runs, or the networks are on a GPU and no CUDA graph is recorded
+      (on a CPU the fronts of the PyTorch backend are slower than its iterations; while a graph is
+      recorded the values that elimination checks cannot be read);
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more.
@@ -68,7 +70,7 @@ def eliminates(
     """
     axes = sum(n > 1 for n in grid)
     small = axes == 2 or (axes == 3 and math.prod(grid) <= SMALL_VOLUME)
-    if not (compiled and small):
+    if not (fast and small):
         return False
     return networks_at_once(grid, periodic, count, dtype) > 0
 
