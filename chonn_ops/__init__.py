@@ -27,19 +27,15 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    LCState,
     absorbing_layer,
     diffusion,
-    edge_admittance,
-    edge_conductance,
-    edge_inductance,
     factorize,
-    helmholtz_network,
+    helmholtz,
     kirchhoff_network,
     lc_energy,
     lc_step,
     rc_step,
-    wall_leak,
-    zero_current,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.scan import available_backends, kirchhoff_scan, scan_field
@@ -66,6 +62,7 @@ __all__ = [
     "Circuit",
     "Dirichlet",
     "KirchhoffCell",
+    "LCState",
     "Matched",
     "Network",
     "NetworkCell",
@@ -76,11 +73,8 @@ __all__ = [
     "absorbing_layer",
     "available_backends",
     "diffusion",
-    "edge_admittance",
-    "edge_conductance",
-    "edge_inductance",
     "factorize",
-    "helmholtz_network",
+    "helmholtz",
     "inverse",
     "kirchhoff_network",
     "kirchhoff_scan",
@@ -92,6 +86,4 @@ __all__ = [
     "scan_field",
     "to_netlist",
     "uncertainty",
-    "wall_leak",
-    "zero_current",
 ]

@@ -143,6 +143,10 @@ class Backends:
         return ""
 
     def choose(self, name: str, device: torch.device) -> Any:
+        """The backend that `name_for` names."""
+        return self[self.name_for(name, device)]
+
+    def name_for(self, name: str, device: torch.device) -> str:
         """The forced backend (argument, then environment), else the fastest for the device.
 
         Called when the operator runs, so that an exported program selects by the machine it runs
@@ -152,11 +156,11 @@ class Backends:
         if not forced:  # queries CUDA for CUDA tensors only: a query may start its driver
             if device.type == "cpu":
                 if self._compiled():
-                    return self["cpu"]
+                    return "cpu"
                 warn_of_fallback()
             some = "triton" in self._names and device.type == "cuda"
             some = some and _has_triton() and self.check_triton(device)
-            return self["triton" if some else "torch"]
+            return "triton" if some else "torch"
         known = self.available()
         if forced not in known:
             why = f", which needs {self._lacks(forced)}" if forced in self._names else ""
@@ -165,4 +169,4 @@ class Backends:
             raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")
         if forced == "triton" and device.type != "cuda" and not _interprets_triton():
             raise ValueError(f"backend 'triton': expected tensors on a CUDA device, got {device}")
-        return self[forced]
+        return forced

@@ -17,7 +17,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from chonn_ops import absorbing_layer, helmholtz_network
+from chonn_ops import absorbing_layer, helmholtz
 
 
 def medium(points: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -36,8 +36,8 @@ def waves(points: int, wavelengths: float) -> tuple[Tensor, Tensor]:
     f = source[None, ..., None]
     k, omega, step = torch.ones_like(f), 2 * torch.pi * wavelengths, 1 / points
     absorbed = absorbing_layer(k, 1.0, 0.15, step)
-    pressure = helmholtz_network(f, k, 1.0, absorbed, omega, step, mask=air, boundary="matched")
-    return pressure[0, ..., 0], air
+    circuit = helmholtz(k, 1.0, absorbed, omega, step, mask=air, boundary="matched")
+    return circuit.solve(f)[0, ..., 0], air
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of
-from chonn_ops.network import Factorization, edge_conductance
+from chonn_ops.network import Factorization, diffusion
 from chonn_ops.network.edges import differences
 
 # Difference of neighbours, in the unit of x, below which the total variation is quadratic. In
@@ -178,7 +178,8 @@ class BoundSmoothness:
     def __init__(self, prior: Smoothness, domain: Domain) -> None:
         volume, exists = domain.volume, domain.mask[None, ..., None].double()
         kappa2 = 8 * (2 - len(domain.grid) / 2) / prior.length**2
-        edges = edge_conductance(exists, domain.steps, mask=domain.mask, boundary=domain.faces)
+        options: Any = {"mask": domain.mask, "boundary": domain.faces, "inner": "neumann"}
+        edges = diffusion(exists, domain.steps, **options).conductance
         # diag(A^-1 V A^-1) is minus the derivative of diag(A^-1) by kappa^2.
         at = 1 + STEP * torch.tensor([-2, -1, 1, 2], dtype=exists.dtype, device=exists.device)
         leaks = kappa2 * volume * exists * at.reshape(4, *[1] * (exists.dim() - 1))
@@ -272,10 +273,9 @@ class BoundTotalVariation:
         self.area = prior.area * domain.volume
         exists = domain.mask[None, ..., None].double()
         # 1 for edges between nodes that exist.
-        self.joined = [
-            (g > 0)[0, ..., 0].double()
-            for g in edge_conductance(exists, mask=domain.mask, boundary=domain.faces)
-        ]
+        options: Any = {"mask": domain.mask, "boundary": domain.faces, "inner": "neumann"}
+        edges = diffusion(exists, **options).conductance
+        self.joined = [(g > 0)[0, ..., 0].double() for g in edges]
         self.leak = exists[0, ..., 0] / (exists.sum() * LEVEL**2)
 
     def _slope(self, offset: Tensor) -> Tensor:

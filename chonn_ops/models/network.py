@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.checks import check_bool, check_integer, check_number, error
 from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
@@ -59,7 +60,7 @@ def bounded(x: Tensor, most: float) -> Tensor:
     """
     if x.dtype == torch.float16:  # whose fourth powers end at 16
         return bounded(x.float(), most).to(x.dtype)
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
         return x * _power(x, most).sqrt()
     return cast("Tensor", _Bounded.apply(x, most))
 
@@ -71,6 +72,11 @@ def _power(x: Tensor, most: float) -> Tensor:
     return (x / most).square_().square_().add_(1).rsqrt_()
 
 
+def _slope(x: Tensor, most: float) -> Tensor:
+    power = _power(x, most)
+    return power.square() * power.sqrt()
+
+
 class _Bounded(torch.autograd.Function):
     """x (1 + (x / most)^4)^(-1/4), whose slope is the same power to -5/4.
 
@@ -78,24 +84,29 @@ class _Bounded(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, most: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-        ctx.most = most
+    def forward(x: Tensor, most: float) -> Tensor:
         return _power(x, most).sqrt_().mul_(x)
 
     @staticmethod
-    def _times_slope(ctx: Any, change: Tensor) -> Tensor:
-        power = _power(ctx.saved_tensors[0], ctx.most)
-        return change * (power.square() * power.sqrt())
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        del output
+        x, ctx.most = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, Any]:
+        del info
+        return bounded(*inputs), in_dims[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Bounded._times_slope(ctx, grads[0]), None
+        return grads[0] * _slope(ctx.saved_tensors[0], ctx.most), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return _Bounded._times_slope(ctx, tangents[0])
+        with at_lower_levels(*ctx.saved_tensors) as (x,):
+            return tangents[0] * _slope(x, ctx.most)
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_choice
 
@@ -82,7 +83,7 @@ def transport(
     weights = weights.to(field.dtype)
     if conservative:
         moved = _sent(rows, table, weights, table)
-    elif channels // heads <= FEW or torch._C._are_functorch_transforms_active():
+    elif channels // heads <= FEW:
         moved = _products(rows, table, weights)
     elif torch.compiler.is_compiling():
         moved = F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
@@ -110,10 +111,19 @@ class _Sums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, table, weights)
-        ctx.save_for_forward(rows, table, weights)
+    def forward(rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
         return F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        del output
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> tuple[Tensor, int]:
+        del info
+        return torch.vmap(_products, in_dims)(*inputs), 0
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
@@ -131,14 +141,14 @@ class _Sums(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        rows, table, weights = ctx.saved_tensors
         _, table_change, weights_change = tangents
-        found = torch.zeros_like(table[:1])
-        if table_change is not None:
-            found = found + _products(rows, table_change, weights)
-        if weights_change is not None:
-            found = found + _products(rows, table, weights_change)
-        return found
+        with at_lower_levels(*ctx.saved_tensors) as (rows, table, weights):
+            found = torch.zeros_like(table[:1])
+            if table_change is not None:
+                found = found + _products(rows, table_change, weights)
+            if weights_change is not None:
+                found = found + _products(rows, table, weights_change)
+            return found
 
 
 def _check(

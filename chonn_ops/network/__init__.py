@@ -2,12 +2,12 @@
 `available_backends`."""
 
 from chonn_ops.boundary import BOUNDARIES
-from chonn_ops.network.alternating import absorbing_layer, edge_admittance, helmholtz_network
+from chonn_ops.network.alternating import absorbing_layer, helmholtz
 from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.circuit import Circuit, Currents
-from chonn_ops.network.diffusion import diffusion, edge_conductance, wall_leak
+from chonn_ops.network.diffusion import diffusion
 from chonn_ops.network.direct import Factorization, factorize
-from chonn_ops.network.lc import LCState, edge_inductance, lc_energy, lc_step, zero_current
+from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.rc import rc_step
 
@@ -21,15 +21,10 @@ __all__ = [
     "absorbing_layer",
     "available_backends",
     "diffusion",
-    "edge_admittance",
-    "edge_conductance",
-    "edge_inductance",
     "factorize",
-    "helmholtz_network",
+    "helmholtz",
     "kirchhoff_network",
     "lc_energy",
     "lc_step",
     "rc_step",
-    "wall_leak",
-    "zero_current",
 ]

@@ -19,27 +19,21 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
 from chonn_ops.checks import error
-from chonn_ops.network.api import Method
 from chonn_ops.network.checks import (
-    NETWORK_DTYPES,
-    Periodic,
+    answer,
     check_field,
     check_not_negative,
     check_positive,
-    per_axis_periodic,
-    readable,
 )
+from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import (
     Spacing,
     _existing,
     check_conditions,
     circuit_of,
     edges,
-    face_area,
     spacings,
 )
-from chonn_ops.network.direct.factor import check_sources
-from chonn_ops.network.edges import edges_alone
 
 Density = Tensor | float
 # The strength of an absorbing layer grows with this power of the depth: the smoother the start, the
@@ -88,98 +82,6 @@ def _density(
     return field.to(dtype).to(like.device)
 
 
-def edge_admittance(
-    resistance: Density,
-    inductance: Density,
-    capacitance: Density | None,
-    omega: float,
-    spacing: Spacing = 1.0,
-    *,
-    mask: Tensor | None = None,
-    periodic: Periodic = False,
-) -> tuple[Tensor, ...]:
-    r"""Admittances between the nodes of a grid of cells at a frequency, for `kirchhoff_network`.
-
-    .. math::
-
-        y_{pq} = \frac{2}{z_p + z_q} \, \frac{|F_{pq}|}{h}, \qquad
-        z = R - i \omega L + \frac{i}{\omega C}
-
-    Each edge is half of one cell in series with half of the other, as in `edge_conductance`; a
-    cell's material has a resistor, a coil and a capacitor in series. A leak of conductance G beside
-    a capacitor C to ground is :math:`G - i \omega C`. No real part is ever negative: such networks
-    are passive. Time goes as :math:`e^{-i \omega t}`.
-
-    Parameters
-    ----------
-    resistance, inductance : float or Tensor, shape (B, \*grid, C)
-        R >= 0 and L >= 0 of a cube of unit side, 1 to 3 grid axes. One of the three must be a
-        tensor of this shape, and the others expand to it.
-    capacitance : float or Tensor, shape (B, \*grid, C), or None
-        C > 0 in series. None: no capacitor.
-    omega : float
-        Angular frequency > 0.
-    spacing, mask
-        As in `edge_conductance`.
-    periodic : bool or sequence of bool
-        As in `kirchhoff_network`.
-
-    Returns
-    -------
-    tuple of Tensor, shape (B, \*grid, C)
-        One an axis, complex, laid out as by `edge_conductance`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `edge_conductance`; also for negative numbers, a frequency not above 0, and an edge
-        without impedance: neither resistance nor coil, or a coil in resonance with its capacitor.
-
-    Examples
-    --------
-    A coil of 1 H between two nodes, at 2 rad / s:
-
-    >>> import torch
-    >>> from chonn_ops import edge_admittance
-    >>> (y,) = edge_admittance(torch.zeros(1, 2, 1), 1.0, None, 2.0)
-    >>> y[0, 0, 0].item()
-    0.5j
-    """
-    check_omega(omega)
-    given = [resistance, inductance, capacitance]
-    fields = [value for value in given if isinstance(value, Tensor)]
-    if not fields:
-        raise error("resistance, inductance, capacitance", "one Tensor at least", given)
-    shapes = [tuple(field.shape) for field in fields]
-    try:
-        like = max(fields, key=lambda field: field.dim()).expand(torch.broadcast_shapes(*shapes))
-    except RuntimeError:
-        expected = "shapes that expand to one"
-        raise error("resistance, inductance, capacitance", expected, shapes) from None
-    check_field("resistance, inductance, capacitance", like)
-    wide = _dtype_of(*fields)
-    R = _density("resistance", resistance, like, wide)
-    X = -omega * _density("inductance", inductance, like, wide)
-    if capacitance is not None:
-        C = _density("capacitance", capacitance, like, wide, positive=True)
-        X = X + C.reciprocal() / omega
-    R, X = R.expand(like.shape), X.expand(like.shape)
-    conducting, mask = _existing(torch.ones_like(like, dtype=wide), mask)
-    axes = like.dim() - 2
-    steps, closed = spacings(spacing, axes), per_axis_periodic(periodic, axes)
-    found = []
-    for axis, step in enumerate(steps):
-        dim = axis + 1
-        both = conducting * conducting.roll(-1, dim) > 0
-        both = edges_alone(both.to(wide), axis, closed[axis]) > 0
-        impedance = torch.complex(R + R.roll(-1, dim), X + X.roll(-1, dim))
-        if readable(impedance) and (both & (impedance == 0)).any():
-            raise error("resistance, inductance, capacitance", "an impedance at every edge", 0)
-        impedance = torch.where(both, impedance, 1)
-        found.append(torch.where(both, 2 * face_area(steps, axis) / step / impedance, 0))
-    return tuple(found)
-
-
 def _warn_of_few_nodes(
     conductivity: Tensor,
     capacity: Tensor,
@@ -188,18 +90,19 @@ def _warn_of_few_nodes(
     steps: Sequence[float],
 ) -> None:
     """Warn where values may be read and a wavelength has fewer than `FEW_NODES` nodes."""
-    if not (readable(conductivity) and conductivity.numel()):
-        return
-    with torch.no_grad():
+
+    def shortest() -> float:
         waves = (conductivity > 0) & (capacity > 0)
         if exists is not None:
             waves = waves & exists
         squared = torch.where(waves, conductivity / torch.where(waves, capacity, 1), math.inf)
-        length = 2 * math.pi / omega * squared.amin().sqrt().item()
+        return 2 * math.pi / omega * float(squared.amin().sqrt())
+
+    length = answer(shortest, conductivity) if conductivity.numel() else None
     step = max(steps)
-    if length < FEW_NODES * step:
+    if length is not None and length < FEW_NODES * step:
         warnings.warn(
-            f"helmholtz_network: the shortest wavelength, {length:.3g}, has {length / step:.3g} "
+            f"helmholtz: the shortest wavelength, {length:.3g}, has {length / step:.3g} "
             f"nodes along axis {steps.index(step)} (spacing {step:.3g}); with fewer than "
             f"{FEW_NODES} the waves on the grid are not those of the equation. Ten are few, twenty "
             "are enough for most purposes",
@@ -207,21 +110,17 @@ def _warn_of_few_nodes(
         )
 
 
-def helmholtz_network(
-    source: Tensor,
+def helmholtz(
     conductivity: Tensor,
     capacity: Density,
     loss: Density,
     omega: float,
     spacing: Spacing = 1.0,
     *,
-    mask: Tensor | None = None,
     boundary: Boundary = "neumann",
-    tol: float = 1e-5,
-    method: Method = "auto",
-    backend: str | None = None,
-) -> Tensor:
-    r"""Time-harmonic waves in a medium, by one solve of a complex circuit.
+    mask: Tensor | None = None,
+) -> Circuit:
+    r"""The circuit of time-harmonic waves in a medium.
 
     .. math::
 
@@ -236,31 +135,26 @@ def helmholtz_network(
 
     Parameters
     ----------
-    source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
-        f, real or complex: one field, or S that share one elimination.
     conductivity : Tensor, shape (B, \*grid, C)
         k >= 0; for sound 1 / density.
     capacity, loss : float or Tensor, shape (B, \*grid, C)
         c >= 0 and d >= 0; for sound 1 / bulk modulus and what dampens.
     omega : float
         Angular frequency > 0.
-    spacing, mask
-        As in `edge_conductance`: missing nodes are sound-hard obstacles, in which u is 0.
-    boundary : {"neumann", "dirichlet", "periodic", "matched"}, Condition, or a sequence
+    spacing, boundary
         As in `diffusion`.
-    tol, method, backend
-        Those of `kirchhoff_network`.
+    mask : Tensor of bool, optional
+        As in `diffusion`: missing nodes are sound-hard obstacles, in which u is 0.
 
     Returns
     -------
-    u : Tensor, shape of `source`
-        Complex.
+    Circuit
+        Its `solve` takes f per unit volume, real or complex, and returns u, complex.
 
     Raises
     ------
     TypeError, ValueError
-        As `edge_conductance` and `kirchhoff_network`; also for negative numbers and a frequency
-        not above 0.
+        As `diffusion`; also for negative numbers and a frequency not above 0.
 
     Warns
     -----
@@ -273,17 +167,16 @@ def helmholtz_network(
     A wave of length 1 / 2 from the left end of a line, damped by nothing, out of the right end:
 
     >>> import math, torch
-    >>> from chonn_ops import helmholtz_network
+    >>> from chonn_ops import helmholtz
     >>> f, k = torch.zeros(1, 80, 1), torch.ones(1, 80, 1)
     >>> f[:, 0] = 80.0
-    >>> u = helmholtz_network(f, k, 1.0, 0.0, 4 * math.pi, 1 / 80, boundary="matched")
+    >>> u = helmholtz(k, 1.0, 0.0, 4 * math.pi, 1 / 80, boundary="matched").solve(f)
     >>> bool((u.abs().max() / u.abs().min()) < 1.001)
     True
     """
     check_omega(omega)
     check_field("conductivity", conductivity)
-    check_sources("source", source, conductivity, NETWORK_DTYPES)
-    wide = _dtype_of(source, conductivity, capacity, loss)
+    wide = _dtype_of(conductivity, capacity, loss)
     capacity = _density("capacity", capacity, conductivity, wide)
     loss = _density("loss", loss, conductivity, wide)
     conductivity = conductivity.to(wide)
@@ -297,13 +190,11 @@ def helmholtz_network(
     )
     if exists is not None:
         leak = torch.where(exists, leak, 0)
-        source = torch.where(exists if source.dim() == leak.dim() else exists[:, None], source, 0)
     _warn_of_few_nodes(conductivity, capacity, exists, omega, steps)
     closed = [low.periodic for low, _ in faces]
     hard = ((Neumann(), Neumann()),) * axes
     found = edges(k, steps, closed)
-    circuit = circuit_of(k, found, leak, steps, faces, exists=exists, inner=hard)
-    return circuit.solve(source.to(leak.dtype), tol=tol, method=method, backend=backend)
+    return circuit_of(k, found, leak, steps, faces, exists=exists, inner=hard)
 
 
 def absorbing_layer(
@@ -330,21 +221,21 @@ def absorbing_layer(
     Parameters
     ----------
     conductivity : Tensor, shape (B, \*grid, C)
-        As in `helmholtz_network`.
+        As in `helmholtz`.
     capacity : float or Tensor, shape (B, \*grid, C)
-        As in `helmholtz_network`.
+        As in `helmholtz`.
     thickness : float
         D > 0, in the unit of the spacing.
     spacing : float or sequence of float, one an axis
     boundary : str or a sequence
-        As in `helmholtz_network`: the layer is at the faces that are "matched".
+        As in `helmholtz`: the layer is at the faces that are "matched".
     attenuation : float
         a, above 0 and below 1.
 
     Returns
     -------
     d : Tensor, shape (B, \*grid, C)
-        To be added to the loss of `helmholtz_network`; 0 outside the layer. It does not depend on
+        To be added to the loss of `helmholtz`; 0 outside the layer. It does not depend on
         the frequency.
 
     Raises

@@ -11,17 +11,16 @@ from torch import Tensor
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
-from chonn_ops.network import autograd  # noqa: F401 - registers the operator and its derivatives
+from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
     any_complex,
     check_arguments,
-    check_grounded,
-    readable,
-    traced,
 )
-from chonn_ops.network.direct.factor import check_sources, factorize
+from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.methods import choose
+from chonn_ops.network.operator import BACKENDS
 from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
@@ -43,6 +42,12 @@ class NetworkInfo(NamedTuple):
         nor leak does not count. 0 only where v is exact; NaN where an input is not finite. It has
         no gradient, and costs a pass over the fields.
 
+    method : str
+        "direct" or "multigrid": what `chonn_ops.network.methods.choose` has chosen for this call.
+        Empty in a program that `torch.compile` or `torch.export` has traced.
+    reason : str
+        Why, as a sentence.
+
     References
     ----------
     .. [1] W. Oettli, W. Prager, "Compatibility of approximate solution of linear equations with
@@ -51,6 +56,8 @@ class NetworkInfo(NamedTuple):
 
     iterations: Tensor
     backward_error: Tensor
+    method: str
+    reason: str
 
 
 def solve_checked(
@@ -69,8 +76,7 @@ def solve_checked(
     """
     refuse_trace("kirchhoff_network")
     axes = len(conductance)
-    return torch.ops.chonn_ops.kirchhoff_network(
-        source,
+    network = (
         conductance[0],
         conductance[1] if axes > 1 else None,
         conductance[2] if axes > 2 else None,
@@ -81,6 +87,7 @@ def solve_checked(
         requested(backend),
         method,
     )
+    return solve_network(source, network)
 
 
 @overload
@@ -172,12 +179,12 @@ def kirchhoff_network(
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
     method : {"auto", "direct", "multigrid"}
-        "auto" eliminates at once, on the compiled kernel or a GPU, grids of two axes with at most
-        512 x 512 nodes and of three with at most 12 x 12 x 12, in groups of networks whose factors
-        are predicted to take at most 2 GiB. It iterates all others, and eliminates those that stay
-        above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It eliminates
-        networks of these sizes at once if the leaks of one, all or those of a part, are below the
-        rounding of its largest conductance.
+        "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
+        nodes and of three with at most 12 x 12 x 12, in groups of networks
+        whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
+        those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
+        eliminates networks of these sizes at once if the leaks of one, all or those of a part, are
+        below the rounding of its largest conductance.
         "direct" eliminates without a bound. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool
@@ -243,23 +250,42 @@ def kirchhoff_network(
     # With conductances that fit the source, it is the leak that lacks an axis.
     fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
-        v, iterations, closed = _solve_many(
-            source, conductance, leak, periodic, tol, max_iterations, method, backend
-        )
+        closed = _check_many(source, conductance, leak, periodic, tol, max_iterations, method)
+        if source.is_complex() and not any_complex(leak, *conductance):
+            leak = leak.to(compute_dtype(source, leak, *conductance))
+        method = "direct"
     else:
         closed = check_arguments(
             source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
         )
-        v, iterations, _ = solve_checked(
-            source, conductance, leak, closed, tol, max_iterations, backend, method
-        )
+    network = (source, conductance, leak, closed)
+    v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
     v = v.to(potential_dtype(source, v.dtype))
     if not return_info:
         return v
-    return v, NetworkInfo(iterations, backward_error(v, source, conductance, leak, closed))
+    return v, info_of(v, iterations, network, backend, method)
 
 
-def _solve_many(
+def info_of(
+    v: Tensor,
+    iterations: Tensor,
+    network: tuple[Tensor, Sequence[Tensor], Tensor, Sequence[bool]],
+    backend: str | None,
+    method: str,
+) -> NetworkInfo:
+    """How a solve of these networks, which returned potentials v, went."""
+    source, conductance, leak, periodic = network
+    error = backward_error(v, source, conductance, leak, periodic)
+    if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
+        return NetworkInfo(iterations, error, "", "")
+    shape = (tuple(leak.shape[1:-1]), tuple(periodic), leak.shape[0] * leak.shape[-1])
+    name = BACKENDS.name_for(requested(backend), source.device)
+    dtype = compute_dtype(source, leak, *conductance)
+    choice = choose(*shape, dtype, name, method)
+    return NetworkInfo(iterations, error, choice.method, choice.reason)
+
+
+def _check_many(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
@@ -267,28 +293,12 @@ def _solve_many(
     tol: float,
     max_iterations: int,
     method: str,
-    backend: str | None,
-) -> tuple[Tensor, Tensor, Sequence[bool]]:
-    """Potentials, iterations, and which axes are periodic, for sources (B, S, \\*grid, C), which
-    share one elimination."""
+) -> Sequence[bool]:
+    """Check sources (B, S, \\*grid, C), which share one elimination; which axes are periodic."""
     closed = check_arguments(
         leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
     )
     check_sources("source", source, leak, NETWORK_DTYPES)
-    if source.is_complex() and not any_complex(leak, *conductance):
-        leak = leak.to(compute_dtype(source, leak, *conductance))
     if method == "multigrid":
         raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
-    B, S, C = source.shape[0], source.shape[1], source.shape[-1]
-    if traced(source):  # what transforms and compilers cannot do with `factorize`
-        apart = [x[:, None].expand(source.shape).flatten(0, 1) for x in (leak, *conductance)]
-        options = (tol, max_iterations, backend, "direct")
-        found = solve_checked(source.flatten(0, 1), apart[1:], apart[0], closed, *options)
-        v, iterations, _ = (x.unflatten(0, (B, S)) for x in found)
-        return v, iterations, closed
-    networks = factorize(conductance, leak, periodic=closed, backend=backend)
-    if readable(leak):
-        with torch.no_grad():
-            check_grounded(conductance, leak, closed)
-    iterations = torch.zeros(B, S, C, dtype=torch.int32, device=source.device)
-    return networks.solve(source), iterations, closed
+    return closed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from chonn_ops.checks import check_choice, check_kind, check_tensor, error
 from chonn_ops.network.cpu import floating
 from chonn_ops.network.edges import used_edges
 
+T = TypeVar("T")
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
 # Dtypes of networks, those at one frequency included.
@@ -124,51 +126,51 @@ def _smallest(tensor: Tensor) -> float:
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0:  # expanded: all entries equal the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    return tensor.amin().item() if tensor.numel() else 0.0
+    return float(tensor.amin()) if tensor.numel() else 0.0
 
 
-def traced(tensor: Tensor) -> bool:
-    """Whether values may not be read: under a compiler, a transform, a mode that traces (`make_fx`)
-    or a CUDA graph capture."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-    )
+def recording(field: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
+    return field.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def readable(tensor: Tensor) -> bool:
-    """Whether values may be checked: on the CPU only, because reading them stalls a GPU."""
-    return tensor.device.type == "cpu" and not traced(tensor)
+def answer(question: Callable[[], T], *tensors: Tensor) -> T | None:
+    """What a question about values of tensors gives, or None where they may not be read.
+
+    Reading stalls a GPU. Compilers, `vmap`, modes that trace and tensors without values refuse it,
+    all by a RuntimeError.
+    """
+    if torch.compiler.is_compiling() or any(x.device.type != "cpu" for x in tensors):
+        return None
+    try:
+        with torch.no_grad():
+            return question()
+    except RuntimeError:
+        return None
 
 
 def check_not_negative(name: str, tensor: Tensor) -> None:
     """Refuse negative values where values may be read; a NaN passes."""
-    if readable(tensor):
-        _refuse_negative(name, tensor)
+    smallest = answer(lambda: _smallest(tensor), tensor)
+    if smallest is not None and smallest < 0:
+        raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
 
 
 def check_positive(name: str, tensor: Tensor) -> None:
     """Refuse values that are not above 0 where values may be read; a NaN passes."""
-    if readable(tensor) and tensor.numel() and tensor.amin() <= 0:
-        raise error(name, "> 0 everywhere", f"minimum {tensor.amin().item():g}")
-
-
-def _refuse_negative(name: str, tensor: Tensor) -> None:
-    smallest = _smallest(tensor)
-    if smallest < 0:  # a NaN passes, and makes the potentials of its own network NaN
-        raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
+    smallest = answer(lambda: _smallest(tensor) if tensor.numel() else 1.0, tensor)
+    if smallest is not None and smallest <= 0:
+        raise error(name, "> 0 everywhere", f"minimum {smallest:g}")
 
 
 def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
     """Refuse negative values where values may be read."""
-    if not readable(leak):
-        return
     for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
-        if not _smallest(g) >= 0:  # reading a whole tensor is faster than reading its edges only
-            _refuse_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
-    _refuse_negative("leak", leak)
+        # Reading a whole tensor is faster than reading its edges only.
+        smallest = answer(partial(_smallest, g), g)
+        if smallest is not None and not smallest >= 0:
+            check_not_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
+    check_not_negative("leak", leak)
 
 
 def check_some_leak(leak: Tensor) -> None:

@@ -1,7 +1,4 @@
-"""Finite volumes: circuits that discretise a conductivity, with everything about their walls.
-
-`diffusion` makes the whole circuit. `edge_conductance` and `wall_leak` make its two parts.
-"""
+"""Finite volumes: circuits that discretise a conductivity, with everything about their walls."""
 
 from __future__ import annotations
 
@@ -23,14 +20,11 @@ from chonn_ops.boundary import (
     Neumann,
     Robin,
     Wall,
-    Words,
     conditions,
-    is_periodic,
-    per_face,
     series,
 )
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import check_field, check_like, check_not_negative, traced
+from chonn_ops.network.checks import check_field, check_like, check_not_negative, recording
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone, indices, pad
 
@@ -41,10 +35,8 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
     steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
     try:
-        # Of a grid whose size is free, as in `torch.export`, they are symbols and remain so, as do
-        # tensors whose values may not be read.
-        steps = [step if _unread(step) else float(step) for step in steps]
-    except (TypeError, ValueError):  # neither a number nor numbers
+        steps = [_length(step) for step in steps]
+    except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
         steps = []
     known = [step for step in steps if not isinstance(step, Tensor)]
     if len(steps) != axes or not all(0 < step < math.inf for step in known):
@@ -52,8 +44,19 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     return steps
 
 
-def _unread(step: Any) -> bool:
-    return isinstance(step, torch.SymFloat) or (isinstance(step, Tensor) and traced(step))
+def _length(step: Any) -> Any:
+    """A float. What cannot be read stays as it is: a symbol of a grid whose size is free, as in
+    `torch.export`, or a tensor under a compiler, a transform or the recording of a CUDA graph."""
+    if isinstance(step, torch.SymFloat):
+        return step
+    if isinstance(step, Tensor) and step.numel() == 1:
+        if torch.compiler.is_compiling() or recording(step):
+            return step
+        try:
+            return float(step.detach())
+        except RuntimeError:
+            return step
+    return float(step)
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
@@ -94,73 +97,15 @@ def face_area(steps: list[float], axis: int) -> float:
     return area
 
 
-def edge_conductance(
-    conductivity: Tensor,
-    spacing: Spacing = 1.0,
-    *,
-    mask: Tensor | None = None,
-    boundary: Words = "neumann",
-) -> tuple[Tensor, ...]:
-    r"""Conductances between the nodes of a grid of cells: the edges of `diffusion`.
+def edges(k: Tensor, steps: list[float], periodic: list[bool]) -> list[Tensor]:
+    r"""Conductances between nodes: half of one cell in series with half of the other.
 
     .. math::
 
         g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
 
-    Here :math:`|F_{pq}|` is the area of the face between two cells, the product of the other
-    spacings, and h is the distance of the cells' centres, which are the nodes. The edge is half of
-    one cell in series with half of the other, which is exact for layers. If source and leak are
-    multiplied by the cell's volume, the network is the finite-volume scheme of second order for
-    :math:`-\nabla \cdot (k \nabla v) + c \, v = f`.
-
-    Parameters
-    ----------
-    conductivity : Tensor, shape (B, \*grid, C)
-        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite).
-    spacing : float or sequence of float, one an axis
-        Distance h between nodes > 0, in the unit of length.
-    mask : Tensor of bool, shape (\*grid), or one that broadcasts to the conductivity's, optional
-        Which nodes exist; edges to missing nodes conduct nothing. By default all nodes exist.
-    boundary : {"neumann", "dirichlet", "periodic", "matched", "robin"} or a sequence
-        With "periodic" the last entry along the axis is the edge from the last node to the first;
-        pass ``periodic=True`` to `kirchhoff_network`, too. All other words make it 0.
-
-    Returns
-    -------
-    tuple of Tensor, shape (B, \*grid, C)
-        One tensor an axis, in the conductivity's dtype; entry p joins node p and the next one along
-        that axis. An axis of one node has no edge, and its only entry counts for nothing.
-
-    Raises
-    ------
-    TypeError
-        Something else than a Tensor.
-    ValueError
-        Wrong shape, dtype or device of conductivity or mask; a negative conductivity at a node that
-        exists (checked on the CPU only, because reading values stalls a GPU); spacings not above 0;
-        an unknown boundary.
-
-    References
-    ----------
-    S. Patankar, "Numerical Heat Transfer and Fluid Flow" (1980), section 4.2-3; R. Eymard,
-    T. Gallouet, R. Herbin, "Finite volume methods" (2000).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from chonn_ops import edge_conductance
-    >>> k = torch.tensor([1.0, 3.0]).reshape(1, 2, 1)
-    >>> edge_conductance(k, 0.5)[0].flatten().tolist()
-    [3.0, 0.0]
+    with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes.
     """
-    k, _ = _existing(conductivity, mask)
-    axes = k.dim() - 2
-    periodic = is_periodic(per_face(boundary, axes))
-    return tuple(g.to(conductivity.dtype) for g in edges(k, spacings(spacing, axes), periodic))
-
-
-def edges(k: Tensor, steps: list[float], periodic: list[bool]) -> list[Tensor]:
-    """`edge_conductance` of checked arguments."""
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
         g = series(k, k.roll(-1, axis + 1))
@@ -299,47 +244,6 @@ def circuit_of(
         wall=wall.conductance,
         current=wall.current,
     )
-
-
-def wall_leak(
-    conductivity: Tensor,
-    spacing: Spacing = 1.0,
-    *,
-    mask: Tensor | None = None,
-    boundary: Words = "dirichlet",
-) -> Tensor:
-    r"""Leak of the nodes beside a boundary at potential 0: the walls of `diffusion`.
-
-    Each face of a cell towards a cell that does not exist conducts half an edge to ground,
-    :math:`2 k_p |F| / h`, which is a Dirichlet boundary at the face. With a mask these are the
-    faces of holes and pores inside the domain, too.
-
-    Parameters
-    ----------
-    conductivity : Tensor, shape (B, \*grid, C)
-        As in `edge_conductance`, as are `spacing` and `mask`.
-    boundary : {"dirichlet", "neumann", "periodic"} or a sequence
-        The faces of the grid: one word, or for each axis one word or a pair of words. "neumann"
-        adds nothing there; "periodic" has no face.
-
-    Returns
-    -------
-    Tensor, shape (B, \*grid, C)
-        In the conductivity's dtype; 0 away from the boundary and where no node exists.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `edge_conductance`; also for the boundaries "matched" and "robin".
-    """
-    k, mask = _existing(conductivity, mask)
-    axes = k.dim() - 2
-    faces = conditions(per_face(boundary, axes, BOUNDED), axes)
-    inner = ((Dirichlet(), Dirichlet()),) * axes
-    nothing = torch.zeros_like(k)
-    found = walls_of(k, spacings(spacing, axes), faces, nothing, exists=mask, inner=inner)
-    leak = nothing if found.conductance is None else found.conductance
-    return leak.to(conductivity.dtype)
 
 
 def diffusion(

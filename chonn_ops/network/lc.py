@@ -2,28 +2,26 @@ r"""`lc_step`: one implicit time step of networks of coils and capacitors, which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
-from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.api import NetworkInfo, solve_checked
+from chonn_ops.checks import error
+from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
+    answer,
     check_arguments,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
-    readable,
 )
-from chonn_ops.network.diffusion import Spacing, edge_conductance, face_area, spacings
-from chonn_ops.network.edges import at_both_ends, drops, outflow, pad, used_edges
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.edges import at_both_ends, differences, edges_alone, used_edges
 from chonn_ops.network.rc import check_step, like
-from chonn_ops.network.residual import backward_error, widened
+from chonn_ops.network.residual import widened
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -38,149 +36,57 @@ class LCState(NamedTuple):
     ----------
     voltage : Tensor, shape (B, \\*grid, C)
         Potential of each node.
-    current : tuple of Tensor, one an axis
-        Current of each edge towards the next node. The shape is (B, \\*grid, C), but with one entry
-        an edge along the tensor's own axis: n - 1 with the boundary "neumann"; n with "periodic",
-        where the last edge leads from the last node to the first; n + 1 with "dirichlet", where
-        the first edge leads from ground to the first node and the last one to ground.
+    current : tuple of Tensor, shape (B, \\*grid, C), one an axis
+        Entry p is the current from node p to the next one along that axis. The last entry along an
+        axis counts where it is periodic only.
+    ground : Tensor, shape (B, \\*grid, C)
+        Current from each node to ground, through walls and absorption.
     """
 
     voltage: Tensor
     current: tuple[Tensor, ...]
+    ground: Tensor
+
+    @classmethod
+    def at_rest(cls, voltage: Tensor) -> LCState:
+        """The state with this voltage (B, \\*grid, C) and without currents."""
+        check_field("voltage", voltage)
+        nothing = torch.zeros_like(voltage)
+        return cls(voltage, (nothing,) * (voltage.dim() - 2), nothing)
 
 
-def _edge_shape(field: Tensor, axis: int, faces: tuple[str, str]) -> tuple[int, ...]:
-    """Shape of the edges along an axis, for nodes of the field's shape (B, \\*grid, C)."""
-    shape = list(field.shape)
-    if faces[0] != "periodic":
-        shape[axis + 1] += faces.count("dirichlet") - 1
-    return tuple(shape)
-
-
-def _as_network(g: Tensor, axis: int, faces: tuple[str, str]) -> tuple[Tensor, list[Tensor]]:
-    """Conductances in the layout of `kirchhoff_network`, and those of edges to ground."""
-    if faces[0] == "periodic":
-        return g, []
-    dim, edges = axis + 1, g.shape[axis + 1]
-    low, high = (word == "dirichlet" for word in faces)
-    nodes, ground = edges + 1 - low - high, []
-    if low:
-        ground.append(pad(g.narrow(dim, 0, 1), axis, 0, nodes - 1))
-    if high:
-        ground.append(pad(g.narrow(dim, edges - 1, 1), axis, nodes - 1, 0))
-    # The last entry of the layout is not an edge, so the edge to ground may stay in its place.
-    g = g.narrow(dim, int(low), edges - low)
-    return (g if high else pad(g, axis, 0, 1)), ground
-
-
-def inductance_of(g: Tensor) -> Tensor:
-    """1 / g, or infinity with finite gradients where g is 0."""
-    some = g > 0
-    return torch.where(some, torch.where(some, g, 1).reciprocal(), torch.inf)
-
-
-def zero_current(voltage: Tensor, boundary: Words = "neumann") -> LCState:
-    """A state without currents.
-
-    Parameters
-    ----------
-    voltage : Tensor, shape (B, \\*grid, C)
-    boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `kirchhoff_network`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For another voltage than `lc_step` takes, or an unknown boundary.
-    """
+def _check_state(state: Any, circuit: Any) -> LCState:
+    if not isinstance(state, tuple) or len(state) != 3:
+        raise error("state", "an LCState (voltage, current, ground)", type(state).__name__)
+    if not isinstance(circuit, Circuit):
+        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
+    voltage, current, ground = state
     check_field("voltage", voltage)
-    faces = per_face(boundary, voltage.dim() - 2, BOUNDED)
-    shapes = [_edge_shape(voltage, axis, pair) for axis, pair in enumerate(faces)]
-    return LCState(voltage, tuple(voltage.new_zeros(shape) for shape in shapes))
+    axes = voltage.dim() - 2
+    if not isinstance(current, (tuple, list)) or len(current) != axes:
+        count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__
+        raise error("state", f"currents of {axes} axes", count)
+    for axis, i in enumerate(current):
+        check_like(f"current[{axis}]", i, voltage, "the voltage")
+    check_like("ground", ground, voltage, "the voltage")
+    return LCState(voltage, tuple(current), ground)
 
 
-def edge_inductance(
-    conductivity: Tensor, spacing: Spacing = 1.0, *, boundary: Words = "neumann"
-) -> tuple[Tensor, ...]:
-    r"""Inductances of the edges of a grid of cells, for `lc_step`: 1 over `edge_conductance`.
-
-    Parameters
-    ----------
-    conductivity : Tensor, shape (B, \*grid, C)
-        k > 0 of each cell, 1 to 3 grid axes: c times the square of the waves' speed. 0 isolates.
-    spacing : float or sequence of float, one an axis
-        Distance of the nodes > 0.
-    boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `kirchhoff_network`. With "dirichlet" an edge of half a cell joins each node at the
-        face and ground.
-
-    Returns
-    -------
-    tuple of Tensor, one an axis
-        One entry an edge, see `LCState`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `edge_conductance`; also for other boundaries.
-    """
-    check_field("conductivity", conductivity)
-    faces = per_face(boundary, conductivity.dim() - 2, BOUNDED)
-    steps = spacings(spacing, len(faces))
-    found = []
-    for axis, (g, (low, high)) in enumerate(
-        zip(edge_conductance(conductivity, spacing, boundary=faces), faces, strict=True)
-    ):
-        if low != "periodic":
-            dim, n = axis + 1, g.shape[axis + 1]
-            scale = 2 * face_area(steps, axis) / steps[axis]
-            parts = [g.narrow(dim, 0, n - 1)]
-            if low == "dirichlet":
-                parts.insert(0, scale * conductivity.narrow(dim, 0, 1))
-            if high == "dirichlet":
-                parts.append(scale * conductivity.narrow(dim, n - 1, 1))
-            g = torch.cat(parts, dim)
-        found.append(inductance_of(g))
-    return tuple(found)
-
-
-def _count(values: Any) -> str:
-    return f"{len(values)}" if isinstance(values, (tuple, list)) else type(values).__name__
-
-
-def _check_state(state: Any, faces: Sequence[tuple[str, str]]) -> tuple[Tensor, tuple[Tensor, ...]]:
-    voltage, current = state
-    if not isinstance(current, (tuple, list)) or len(current) != len(faces):
-        raise error("state", f"currents of {len(faces)} axes", f"{len(current)}")
-    for axis, (i, pair) in enumerate(zip(current, faces, strict=True)):
-        check_tensor(f"current[{axis}]", i)
-        shape = _edge_shape(voltage, axis, pair)
-        if i.shape != shape:
-            expected = f"shape {shape} with boundary {pair!r}"
-            raise error(f"current[{axis}]", expected, tuple(i.shape))
-    return voltage, tuple(current)
-
-
-def _check_length(
-    dt: float,
-    storage: Tensor,
-    edges: Sequence[Tensor],
-    grounds: Sequence[Tensor],
-    periodic: Sequence[bool],
-    dtype: torch.dtype,
-) -> None:
+def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dtype) -> None:
     """Refuse a step in which rounding grows to a part of the state, where values may be read."""
-    if not (readable(storage) and storage.numel()):
-        return
-    with torch.no_grad():
-        coils = sum((ground.detach() for ground in grounds), torch.zeros_like(storage))
-        for axis, (g, closed) in enumerate(zip(edges, periodic, strict=True)):
+
+    def largest() -> float:
+        coils = circuit.leak.detach()
+        for axis, (g, closed) in enumerate(zip(circuit.conductance, circuit.periodic, strict=True)):
             closed = closed and g.shape[axis + 1] > 1
             coils = coils + at_both_ends(used_edges(g, axis, closed), axis, closed)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
-        angle = (8 * coils / storage).amax().sqrt().item()
+        return float((8 * (dt / 2) * coils / storage).amax().sqrt())
+
+    angle = answer(largest, storage) if storage.numel() else None
     most = LONGEST / torch.finfo(dtype).eps
-    if angle > most:  # a NaN passes, and makes the potentials of its own network NaN
+    # A NaN passes, and makes the potentials of its own network NaN.
+    if angle is not None and angle > most:
         wider = "" if dtype == torch.float64 else ", or float64"
         raise error(
             "dt",
@@ -194,13 +100,12 @@ def _check_length(
 @overload
 def lc_step(
     state: LCState,
-    inductance: Sequence[Tensor | float],
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
-    leak: Tensor | None = None,
-    boundary: Words = "neumann",
+    damping: Tensor | float = 0.0,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[False] = False,
@@ -211,13 +116,12 @@ def lc_step(
 @overload
 def lc_step(
     state: LCState,
-    inductance: Sequence[Tensor | float],
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
-    leak: Tensor | None = None,
-    boundary: Words = "neumann",
+    damping: Tensor | float = 0.0,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: Literal[True],
@@ -227,13 +131,12 @@ def lc_step(
 
 def lc_step(
     state: LCState,
-    inductance: Sequence[Tensor | float],
+    circuit: Circuit,
     capacitance: Tensor | float,
     dt: float,
     source: Tensor | None = None,
     *,
-    leak: Tensor | None = None,
-    boundary: Words = "neumann",
+    damping: Tensor | float = 0.0,
     tol: float = 1e-5,
     max_iterations: int = 100,
     return_info: bool = False,
@@ -243,49 +146,50 @@ def lc_step(
 
     .. math::
 
-        C_p \dot v_p + l_p v_p = s_p - \sum_q i_{pq}, \qquad
-        L_{pq} \dot i_{pq} = v_p - v_q
+        C_p \dot v_p + D_p v_p = s_p - \sum_q i_{pq} - i_p, \qquad
+        \dot i_{pq} = g_{pq} (v_p - v_q), \qquad
+        \dot i_p = l_p v_p - b_p
 
-    The implicit midpoint rule is one solve of a resistor network. With m the voltages at the
-    midpoint of the step and D m their drops along the edges, it is
+    The circuit's edges g and leaks l are coils, of the inductances 1 / g and 1 / l; b is the
+    current that comes in through its walls. C, D and s are `capacitance`, `damping` and `source`
+    times the circuit's volume of a cell. With a circuit of `diffusion` the network discretises
+    :math:`c \ddot v + d \dot v + a v = \nabla\cdot(k \nabla v) + \dot f`, waves of the speed
+    :math:`\sqrt{k / c}`. For linear shallow water of depth H, v is the height of the surface, i
+    the flow through the faces, c = 1 and k = g H.
+
+    The implicit midpoint rule is one solve of a resistor network. With A the matrix of the circuit,
+    I the currents i out of each node, m the voltages at the midpoint of the step, it is
 
     .. math::
 
-        \Bigl(\frac{2C}{dt} + l + D^T \frac{dt}{2L} D\Bigr) m = \frac{2C}{dt} v + s - D^T i,
-        \qquad v' = 2m - v, \quad i' = i + \frac{dt}{L} D m
+        \Bigl(\frac{2C}{dt} + D + \frac{dt}{2} A\Bigr) m
+        = \frac{2C}{dt} v + s - I + \frac{dt}{2} b, \qquad
+        v' = 2m - v, \quad i_{pq}' = i_{pq} + dt\, g_{pq} (m_p - m_q), \quad
+        i_p' = i_p + dt\, (l_p m_p - b_p)
 
-    In this network a coil is a conductance :math:`dt / 2L` and a source of its current. The rule is
-    of second order and stable for any `dt`. Without source and leak it conserves the energy
-    :math:`\tfrac12 \sum C v^2 + \tfrac12 \sum L i^2` (`lc_energy`) up to rounding, for any
-    tolerance, because the residual of conjugate gradients is orthogonal to m. A leak lowers it.
-    A step changes the energy by about :math:`10^{-2} \epsilon\, \omega\, dt` of it, with
-    :math:`\omega^2 = \max_p 2 C_p^{-1} \sum_q L_{pq}^{-1}` above the highest frequency squared and
-    :math:`\epsilon` the rounding unit. Longer steps than :math:`0.01 / (\epsilon\, \omega)`
-    (:math:`8 \cdot 10^4 / \omega` in float32, :math:`4 \cdot 10^{13} / \omega` in float64) are
-    refused.
-
-    With C = c V and the inductances of `edge_inductance` the network discretises
-    :math:`c \ddot v = \nabla\cdot(k \nabla v)`, waves of the speed :math:`\sqrt{k / c}`. For linear
-    shallow water of depth H, v is the height of the surface, i the flow through the faces, c = 1
-    and k = g H.
+    The rule is of second order and stable for any `dt`. Without source, damping and b it conserves
+    the energy :math:`\tfrac12 \sum C v^2 + \tfrac12 \sum L i^2` (`lc_energy`) up to rounding,
+    for any tolerance, because the residual of conjugate gradients is orthogonal to m. Damping
+    lowers it. A step changes the energy by about :math:`10^{-2} \epsilon\, \omega\, dt` of it,
+    with :math:`\omega^2 = \max_p 2 C_p^{-1} \sum_q L_{pq}^{-1}` above the highest frequency
+    squared and :math:`\epsilon` the rounding unit. Longer steps than
+    :math:`0.01 / (\epsilon\, \omega)` (:math:`8 \cdot 10^4 / \omega` in float32,
+    :math:`4 \cdot 10^{13} / \omega` in float64) are refused.
 
     Parameters
     ----------
-    state : LCState, or a tuple (voltage, currents)
-        Before the step. See `zero_current` for one without currents.
-    inductance : sequence of float or Tensor, one an axis
-        L > 0 of every edge: a number, or a tensor that expands to the shape of the axis' currents,
-        see `LCState`. An infinite L is no edge.
+    state : LCState
+        Before the step. `LCState.at_rest` makes one without currents.
+    circuit : Circuit
+        Edges and leaks in the shape of the voltage.
     capacitance : float or Tensor that expands to the shape of the voltage
-        C > 0 of every node; the unit of C times that of L is the unit of `dt` squared.
+        c > 0 per unit volume; its unit over that of conductance is the unit of `dt` squared.
     dt : float
         Length of the step > 0.
     source : Tensor, shape (B, \*grid, C), optional
-        Current into each node at the midpoint of the step; none by default.
-    leak : Tensor, shape (B, \*grid, C), optional
-        Conductance from each node to ground >= 0, which damps; none by default.
-    boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `kirchhoff_network`. "dirichlet" has coils to ground at the face.
+        f per unit volume at the midpoint of the step; none by default.
+    damping : float or Tensor that expands to the shape of the voltage
+        d >= 0 per unit volume: a resistor from each node to ground.
     tol, max_iterations, backend
         As in `kirchhoff_network`.
     return_info : bool
@@ -302,11 +206,11 @@ def lc_step(
     Raises
     ------
     TypeError
-        Something else than a Tensor.
+        Something else than a Tensor or a Circuit.
     ValueError
-        Wrong shape, dtype or device, an unknown boundary, `dt`, `tol` or `max_iterations` out
-        of range; on the CPU also for an inductance or capacitance not above 0, a negative leak, and
-        a step longer than its rounding allows.
+        Wrong shape, dtype or device, `dt`, `tol` or `max_iterations` out of range; on the CPU also
+        for a capacitance not above 0, a negative damping, and a step longer than its rounding
+        allows.
 
     References
     ----------
@@ -318,69 +222,63 @@ def lc_step(
     A coil between two capacitors oscillates; after half a period the second one has the charge:
 
     >>> import math, torch
-    >>> from chonn_ops import lc_step, zero_current
-    >>> state = zero_current(torch.tensor([1.0, 0.0]).reshape(1, 2, 1))
+    >>> from chonn_ops import Circuit, LCState, lc_step
+    >>> field = lambda *values: torch.tensor(values).reshape(1, 2, 1)
+    >>> circuit = Circuit((field(0.5, 0.0),), field(0.0, 0.0))  # a coil of 2 H
+    >>> state = LCState.at_rest(field(1.0, 0.0))
     >>> steps = 100
     >>> for _ in range(steps):
-    ...     state = lc_step(state, (2.0,), 1.0, math.pi / steps)
+    ...     state = lc_step(state, circuit, 1.0, math.pi / steps)
     >>> [round(abs(v), 3) for v in state.voltage.flatten().tolist()]
     [0.0, 1.0]
     """
     check_step(dt)
-    if not isinstance(state, tuple) or len(state) != 2:
-        raise error("state", "an LCState (voltage, currents)", type(state).__name__)
-    check_field("voltage", state[0])
-    faces = per_face(boundary, state[0].dim() - 2, BOUNDED)
-    v, current = _check_state(state, faces)
-    if not isinstance(inductance, (tuple, list)) or len(inductance) != len(faces):
-        raise error("inductance", f"a tuple of {len(faces)}, one an axis", _count(inductance))
-    storage = like("capacitance", capacitance, v)
+    v, current, ground = _check_state(state, circuit)
+    network = (circuit.conductance, circuit.leak)
+    closed = check_arguments(v, *network, circuit.periodic, tol, max_iterations)
+    storage, loss = like("capacitance", capacitance, v), like("damping", damping, v)
     check_positive("capacitance", storage)
-    storage = storage * (2 / dt)
-    total, fed = storage, storage * v
+    check_not_negative("damping", loss)
+    storage = storage * (circuit.volume * 2 / dt)
+    _check_length(dt, storage, circuit, compute_dtype(v, circuit.leak, *circuit.conductance))
+    total = storage + loss * circuit.volume + (dt / 2) * circuit.leak
+    fed = storage * v - ground
     if source is not None:
         check_like("source", source, v)
-        fed = fed + source
-    if leak is not None:
-        check_like("leak", leak, v)
-        check_not_negative("leak", leak)
-        total = total + leak
-    half, edges, grounds = [], [], []
-    for axis, (L, i, pair) in enumerate(zip(inductance, current, faces, strict=True)):
-        L = like(f"inductance[{axis}]", L, i)
-        check_positive(f"inductance[{axis}]", L)
-        g = (dt / 2) / L
-        edge, ground = _as_network(g, axis, pair)
-        total = total + sum(ground) if ground else total
-        fed = fed - outflow(i.to(fed.dtype), axis, pair)
-        half.append(g)
-        edges.append(edge)
-        grounds += ground
-    closed = check_arguments(fed, edges, total, is_periodic(faces), tol, max_iterations)
-    _check_length(dt, storage, edges, grounds, closed, compute_dtype(fed, total, *edges))
-    network = (fed, edges, total, closed)
-    m, iterations, _ = solve_checked(*network, tol, max_iterations, backend)
+        fed = fed + source * circuit.volume
+    if circuit.current is not None:
+        fed = fed + (dt / 2) * circuit.current
+    for axis, i in enumerate(current):
+        i = edges_alone(i, axis, closed[axis])
+        fed = fed - (i - i.roll(1, axis + 1))
+    edges = [(dt / 2) * g for g in circuit.conductance]
+    solved = (fed, edges, total, closed)
+    m, iterations, _ = solve_checked(*solved, tol, max_iterations, backend)
+    to_ground = circuit.leak * m
+    if circuit.current is not None:
+        to_ground = to_ground - circuit.current
+    axes = len(closed)
     after = LCState(
         (2 * m - v).to(v.dtype),
         tuple(
-            (i + 2 * g * drops(m, axis, pair)).to(i.dtype)
-            for axis, (i, g, pair) in enumerate(zip(current, half, faces, strict=True))
+            (i + 2 * edges_alone(g, axis, closed[axis]) * drop).to(i.dtype)
+            for axis, (i, g) in enumerate(zip(current, edges, strict=True))
+            for drop in (differences(m, axis - axes - 1, closed[axis]),)
         ),
+        (ground + dt * to_ground).to(ground.dtype),
     )
     if not return_info:
         return after
-    solved = (widened(after.voltage) + widened(v)) / 2
-    return after, NetworkInfo(iterations, backward_error(solved, *network))
+    middle = (widened(after.voltage) + widened(v)) / 2
+    return after, info_of(middle, iterations, solved, backend, "auto")
 
 
-def lc_energy(
-    state: LCState, inductance: Sequence[Tensor | float], capacitance: Tensor | float
-) -> Tensor:
+def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> Tensor:
     r"""Energy of LC networks, :math:`\tfrac12 \sum C v^2 + \tfrac12 \sum L i^2`.
 
     Parameters
     ----------
-    state, inductance, capacitance
+    state, circuit, capacitance
         As in `lc_step`.
 
     Returns
@@ -388,9 +286,11 @@ def lc_energy(
     Tensor, shape (B, C)
         In the unit of capacitance times voltage squared, in float32 at least.
     """
-    v, current = state
-    energy = (like("capacitance", capacitance, v) * v.square()).flatten(1, -2).sum(1)
-    for axis, (L, i) in enumerate(zip(inductance, current, strict=True)):
-        L = like(f"inductance[{axis}]", L, i)
-        energy = energy + torch.where(torch.isinf(L), 0, L * i.square()).flatten(1, -2).sum(1)
-    return energy / 2
+    v, current, ground = _check_state(state, circuit)
+    energy = like("capacitance", capacitance, v) * circuit.volume * v.square()
+    edges = (
+        edges_alone(g, axis, circuit.periodic[axis]) for axis, g in enumerate(circuit.conductance)
+    )
+    for g, i in ((circuit.leak, ground), *zip(edges, current, strict=True)):
+        energy = energy + torch.where(g > 0, i.square() / torch.where(g > 0, g, 1), 0)
+    return energy.flatten(1, -2).sum(1) / 2

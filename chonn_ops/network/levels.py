@@ -10,28 +10,23 @@ A' = A + k e_x e_x^T,
 
 What has sources s also has currents c of edges, which leave one node and enter the next. They add
 their net inflow to s - l V and nothing to V: their sum over a part is 0, which a sum of rounded
-numbers is not. From s and c follow v and its differences d along edges. This map is symmetric up to
-a sign, and so its derivatives are the same map: for the gradients of v and d, with w and e what the
-map makes of them and of minus them, w for s, -e for c, -w v for the leak and -e d for conductances.
+numbers is not. From s and c follow v and its differences d along edges. Derivatives are
+`chonn_ops.network.derivatives`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 
-from chonn_ops._dtypes import compute_dtype, to_dtype_of
-from chonn_ops.network.derivatives import NAME, tangents
+from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network.derivatives import NAME
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import at_both_ends, differences, pad, used_edges
-from chonn_ops.network.operator import fold
+from chonn_ops.network.operator import direct_backend
 
 torch.library.define(
     NAME,
@@ -40,10 +35,6 @@ torch.library.define(
     "-> (Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
-_OPERATOR = torch.ops.chonn_ops.network_potentials.default
-# What runs without the derivatives of this level: in the guard, of these dispatch keys.
-below_autograd = torch._C._AutoDispatchBelowAutograd
-BELOW = torch._C._after_autograd_keyset
 
 
 def _parts(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> tuple[Tensor, Tensor]:
@@ -115,7 +106,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
     def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
         if several:
-            return factor_of(g, total, periodic, dtype=dtype, backend=backend).solve
+            name = direct_backend(backend, leak.device)
+            return factor_of(g, total, periodic, dtype=dtype, backend=name).solve
         three, options = (*g, None, None)[:3], (periodic, tol, max_iterations, backend, method)
         operator = torch.ops.chonn_ops.kirchhoff_network
         return lambda s: operator(s, *three, total, *options, False)[0]
@@ -165,67 +157,3 @@ def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     dtype, axes = _wide(source, *arguments[:5]), len(arguments[5])
     v = source.new_empty(source.shape, dtype=dtype)
     return v, source.new_empty((*source.shape, axes), dtype=dtype)
-
-
-torch.library.register_vmap(NAME, partial(fold, _OPERATOR))
-
-
-class _Potentials(_SingleLevelFunction):
-    """As `_Network` of `chonn_ops.network.autograd`."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), below_autograd():
-            v, drops = _OPERATOR.redispatch(keyset & BELOW, *args)
-        saved = (*args[:6], v, drops)
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
-        ctx.options = args[6:]
-        return v, drops
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        *inputs, v, over_v = ctx.saved_tensors
-        several, network = v.dim() > inputs[5].dim(), (*inputs[2:], *ctx.options)
-        w, over_w = _OPERATOR(grads[0].conj(), -grads[1].conj(), *network)
-
-        def of_networks(product: Tensor) -> Tensor:
-            product = product.conj().neg()
-            return product.sum(1) if several else product
-
-        out: list[Any] = [w.conj(), -over_w.conj(), None, None, None, of_networks(w * v)]
-        for axis in range(len(ctx.options[0])):
-            out[2 + axis] = of_networks(over_w[..., axis] * over_v[..., axis])
-        pairs = zip(out, inputs, strict=True)
-        gradients = [None if a is None or x is None else to_dtype_of(a, x) for a, x in pairs]
-        return None, *gradients, *[None] * len(ctx.options)
-
-    @staticmethod
-    def jvp(ctx: Any, *changes: Any) -> Any:
-        *inputs, v, over_v = ctx.saved_tensors
-        return tangents(v, over_v, changes[1:7], (*inputs[2:], *ctx.options))
-
-
-def _kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
-    """What the dispatch key "Autograd" runs, once for each level of differentiation."""
-    tensors, options = args[:6], args[6:]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        with enable_single_level_autograd_function():
-            outputs: Any = _Potentials.apply(  # pyright: ignore[reportAttributeAccessIssue]
-                keyset, *args
-            )
-        return outputs
-    duals = [(None, None) if x is None else forward_ad.unpack_dual(x, level=0) for x in tensors]
-    primals, changes = zip(*duals, strict=True)
-    if all(change is None for change in changes):
-        with below_autograd():
-            return _OPERATOR.redispatch(keyset & BELOW, *args)
-    v, drops = found = _OPERATOR(*primals, *options)
-    turned = tangents(v, drops, changes, (*primals[2:], *options))
-    pairs = zip(found, turned, strict=True)
-    v, drops = (forward_ad.make_dual(x, tangent, level=0) for x, tangent in pairs)
-    return v, drops
-
-
-_LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
-_LIBRARY.impl("network_potentials", torch._disable_dynamo(_kernel), "Autograd", with_keyset=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,15 +14,19 @@ from chonn_ops.network.edges import used_edges
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
-# Most nodes of a grid by its axes of more than one node: 512 x 512 and 32 x 32 x 32.
-NODES = (1, 2**18, 2**18, 2**15)
+# Bytes up to which a call keeps the factor of its networks for the backward pass.
+KEPT = 2**30
+# The measured thresholds of "auto", by the number of axes of more than one node.
+# Most nodes of grids that the compiled kernel eliminates about as fast as iterations solve smooth
+# networks on them: 512 x 512, 12 x 12 x 12. The kernel of iterations eliminates lines itself.
+AT_ONCE = (0, 0, 512**2, 12**3)
+# Most nodes of grids that are eliminated where iterations fail: 512 x 512, 32 x 32 x 32.
+NODES = (1, 512**2, 512**2, 32**3)
+# Iterations after which they have failed: about what an elimination costs. Smooth networks take 3
+# to 8.
+PATIENCE = (12, 12, 12, 40)
 # Below this `tol` iterations go further than asked, and differences of potentials are found apart.
 TIGHT = 1e-4
-# Nodes of a volume that are eliminated about as fast as iterations solve it.
-SMALL_VOLUME = 12**3
-# Iterations after which "auto" eliminates what multigrid has not solved, by axes of more than one
-# node: about what an elimination costs. Smooth networks take 3 to 8.
-PATIENCE = (12, 12, 12, 40)
 # Where rounding the largest potential is a larger part of the largest difference along an axis than
 # this times `tol`, differences have too few digits for gradients of conductances, products of two.
 LIFTING = 0.4
@@ -43,36 +48,86 @@ def networks_at_once(
     return count
 
 
-def eliminates(
+def keeps(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype
+) -> bool:
+    """Whether a call keeps the factor of its networks for the backward pass, which otherwise
+    eliminates them once more."""
+    return predicted_bytes(grid, periodic, count, dtype) <= KEPT
+
+
+class Choice(NamedTuple):
+    """How networks are solved.
+
+    Attributes
+    ----------
+    method : {"direct", "multigrid"}
+    reason : str
+        Why, to be printed.
+    fallback : bool
+        Whether networks that multigrid has not solved after `PATIENCE` iterations are eliminated.
+    """
+
+    method: Literal["direct", "multigrid"]
+    reason: str
+    fallback: bool = False
+
+
+def choose(
     grid: tuple[int, ...],
     periodic: tuple[bool, ...],
-    count: int,
+    num_networks: int,
     dtype: torch.dtype,
-    fast: bool,
-) -> bool:
-    """Whether ``method="auto"`` eliminates networks at once, without iterations: the whole rule.
+    backend: str,
+    method: str = "auto",
+) -> Choice:
+    """How `num_networks` networks of one shape are solved by `backend`.
 
-    It does where all of these hold:
+    ``method="auto"`` eliminates real networks at once, without iterations, where all of these hold:
 
-    - `fast`: the compiled kernel runs, or the networks are on a GPU and no CUDA graph is recorded
-      (on a CPU the fronts of the PyTorch backend are slower than its iterations; while a graph is
-      recorded the values that elimination checks cannot be read);
+    - the compiled kernel runs (the fronts of the PyTorch backend are slower than its iterations);
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more.
 
     All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
     eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
-    one network take at most 2 GiB. All networks of a call with such a grid are eliminated at once
-    if in one the leaks, all or those of a part, are below the rounding of its conductances
-    (`exceed_digits`). A `tol` below 1e-4 is iterated to a quarter of it.
-    Other lines are eliminated by the kernel of the iterations.
+    one network take at most 2 GiB. With such a grid all networks of a call are eliminated at once
+    where values show that iterations cannot judge themselves (`exceed_digits`). A `tol` below 1e-4
+    is iterated to a quarter of it.
     """
-    axes = sum(n > 1 for n in grid)
-    small = axes == 2 or (axes == 3 and math.prod(grid) <= SMALL_VOLUME)
-    if not (fast and small):
-        return False
-    return networks_at_once(grid, periodic, count, dtype) > 0
+    if dtype.is_complex:
+        return Choice("direct", "elimination: complex numbers have no other method")
+    if backend == "reference" or method == "direct":
+        asked = "method='direct'" if method == "direct" else "backend='reference'"
+        return Choice("direct", f"elimination: asked for by {asked}")
+    if method == "multigrid":
+        return Choice("multigrid", "multigrid: asked for by method='multigrid'")
+    axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
+    at_once = networks_at_once(grid, periodic, num_networks, dtype)
+    if backend == "cpu" and at_once and nodes <= AT_ONCE[axes]:
+        some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
+        return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
+    if nodes > NODES[axes]:
+        return Choice("multigrid", f"multigrid: a {_size(axes, 'more than', NODES)}")
+    if not at_once:
+        size = predicted_bytes(grid, periodic, 1, dtype) / 2**30
+        why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
+        return Choice("multigrid", f"multigrid: {why}")
+    if backend != "cpu":
+        why = f"backend={backend!r} iterates faster than it eliminates"
+    elif axes < 2:
+        why = "its kernel eliminates lines"
+    else:
+        why = f"a {_size(axes, 'more than', AT_ONCE)}"
+    after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"
+    return Choice("multigrid", f"multigrid: {why}; {after}", fallback=True)
+
+
+def _size(axes: int, word: str, table: Sequence[int]) -> str:
+    """A size of a table as users read it."""
+    kind, edge = ("node", "line", "plane", "volume")[axes], round(table[axes] ** (1 / max(axes, 1)))
+    return f"{kind} of {word} {' x '.join([str(edge)] * axes)} nodes"
 
 
 def exceed_digits(

@@ -1,6 +1,6 @@
-"""The `torch.library` operator behind the networks: one solve, on any backend.
+"""The `torch.library` operator behind the networks: one solve, on any backend, as a value.
 
-A backend is anything with this, `periodic` being one bool an axis::
+A backend is a module with this, `periodic` being one bool an axis::
 
     solve(source, conductance, leak, periodic, tol, max_iterations) -> (v, iterations, residual)
 
@@ -15,11 +15,8 @@ for nothing. Derivatives are `chonn_ops.network.autograd`'s.
 from __future__ import annotations
 
 import math
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,12 +30,12 @@ from chonn_ops.network.checks import (
     any_complex,
     check_grounded,
     node_index,
+    recording,
     refuse_negative,
     resonance,
     ungrounded,
 )
-from chonn_ops.network.direct import Factor, factor_of
-from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct import Factor, Solution, factor_of
 from chonn_ops.network.edges import differences, used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
@@ -58,17 +55,108 @@ def available_backends() -> tuple[str, ...]:
     return BACKENDS.available()
 
 
-_NAME = "chonn_ops::kirchhoff_network"
+def direct_backend(backend: str, device: torch.device) -> str:
+    """The backend of the direct method that goes with one of the operator."""
+    return "cpu" if BACKENDS.name_for(backend, device) == "cpu" else "torch"
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """Networks and a source of each, as a backend takes them."""
+
+    source: Tensor
+    conductance: tuple[Tensor, ...]
+    leak: Tensor
+    periodic: tuple[bool, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What they are solved in."""
+        return compute_dtype(self.source, self.leak, *self.conductance)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Nodes along each axis."""
+        return tuple(self.leak.shape[1:-1])
+
+    @property
+    def count(self) -> int:
+        """Networks: batch times channels."""
+        return self.leak.shape[0] * self.leak.shape[-1]
+
+    @property
+    def fields(self) -> tuple[Tensor, ...]:
+        """Source, leak and conductances, without a gradient."""
+        return tuple(x.detach() for x in (self.source, self.leak, *self.conductance))
+
+    def pick(self, chosen: Tensor) -> _Networks:
+        """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
+        b, c = chosen.nonzero(as_tuple=True)
+        source, leak, *g = (x.movedim(-1, 1)[b, c][..., None] for x in self.fields)
+        return _Networks(source, tuple(g), leak, self.periodic)
+
+    def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
+        """What the backend returns."""
+        network = (self.source, self.conductance, self.leak, self.periodic)
+        return backend.solve(*network, tol, max_iterations)
+
+
+@dataclass
+class _Solved:
+    """One solve of networks (B, \\*grid, C).
+
+    Attributes
+    ----------
+    v : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+        Potentials.
+    iterations, residual : Tensor, shape (B, C) or (B, S, C)
+    drops : list of Tensor, shape of `v`
+        For each axis the potential of each node less that of the next one, 0 where no edge is.
+        Empty where they were not wanted, and where the solve has none with enough digits for
+        gradients of conductances: then the backward finds them.
+    factor : list of Tensor
+        What `direct.restored` makes a factor of; empty where none was wanted or kept.
+    """
+
+    v: Tensor
+    iterations: Tensor
+    residual: Tensor
+    drops: list[Tensor]
+    factor: list[Tensor]
+
+
+_ARGUMENTS = (
+    "Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, "
+    "int max_iterations, str backend, str method='auto', bool check=True"
+)
+# Two operators, because PyTorch's batched gradients (`is_grads_batched`) take no lists of tensors.
 torch.library.define(
-    _NAME,
-    "(Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, "
-    "int max_iterations, str backend, str method='auto', bool check=True) "
-    "-> (Tensor, Tensor, Tensor)",
+    "chonn_ops::kirchhoff_network",
+    f"({_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+torch.library.define(
+    "chonn_ops::kirchhoff_network_kept",
+    f"({_ARGUMENTS}, *, bool drops) -> (Tensor, Tensor, Tensor, Tensor[], Tensor[])",
     tags=torch.Tag.pt2_compliant_tag,
 )
 
 
-def _network(
+@torch.library.impl("chonn_ops::kirchhoff_network", "default")
+def _network(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Potentials (B, \\*grid, C), iterations (B, C), and (B, C) what was compared with `tol`, all
+    in the dtype of the solve. With a source (B, S, \\*grid, C) all have the dimension S."""
+    return _checked(*args)[:3]
+
+
+@torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
+def _network_kept(*args: Any, drops: bool) -> Any:
+    """The same, and what gradients need: differences of potentials, and the factor of an
+    elimination; see `_Solved`."""
+    return _checked(*args, drops=drops, keep=True)
+
+
+def _checked(
     source: Tensor,
     g0: Tensor,
     g1: Tensor | None,
@@ -80,164 +168,168 @@ def _network(
     backend: str,
     method: str = "auto",
     check: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C), iterations (B, C), and (B, C) what was compared with `tol`.
-
-    All in the dtype of the solve.
-    """
+    *,
+    drops: bool = False,
+    keep: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
-    for name, tensor in zip(("leak", "g0", "g1", "g2"), (leak, *conductance), strict=False):
-        if tensor.shape != source.shape:  # backends trust it with addresses
-            raise error(name, f"shape {tuple(source.shape)}", tuple(tensor.shape))
-    grid = source.shape[1:-1]
-    if not len(grid) == len(conductance) == len(periodic):
-        raise error(
-            "periodic", f"{len(grid)} axes, as source has", f"{len(conductance)}, {len(periodic)}"
-        )
+    several = source.dim() == leak.dim() + 1
+    given = source[:, 0] if several and source.shape[1] else source
+    for name, tensor in zip(("source", "g0", "g1", "g2"), (given, *conductance), strict=False):
+        if tensor.shape != leak.shape and tensor.numel():  # backends trust it with addresses
+            raise error(name, f"shape {tuple(leak.shape)}", tuple(tensor.shape))
+    if not leak.dim() - 2 == len(conductance) == len(periodic):
+        counts = f"{len(conductance)}, {len(periodic)}"
+        raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
     if check and leak.device.type == "cpu":  # reading values stalls a GPU
         if not any_complex(source, leak, *conductance):
             refuse_negative(conductance, leak, periodic)
         check_grounded(conductance, leak, periodic)
-    dtype = compute_dtype(source, leak, *conductance)
-    B, C = source.shape[0], source.shape[-1]
-    if B == 0:
-        nothing = source.new_empty(0, C, dtype=real_dtype(dtype))
-        return source.new_empty(source.shape, dtype=dtype), nothing.to(torch.int32), nothing
-    with without_autocast(source):
-        solver = BACKENDS.choose(backend, source.device)
-        v, iterations, residual = _solve(
-            solver,
-            source,
-            conductance,
-            leak,
-            tuple(map(bool, periodic)),
-            tol,
-            max_iterations,
-            method,
-        )
-    outputs = (v.to(dtype), iterations.to(torch.int32), residual.to(real_dtype(dtype)))
-    return outputs[0].contiguous(), outputs[1].contiguous(), outputs[2].contiguous()
+    networks = _Networks(source, conductance, leak, tuple(map(bool, periodic)))
+    dtype = networks.dtype
+    if source.numel() == 0:
+        nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
+        v = source.new_empty(source.shape, dtype=dtype)
+        return v, nothing.to(torch.int32), nothing, [], []
+    with without_autocast(source), torch.no_grad():
+        name = BACKENDS.name_for(backend, source.device)
+        solved = _solve(name, networks, tol, max_iterations, method, drops=drops, keep=keep)
+    outputs = (
+        solved.v.to(dtype),
+        solved.iterations.to(torch.int32),
+        solved.residual.to(real_dtype(dtype)),
+    )
+    v, iterations, residual = (x.contiguous() for x in outputs)
+    return v, iterations, residual, [x.to(dtype) for x in solved.drops], solved.factor
 
 
-class Kept(threading.local):
-    """Where a derivative asks the operator to leave more than potentials."""
-
-    wanted = False  # the factors of a direct solve
-    drops = False  # differences of potentials, for gradients of edges
-    factor: Factor | None = None
-    found: Sequence[Tensor] = ()  # the differences, one field an axis, if any
-
-    @contextmanager
-    def requesting(self, *, factor: bool, drops: bool) -> Iterator[None]:
-        """What the operator leaves is here until the end of the context."""
-        self.wanted, self.drops, self.factor, self.found = factor, drops, None, ()
-        try:
-            yield
-        finally:
-            self.wanted, self.drops, self.factor, self.found = False, False, None, ()
+def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
+    """The shape of one number for each network and source: (B, C) or (B, S, C)."""
+    return (*source.shape[: 1 + source.dim() - leak.dim()], source.shape[-1])
 
 
-KEPT = Kept()
-# Factors that wait for a backward: together they take at most `methods.MEMORY`.
-_waiting: weakref.WeakSet[Factor] = weakref.WeakSet()
-
-
-def _fits(grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: Any) -> bool:
-    """Whether the memory bound allows to keep these factors, too."""
-    taken = sum(factor.nbytes for factor in tuple(_waiting))
-    return taken + methods.predicted_bytes(grid, periodic, count, dtype) <= methods.MEMORY
+@torch.library.register_fake("chonn_ops::kirchhoff_network")
+def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = compute_dtype(source, *arguments[:4])
+    numbers = _numbers(source, arguments[3])
+    return (
+        source.new_empty(source.shape, dtype=dtype),
+        source.new_empty(numbers, dtype=torch.int32),
+        source.new_empty(numbers, dtype=real_dtype(dtype)),
+    )
 
 
 def _solve(
-    solver: Any,
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
+    backend: str,
+    networks: _Networks,
     tol: float,
     max_iterations: int,
     method: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and residuals; raises where a network is not solved."""
-    B, *grid, C = source.shape
-    dtype = compute_dtype(source, leak, *conductance)
-    compiled = solver.__name__.endswith(".cpu")
-    network = (source, conductance, leak, periodic)
-    if solver.__name__.endswith(".reference"):  # direct itself
-        v, iterations, residual = solver.solve(*network, tol, max_iterations)
-        if dtype.is_complex and bool((residual > tol).any()):
-            where = tuple((residual > tol).nonzero()[0].tolist())
-            raise resonance(float(residual[where]), tol, where)
-        found = _drops(v, periodic) if KEPT.drops else ()
-        if dtype.is_complex or not bool(methods.lifted(v, found, tol).any()):
-            KEPT.found = [x.to(dtype) for x in found]
-        return v, iterations, residual
-    if dtype.is_complex:
-        return _eliminate_complex(*network, dtype, tol, compiled, keep=KEPT.wanted)
-    shape = (tuple(grid), periodic)
-    recording = leak.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing may be read
-    fast = compiled or (leak.is_cuda and not recording)
-    if method == "direct" or (method == "auto" and methods.eliminates(*shape, B * C, dtype, fast)):
-        return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
-    rest = methods.networks_at_once(*shape, 1, dtype) if method == "auto" else 0
-    axes = sum(n > 1 for n in grid)  # the kernel of iterations eliminates lines itself
-    # The kernel's potentials of lines are right, but their differences have fewer digits.
-    for_edges = KEPT.drops and tol < methods.TIGHT and not recording
-    readable = rest and (axes > 1 or for_edges) and not recording
-    if readable and methods.exceed_digits(conductance, leak, periodic, dtype):
-        return _eliminate(*network, tol, compiled, keep=KEPT.wanted)
-    patience = methods.PATIENCE[axes]
-    most = min(max_iterations, patience) if rest else max_iterations
+    *,
+    drops: bool,
+    keep: bool,
+) -> _Solved:
+    """Solve networks by the method that suits them; raises where one is not solved."""
+    compiled = backend == "cpu"
+    wanted: dict[str, Any] = {"drops": drops, "keep": keep}
+    if backend == "reference":  # direct itself
+        return _by_reference(networks, tol, max_iterations, drops=drops)
+    if networks.dtype.is_complex:
+        return _eliminate_complex(networks, tol, compiled, **wanted)
+    several = networks.source.dim() > networks.leak.dim()
+    shape, dtype = (networks.grid, networks.periodic), networks.dtype
+    asked = "direct" if several else method
+    choice = methods.choose(*shape, networks.count, dtype, backend, asked)
+    if choice.method == "direct":
+        return _eliminate(networks, tol, compiled, **wanted)
+    if recording(networks.leak):  # nothing may be read
+        v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
+        return _Solved(v, iterations, residual, [], [])
+    fits = choice.fallback
+    if fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype):
+        return _eliminate(networks, tol, compiled, **wanted)
+    return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)
+
+
+def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops: bool) -> _Solved:
+    if networks.source.dim() > networks.leak.dim():
+        sources = networks.source.unbind(1)
+        each = [replace(networks, source=source) for source in sources]
+        solved = [_by_reference(one, tol, max_iterations, drops=drops) for one in each]
+        fields = [(x.v, x.iterations, x.residual, *x.drops) for x in solved]
+        counts = {len(x) for x in fields}
+        v, iterations, residual, *found = (
+            torch.stack(x, 1) for x in zip(*(x[: min(counts)] for x in fields), strict=True)
+        )
+        return _Solved(v, iterations, residual, found, [])
+    v, iterations, residual = networks.solve_by(BACKENDS["reference"], tol, max_iterations)
+    dtype = networks.dtype
+    if dtype.is_complex and bool((residual > tol).any()):
+        where = tuple((residual > tol).nonzero()[0].tolist())
+        raise resonance(float(residual[where]), tol, where)
+    found = _drops(v, networks.periodic) if drops else []
+    if not dtype.is_complex and bool(methods.lifted(v, found, tol).any()):
+        found = []
+    return _Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
+
+
+def _iterate(
+    solver: Any,
+    networks: _Networks,
+    tol: float,
+    max_iterations: int,
+    compiled: bool,
+    fits: bool,
+    *,
+    drops: bool,
+) -> _Solved:
+    """Iterations, and where networks `fits` the elimination of those that stay above `tol`."""
+    axes = sum(n > 1 for n in networks.grid)
+    most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
     # What can be eliminated is to be as right as if it were.
-    enough = tol / methods.SAFETY if rest and tol < methods.TIGHT else tol
-    v, iterations, residual = solver.solve(*network, enough, most)
-    if recording:
-        return v, iterations, residual
-    residual = _without_rounding(*network, v, iterations, residual, tol)
+    enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
+    v, iterations, residual = networks.solve_by(solver, enough, most)
+    residual = _without_rounding(networks, v, iterations, residual, tol)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
-        pairs = enumerate(zip(conductance, periodic, strict=True))
+        pairs = enumerate(zip(networks.conductance, networks.periodic, strict=True))
         edges = [used_edges(g, axis, closed) for axis, (g, closed) in pairs]
-        finite = [x.isfinite().flatten(1, -2).all(1) for x in (source, leak, *edges)]
+        fields = (networks.source, networks.leak, *edges)
+        finite = [x.isfinite().flatten(1, -2).all(1) for x in fields]
         unsolved = residual.isnan() & torch.stack(finite).all(0)
         residual = torch.where(unsolved, math.inf, residual)
     late = residual > tol  # not NaN: an input of that network is not finite
-    if for_edges:
-        KEPT.found = _drops(v, periodic)
+    solved = _Solved(v, iterations, residual, [], [])
+    # A coarse `tol` leaves differences with the digits that the backward needs for it.
+    short = torch.zeros_like(late)
+    if drops and tol < methods.TIGHT:
+        solved.drops = _drops(v, networks.periodic)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
-        if bool(methods.lifted(v, KEPT.found, digits).any()):
+        if bool(methods.lifted(v, solved.drops, digits).any()):
             digits = min(enough, digits)
-            KEPT.found, short = _drops_with_digits(solver, *network, v, late, digits, most)
-            if rest:
-                late = late | short
-            elif bool(short.any()):
-                KEPT.found = ()  # the backward finds them
-    if not rest:
-        _require(residual, iterations, tol, grid, v.dtype)
-    elif bool(late.any()):
-        v, residual = _solve_rest(*network, v, residual, late, tol, compiled)
-    return v, iterations, residual
+            solved.drops, short = _drops_with_digits(solver, networks, v, late, digits, most)
+            if bool(short.any()) and not fits:
+                solved.drops = []
+    if not fits:
+        _require(residual, iterations, tol, networks.grid, v.dtype)
+    elif bool((late | short).any()):
+        _solve_rest(networks, solved, late, short, tol, compiled)
+    return solved
 
 
 def _without_rounding(
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
-    v: Tensor,
-    iterations: Tensor,
-    residual: Tensor,
-    tol: float,
+    networks: _Networks, v: Tensor, iterations: Tensor, residual: Tensor, tol: float
 ) -> Tensor:
-    """Residuals (B, C), 0 where the kernel eliminated, lines and narrow grids, and rounding leaves
-    more than `tol`."""
+    """Residuals (B, C), replaced by 0 where the backend eliminated the network and its rounding
+    alone leaves more than `tol`."""
     rounded = (residual > tol) & (iterations == 0)
     if not bool(rounded.any()):
         return residual
-    b, c = rounded.nonzero(as_tuple=True)
-    picked = (x.movedim(-1, 1)[b, c][..., None] for x in (v, source, leak, *conductance))
-    x, s, l, *g = (field.to(v.dtype) for field in picked)  # noqa: E741
+    some = networks.pick(rounded)
+    x = v.movedim(-1, 1)[rounded][..., None]
+    source, leak, *g = (field.to(v.dtype) for field in some.fields)
     residual = residual.clone()
-    residual[b, c] = relative_residual(x, s, g, l, periodic)[:, 0].to(residual.dtype)
+    left = relative_residual(x, source, g, leak, networks.periodic)
+    residual[rounded] = left[:, 0].to(residual.dtype)
     return residual
 
 
@@ -248,63 +340,48 @@ def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
 
 
 def _drops_with_digits(
-    solver: Any,
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
-    v: Tensor,
-    late: Tensor,
-    tol: float,
-    most: int,
+    solver: Any, networks: _Networks, v: Tensor, late: Tensor, tol: float, most: int
 ) -> tuple[list[Tensor], Tensor]:
     """`_drops` of potentials within `tol`, and which other networks (B, C) have them not so right.
 
     Small leaks lift all potentials alike, so that rounding them takes the digits of their
-    differences. What it took solves the same network for the current that they leave over.
+    differences. The solver solves the same networks once more, for the current that these
+    potentials leave over, and the differences of both solutions are added.
     """
-    s, l, *g = (x.detach().to(v.dtype) for x in (source, leak, *conductance))  # noqa: E741
-    left = excess(v, s, g, l, periodic)
-    outside = (v == 0) & (left == s)  # of the network: nodes with neither edge nor leak
+    source, leak, *g = (x.to(v.dtype) for x in networks.fields)
+    left = excess(v, source, g, leak, networks.periodic)
+    outside = (v == 0) & (left == source)  # of the network: nodes with neither edge nor leak
     late = late[(slice(None), *[None] * len(g))]
     left = torch.where(outside | late, 0, left)
-    enough = tol * norm_of(torch.where(outside, 0, s)) / norm_of(left)
+    enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(left)
     least = float(enough.nan_to_num(1).amin())
-    found = _drops(v, periodic)
+    found = _drops(v, networks.periodic)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
     short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
     if bool(short.any()):
         return found, short
-    rest, _, residual = solver.solve(left, conductance, leak, periodic, least, most)
-    found = [a + b for a, b in zip(found, _drops(rest.to(v.dtype), periodic), strict=True)]
-    return found, residual > methods.SAFETY * enough
+    rest, _, residual = replace(networks, source=left).solve_by(solver, least, most)
+    more = _drops(rest.to(v.dtype), networks.periodic)
+    return [a + b for a, b in zip(found, more, strict=True)], residual > methods.SAFETY * enough
 
 
 def _solve_rest(
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
-    v: Tensor,
-    residual: Tensor,
-    late: Tensor,
-    tol: float,
-    compiled: bool,
-) -> tuple[Tensor, Tensor]:
-    """Eliminate the `late` networks (B, C): `v` and `residual` with theirs."""
-    b, c = late.nonzero(as_tuple=True)
-    s, l, *g = (x.movedim(-1, 1)[b, c][..., None] for x in (source, leak, *conductance))  # noqa: E741
-    found, KEPT.found = KEPT.found, ()
-    names = torch.stack([b, c], 1).tolist()
-    x, _, left = _eliminate(s, tuple(g), l, periodic, tol, compiled, keep=False, names=names)
-    v, residual = v.to(x.dtype), residual.to(x.dtype)
-    v.movedim(-1, 1)[b, c] = x[..., 0]
-    residual[b, c] = left[:, 0]
-    for whole, drop in zip(found, KEPT.found, strict=False):
+    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, compiled: bool
+) -> None:
+    """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
+    both = late | short
+    names = both.nonzero().tolist()
+    drops = len(solved.drops) > 0
+    found = _eliminate(networks.pick(both), tol, compiled, drops=drops, keep=False, names=names)
+    b, c = both.nonzero(as_tuple=True)
+    mine = late[b, c]
+    solved.v, solved.residual = solved.v.to(found.v.dtype), solved.residual.to(found.v.dtype)
+    # Potentials do not depend on whether a gradient is wanted.
+    solved.v.movedim(-1, 1)[b[mine], c[mine]] = found.v[mine][..., 0]
+    solved.residual[b[mine], c[mine]] = found.residual[mine][:, 0]
+    for whole, drop in zip(solved.drops, found.drops, strict=True):
         whole.movedim(-1, 1)[b, c] = drop[..., 0]
-    KEPT.found = found
-    return v, residual
 
 
 def _require(
@@ -322,8 +399,8 @@ def _require(
     late = residual > tol
     if bool(late.any()):
         size = " x ".join(map(str, grid))
-        worst = int(torch.where(late, residual, 0).argmax())
-        where = tuple(names[worst]) if names else divmod(worst, residual.shape[1])
+        where = tuple(torch.where(late, residual, 0).eq(residual[late].max()).nonzero()[0].tolist())
+        where = tuple(names[where[0]]) if names else (where[0], where[-1])
         wider = "" if dtype == torch.float64 else "float64 inputs, "
         raise RuntimeError(
             f"kirchhoff_network: expected residuals and errors of at most tol={tol:g}, got "
@@ -335,83 +412,63 @@ def _require(
 
 
 def _eliminate(
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
+    networks: _Networks,
     tol: float,
     compiled: bool,
     *,
+    drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> _Solved:
     """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows.
     `names` as in `_require`."""
-    B, *grid, C = source.shape
-    dtype = compute_dtype(source, leak, *conductance)
-    backend = "cpu" if compiled else "torch"
-    source, leak, *g = (x.detach().to(dtype) for x in (source, leak, *conductance))
-    with torch.no_grad():
-        most = methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
-        if keep and most == B * C and _fits(tuple(grid), periodic, B * C, dtype):
-            factor = Factor(
-                g, leak, periodic, dtype=dtype, backend=backend, source=source, drops=KEPT.drops
-            )
-            (v, KEPT.found, residual), undetermined = factor.solution, factor.undetermined
-            del factor.solution
-            KEPT.factor = factor
-            _waiting.add(factor)
-        else:
-            every = most or B * C
-            solved = _in_groups(source, g, leak, periodic, every, backend, drops=KEPT.drops)
-            (v, KEPT.found, residual), undetermined = solved
-        if undetermined:
-            network, node = undetermined[0]
-            where = tuple(names[network]) if names else divmod(network, C)
-            raise ungrounded(where, node_index(node, grid))
-    assert residual is not None  # the networks were given
-    residual = residual.to(dtype)
-    iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
+    grid, periodic, count = networks.grid, networks.periodic, networks.count
+    dtype, backend = networks.dtype, "cpu" if compiled else "torch"
+    source, leak, *g = (x.to(dtype) for x in networks.fields)
+    most = methods.networks_at_once(grid, periodic, count, dtype)
+    options: Any = {"backend": backend, "drops": drops}
+    state: list[Tensor] = []
+    if keep and most == count and methods.keeps(grid, periodic, count, dtype):
+        factor = Factor(g, leak, periodic, dtype=dtype, source=source, **options)
+        solution, undetermined, state = factor.solution, factor.undetermined, factor.state()
+    else:
+        solution, undetermined = _in_groups(source, g, leak, periodic, most or count, **options)
+    if undetermined:
+        network, node = undetermined[0]
+        where = tuple(names[network]) if names else divmod(network, leak.shape[-1])
+        raise ungrounded(where, node_index(node, grid))
+    assert solution.residual is not None  # the networks were given
+    residual = solution.residual.to(dtype)
+    iterations = torch.zeros_like(residual, dtype=torch.int32)
     _require(residual, iterations, tol, grid, dtype, names)
-    return v, iterations, residual
+    return _Solved(solution.potential, iterations, residual, solution.drops, state)
 
 
 def _eliminate_complex(
-    source: Tensor,
-    conductance: tuple[Tensor, ...],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
-    dtype: torch.dtype,
-    tol: float,
-    compiled: bool,
-    *,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+    networks: _Networks, tol: float, compiled: bool, *, drops: bool, keep: bool
+) -> _Solved:
     """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
-    B, *grid, C = source.shape
-    keep = keep and _fits(tuple(grid), periodic, B * C, dtype)
+    grid, periodic, count = networks.grid, networks.periodic, networks.count
+    dtype, channels = networks.dtype, networks.leak.shape[-1]
+    keep = keep and methods.keeps(grid, periodic, count, dtype)
     options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch"}
-    options.update(tol=tol, keep=keep)
-    most = B * C if keep else methods.networks_at_once(tuple(grid), periodic, B * C, dtype)
-    most = most or 1
-    fields = (x.detach() for x in (source, leak, *conductance))
-    if most < B * C:
+    options.update(tol=tol, keep=keep, drops=drops, channels=channels)
+    most = count if keep else methods.networks_at_once(grid, periodic, count, dtype) or 1
+    fields = networks.fields
+    if most < count:
         fields = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in fields)
     solutions: list[Solution] = []
-    with torch.no_grad():
-        for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
-            given: Any = {"source": s.to(dtype), "drops": KEPT.drops}
-            given |= {"before": len(solutions) * most, "channels": C}
-            factor: Any = factor_of(g, l, periodic, **options, **given)
-            solutions.append(factor.solution)
-            if keep:
-                KEPT.factor = factor
-                _waiting.add(factor)
-            del factor.solution
-    potential, KEPT.found, residual = _joined(solutions, source)
-    assert residual is not None  # the networks were given
-    iterations = torch.zeros(B, C, dtype=torch.int32, device=source.device)
-    return potential, iterations, residual
+    state: list[Tensor] = []
+    for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
+        before = len(solutions) * most
+        factor: Any = factor_of(g, l, periodic, source=s.to(dtype), before=before, **options)
+        solutions.append(factor.solution)
+        if keep:
+            state = factor.state()
+    solution = _joined(solutions, networks.source)
+    assert solution.residual is not None  # every complex solve has found it
+    iterations = torch.zeros_like(solution.residual, dtype=torch.int32)
+    return _Solved(solution.potential, iterations, solution.residual, solution.drops, state)
 
 
 def _in_groups(
@@ -420,13 +477,10 @@ def _in_groups(
     leak: Tensor,
     periodic: tuple[bool, ...],
     most: int,
-    backend: str,
-    *,
-    drops: bool,
+    **options: Any,
 ) -> tuple[Solution, list[tuple[int, int]]]:
     """`direct.solve` of at most so many networks at a time."""
-    options: Any = {"backend": backend, "drops": drops}
-    if most == source.shape[0] * source.shape[-1]:
+    if most == leak.shape[0] * leak.shape[-1]:
         return direct.solve(source, conductance, leak, periodic, **options)
     rows = [x.movedim(-1, 1).flatten(0, 1)[..., None] for x in (source, leak, *conductance)]
     solutions, undetermined = [], []
@@ -439,8 +493,7 @@ def _in_groups(
 
 
 def _joined(solutions: Sequence[Solution], source: Tensor) -> Solution:
-    """The solution for `source` of those of groups of its networks, (M, \\*grid, 1), or of one
-    of all."""
+    """The solution for `source`, from those of groups of its networks, (M, \\*grid, 1)."""
     if len(solutions) == 1:
         return solutions[0]
     B, C = source.shape[0], source.shape[-1]
@@ -452,34 +505,3 @@ def _joined(solutions: Sequence[Solution], source: Tensor) -> Solution:
     fields = zip(*(solution.drops for solution in solutions), strict=True)
     potential, _, residual = zip(*solutions, strict=True)
     return Solution(whole(potential), [whole(x) for x in fields], whole(residual))
-
-
-torch.library.impl(_NAME, "default", _network)
-
-
-@torch.library.register_fake(_NAME)
-def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = compute_dtype(source, *arguments[:4])
-    networks = (source.shape[0], source.shape[-1])
-    return (
-        source.new_empty(source.shape, dtype=dtype),
-        source.new_empty(networks, dtype=torch.int32),
-        source.new_empty(networks, dtype=real_dtype(dtype)),
-    )
-
-
-def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
-    """A vmap rule: networks are independent, so the mapped axis joins the batch of all tensors."""
-    count = info.batch_size
-
-    def folded(x: Any, dim: int | None) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-
-    outputs = operator(*map(folded, args, in_dims))
-    kind = type(outputs)
-    return kind(output.unflatten(0, (count, -1)) for output in outputs), kind([0] * len(outputs))
-
-
-torch.library.register_vmap(_NAME, partial(fold, torch.ops.chonn_ops.kirchhoff_network))

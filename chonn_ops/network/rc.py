@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
-from chonn_ops.network.api import NetworkInfo, solve_checked
+from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
     check_field,
@@ -18,7 +18,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.direct.factor import currents_of
-from chonn_ops.network.residual import backward_error, widened
+from chonn_ops.network.residual import widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -199,4 +199,4 @@ def rc_step(
     if not return_info:
         return after
     solved = after if method == "euler" else (widened(after) + widened(v)) / 2
-    return after, NetworkInfo(iterations, backward_error(solved, *network))
+    return after, info_of(solved, iterations, network, backend, "auto")

@@ -19,7 +19,7 @@ Kirchhoff's current law at every node p: the current in equals the current out::
 In matrix form A v = s with A_pp = leak_p + sum_q g_pq and A_pq = -g_pq: symmetric, and positive
 definite where every connected part has a leak. The same equation is the finite-volume scheme for
 -div(k grad v) + c v = f: g_pq = k_pq * face area / distance, l_p = c_p * volume, s_p = f_p * volume
-(`chonn_ops.network.edge_conductance`).
+(`chonn_ops.diffusion`).
 
 Complex numbers are admittances at one frequency: A is symmetric, neither Hermitian nor definite,
 so its factors take pivots where they find them. At resonance A is singular, an error.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops.network.checks import recording
 from chonn_ops.network.elimination import solve_lines
 from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
@@ -76,11 +77,6 @@ def conjugate_gradients(
         iterations += running
         running = running & (deviation > tol)
     return v.to(source.dtype), iterations, deviation
-
-
-def recording(field: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: then nothing may be read from the device."""
-    return field.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:

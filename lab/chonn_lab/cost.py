@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chonn_lab.baselines.fields import count_parameters
 from chonn_ops.network.direct import flops
-from chonn_ops.network.methods import eliminates
+from chonn_ops.network.methods import choose
 from chonn_ops.scan.arguments import split
 from chonn_ops.scan.walks import plan
 
@@ -79,10 +79,11 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
         return 2 * networks * nodes * 8
     if not iterations.is_meta:
         eliminated, total = int((iterations == 0).sum()), int(iterations.sum())
-    elif eliminates(tuple(source.shape[1:-1]), tuple(rest[4]), networks, out_val[0].dtype, True):
-        eliminated, total = networks, 0
     else:
-        eliminated, total = 0, networks * _ITERATIONS
+        grid, periodic = tuple(source.shape[1:-1]), tuple(rest[4])
+        choice = choose(grid, periodic, networks, out_val[0].dtype, "cpu")
+        eliminated = networks if choice.method == "direct" else 0
+        total = 0 if eliminated else networks * _ITERATIONS
     elimination = flops(source.shape[1:-1], rest[4]) if eliminated else 0.0
     product = 2 * axes + 1
     cycle = (4 * product + 12) / (1 - 2 / 2**axes)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops import diffusion, kirchhoff_network
 from chonn_ops.circuit import (
     ResistorNetwork,
     attenuation,
@@ -53,7 +53,7 @@ def test_finite_volumes_of_a_square_are_a_grid():
     """Darcy flow: -div(a grad u) = f, u = 0 at the walls; a constant, against the series."""
     k = torch.ones(1, 32, 32, 1, dtype=torch.float64)
     h = 1 / 32
-    g = [field[0, ..., 0].numpy() for field in edge_conductance(k, h)]
+    g = [field[0, ..., 0].numpy() for field in diffusion(k, h).conductance]
     walls = np.zeros((32, 32))
     for axis in range(2):
         for node in (0, -1):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Circuit, diffusion, wall_leak
+from chonn_ops import Circuit, diffusion
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment, weights_of
@@ -427,7 +427,8 @@ def test_a_dirichlet_face_grounds_nodes_whose_inner_neighbour_is_missing():
     source = torch.zeros(5, 4, dtype=torch.float64)
     source[2, 0] = 1
     k = torch.rand(5, 4, dtype=torch.float64) + 0.5
-    walls = wall_leak(k[None, ..., None] * mask[..., None], boundary=("neumann", "dirichlet"))
+    cells, ends = k[None, ..., None] * mask[..., None], ("neumann", "dirichlet")
+    walls = diffusion(cells, boundary=ends).wall
     v = potentials(k, source[None], walls[0, ..., 0], mask=mask)[0, :, 0]
     nodes = torch.tensor([[i, 0] for i in range(5)])
     found = reconstruct(

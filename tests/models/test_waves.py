@@ -8,10 +8,9 @@ import math
 import pytest
 import torch
 
-from chonn_ops import kirchhoff_network, lc_step
+from chonn_ops import LCState, diffusion, kirchhoff_network, lc_step
 from chonn_ops.models import CHONNWaves1d, CHONNWaves2d, waves
 from chonn_ops.models._forecast import RATE_GAIN, UNIT
-from chonn_ops.network import zero_current
 
 MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}
 
@@ -127,10 +126,10 @@ def test_implicit_steps_are_those_of_the_lc_network():
     """For steps in which a wave passes five nodes; leapfrog is not stable there."""
     n, travel = 24, 0.2
     v = torch.randn(1, n, n, 1, generator=torch.Generator().manual_seed(2))
-    inductance = [torch.tensor(1 / (n * travel) ** 2)] * 2
-    state, voltages = zero_current(v), [v]
+    circuit = diffusion(torch.full_like(v, (n * travel) ** 2))
+    state, voltages = LCState.at_rest(v), [v]
     for _ in range(30):
-        state = lc_step(state, inductance, 1.0, 1.0, tol=1e-6)
+        state = lc_step(state, circuit, 1.0, 1.0, tol=1e-6)
         voltages.append(state.voltage)
     truth = torch.stack(voltages)[:, 0, :, :, 0]
     found = roll_out(plain(build(implicit=True), travel), truth[:2][None], 29)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chonn_ops import factorize, kirchhoff_network
+from chonn_ops import diffusion, factorize, helmholtz, kirchhoff_network
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.boundary import endless_line, series
 from chonn_ops.network import available_backends, reference
@@ -61,6 +61,28 @@ def walled(
                 continue
             total = total + pad(added, axis, node, n - 1 - node)
     return total, tuple(low == "periodic" for low, _ in faces)
+
+
+def edge_conductance(k: Tensor, spacing: Any = 1.0, *, mask: Any = None, **options: Any) -> Any:
+    """The edges of `diffusion`."""
+    inner = None if mask is None else "neumann"
+    return diffusion(k, spacing, mask=mask, inner=inner, **options).conductance
+
+
+def wall_leak(
+    k: Tensor, spacing: Any = 1.0, *, mask: Any = None, boundary: Any = "dirichlet"
+) -> Any:
+    """The walls of `diffusion`, "dirichlet" towards missing cells."""
+    inner = None if mask is None else "dirichlet"
+    wall = diffusion(k, spacing, mask=mask, boundary=boundary, inner=inner).wall
+    return torch.zeros_like(k) if wall is None else wall
+
+
+def solve_helmholtz(source: Tensor, *medium: Any, **options: Any) -> Tensor:
+    """The waves of a medium, by one solve."""
+    names = ("tol", "method", "backend")
+    solving = {name: options.pop(name) for name in names if name in options}
+    return helmholtz(*medium, **options).solve(source, **solving)
 
 
 def network_with_walls(

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import net_current
+from network_cases import edge_conductance, net_current, solve_helmholtz, wall_leak
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
@@ -22,9 +22,6 @@ from chonn_ops import (
     Periodic,
     Robin,
     diffusion,
-    edge_conductance,
-    helmholtz_network,
-    wall_leak,
 )
 from chonn_ops.boundary import conditions
 from chonn_ops.inverse.domain import domain_of
@@ -260,7 +257,7 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
         torch.testing.assert_close(leak, circuit.leak, rtol=1e-12, atol=0)
     # Obstacles of waves are hard.
     given = {"boundary": boundary, "mask": mask}
-    wave = helmholtz_network(f, k, 0.5, 0.25, 2.0, h, **given)
+    wave = solve_helmholtz(f, k, 0.5, 0.25, 2.0, h, **given)
     hard = diffusion(k, h, **given, inner=None if mask is None else "neumann")
     u = wave[0, ..., 0].flatten().numpy()
     matrix = matrix_of(hard).astype(complex)
@@ -503,9 +500,7 @@ def test_only_tensors(change):
 def test_waves_and_circuits_check_their_arguments():
     f = torch.ones(1, 4, 5, 1)
     with pytest.raises(ValueError, match=r"Robin\.coefficient: expected real numbers"):
-        helmholtz_network(f, f, 1.0, 0.1, 1.0, boundary=Robin(torch.tensor(1j)))
-    with pytest.raises(ValueError, match="boundary: expected one of"):
-        wall_leak(f, boundary=Dirichlet(1.0))  # a leak cannot hold the value
+        solve_helmholtz(f, f, 1.0, 0.1, 1.0, boundary=Robin(torch.tensor(1j)))
     circuit = diffusion(f, boundary="dirichlet")
     with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\)"):
         circuit.currents(torch.ones(1, 2, 4, 5, 1))

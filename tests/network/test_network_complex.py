@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from network_cases import network_with_walls
+from network_cases import edge_conductance, network_with_walls
 from torch import Tensor
 
-from chonn_ops import edge_conductance, factorize, kirchhoff_network
+from chonn_ops import factorize, kirchhoff_network
 from chonn_ops.network import available_backends
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 import torch
-from network_cases import make_network, network_with_walls, relative_residual
+from network_cases import edge_conductance, make_network, network_with_walls, relative_residual
 
 from chonn_ops import kirchhoff_network
-from chonn_ops.network import cpu, edge_conductance
+from chonn_ops.network import cpu
 
 pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 

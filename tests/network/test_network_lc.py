@@ -9,8 +9,8 @@ import pytest
 import torch
 from network_cases import make_network
 
-from chonn_ops import lc_step
-from chonn_ops.network import LCState, edge_inductance, lc_energy, zero_current
+from chonn_ops import Circuit, Dirichlet, LCState, diffusion, lc_energy, lc_step
+from chonn_ops.network.edges import edges_alone
 
 DOUBLE = torch.float64
 EXACT = {"tol": 1e-13}
@@ -25,48 +25,43 @@ EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=st
 
 
 def _network(grid, boundary, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
-    """A state, inductances and capacitances over two decades each."""
+    """A state, a circuit and capacitances over two decades each."""
     generator = torch.Generator().manual_seed(1)
 
-    def uniform(*shape):
-        return torch.rand(*shape, dtype=DOUBLE, generator=generator)
+    def uniform():
+        return torch.rand(B, *grid, C, dtype=DOUBLE, generator=generator)
 
-    state = zero_current(uniform(B, *grid, C) - 0.5, boundary)
-    current = tuple(uniform(*i.shape) - 0.5 for i in state.current)
-    L = tuple((contrast ** (uniform(*i.shape) - 0.5)).to(dtype) for i in current)
-    capacitance = (contrast ** (uniform(B, *grid, C) - 0.5)).to(dtype)
-    state = LCState(state.voltage.to(dtype), tuple(i.to(dtype) for i in current))
-    return state, L, capacitance
-
-
-def _drops(v, axis, end):
-    """Edge by edge, ground being a node more at both boundary."""
-    v = v.movedim(axis + 1, 0)
-    if end == "periodic":
-        pairs = [(v[p], v[(p + 1) % len(v)]) for p in range(len(v))]
-    else:
-        nodes = list(v) if end == "neumann" else [0 * v[0], *v, 0 * v[0]]
-        pairs = list(itertools.pairwise(nodes))
-    return torch.stack([a - b for a, b in pairs]).movedim(0, axis + 1)
+    k, capacitance = contrast ** (uniform() - 0.5), contrast ** (uniform() - 0.5)
+    circuit = diffusion(k.to(dtype), boundary=boundary)
+    axes = range(len(grid))
+    current = tuple(edges_alone(uniform() - 0.5, axis, circuit.periodic[axis]) for axis in axes)
+    ground = (uniform() - 0.5) * (circuit.leak > 0)
+    state = [x.to(dtype) for x in (uniform() - 0.5, *current, ground)]
+    return LCState(state[0], tuple(state[1:-1]), state[-1]), circuit, capacitance.to(dtype)
 
 
 @EACH_BOUNDARY
 def test_a_step_is_the_midpoint_rule(grid, boundary):
-    (v, current), L, C = state, _, _ = _network(grid, boundary)
-    words = (boundary,) * len(grid) if isinstance(boundary, str) else boundary
-    source, _, leak = make_network(grid, C=2)
-    dt = 0.7
-    after = lc_step(state, L, C, dt, source, leak=leak, boundary=boundary, **EXACT)
-    middle = ((v + after.voltage) / 2).requires_grad_()
-    into = source - leak * middle
-    for axis, word in enumerate(words):
-        drop = _drops(middle, axis, word)
-        rate = L[axis] * (after.current[axis] - current[axis]) / dt
-        torch.testing.assert_close(rate, drop, rtol=1e-9, atol=1e-9)
-        # Currents leave nodes by the transpose of the drops.
-        mean = (current[axis] + after.current[axis]) / 2
-        into = into - torch.autograd.grad(drop, middle, mean)[0]
-    torch.testing.assert_close(C * (after.voltage - v) / dt, into, rtol=1e-9, atol=1e-9)
+    """Each edge and each coil to ground by itself, written out node by node."""
+    state, circuit, C = _network(grid, boundary)
+    source, _, damping = make_network(grid, C=2)
+    dt, into = 0.7, 0.0
+    after = lc_step(state, circuit, C, dt, source, damping=damping, **EXACT)
+    middle = (state.voltage + after.voltage) / 2
+    into = source - damping * middle - (state.ground + after.ground) / 2
+    torch.testing.assert_close((after.ground - state.ground) / dt, circuit.leak * middle)
+    for axis, (g, closed) in enumerate(zip(circuit.conductance, circuit.periodic, strict=True)):
+        m, n = middle.movedim(axis + 1, 0), grid[axis]
+        i, j = (x.current[axis].movedim(axis + 1, 0) for x in (state, after))
+        into = into.movedim(axis + 1, 0).clone()
+        for p in range(n if closed else n - 1):
+            rate = g.movedim(axis + 1, 0)[p] * (m[p] - m[(p + 1) % n])
+            torch.testing.assert_close((j[p] - i[p]) / dt, rate, rtol=1e-9, atol=1e-9)
+            into[p] -= (i[p] + j[p]) / 2
+            into[(p + 1) % n] += (i[p] + j[p]) / 2
+        into = into.movedim(0, axis + 1)
+    rate = C * (after.voltage - state.voltage) / dt
+    torch.testing.assert_close(rate, into, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("steps", [100, pytest.param(1000, marks=pytest.mark.thorough)])
@@ -78,20 +73,20 @@ def test_a_step_is_the_midpoint_rule(grid, boundary):
     ("grid", "boundary"), [((40,), "dirichlet"), ((25, 26), ("neumann", "periodic"))], ids=str
 )
 def test_energy_stays_over_many_steps(grid, boundary, dt, tol, steps):
-    state, L, C = _network(grid, boundary, B=1)
-    first = lc_energy(state, L, C)
+    state, circuit, C = _network(grid, boundary, B=1)
+    first = lc_energy(state, circuit, C)
     for _ in range(steps):
-        state = lc_step(state, L, C, dt, boundary=boundary, tol=tol)
-    torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-6, atol=0)
+        state = lc_step(state, circuit, C, dt, tol=tol)
+    torch.testing.assert_close(lc_energy(state, circuit, C), first, rtol=1e-6, atol=0)
 
 
 @pytest.mark.thorough
 def test_energy_in_float32():
-    state, L, C = _network((16, 16), "periodic", B=1, dtype=torch.float32)
-    first = lc_energy(state, L, C)
+    state, circuit, C = _network((16, 16), "periodic", B=1, dtype=torch.float32)
+    first = lc_energy(state, circuit, C)
     for _ in range(1000):
-        state = lc_step(state, L, C, 0.5, boundary="periodic")
-    torch.testing.assert_close(lc_energy(state, L, C), first, rtol=1e-4, atol=0)
+        state = lc_step(state, circuit, C, 0.5)
+    torch.testing.assert_close(lc_energy(state, circuit, C), first, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("leaks", [0.0, 1.0])
@@ -102,20 +97,24 @@ def test_energy_in_float32():
     ids=str,
 )
 def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtype, leaks):
-    state, L, C = _network(grid, boundary, B=1, dtype=dtype)
+    state, circuit, C = _network(grid, boundary, B=1, dtype=dtype)
     leak = leaks * torch.rand_like(C)
-    wide = LCState(state.voltage.double(), tuple(i.double() for i in state.current))
-    exact = [x.double() for x in L], C.double()
+    wide = LCState(
+        state.voltage.double(), tuple(i.double() for i in state.current), state.ground.double()
+    )
+    same = Circuit(
+        [g.double() for g in circuit.conductance], circuit.leak.double(), periodic=circuit.periodic
+    )
     taken = []
     for dt in (1e-5, 1e-3, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e7, 1e10, 1e12, 1e13, 1e14, 1e17):
-        options = {"dt": dt, "boundary": boundary, "tol": 1e-6}
-        now, energies = state, [lc_energy(state, L, C)]
+        options = {"dt": dt, "tol": 1e-6}
+        now, energies = state, [lc_energy(state, circuit, C)]
         try:
             for _ in range(4):
-                before, now = now, lc_step(now, L, C, leak=leak, **options)
+                before, now = now, lc_step(now, circuit, C, damping=leak, **options)
                 middle = (before.voltage + now.voltage) / 2
                 lost = (leak * middle.square()).flatten(1, -2).sum(1) * dt
-                energies += [lc_energy(now, L, C) + lost]
+                energies += [lc_energy(now, circuit, C) + lost]
                 torch.testing.assert_close(*energies[-2:], rtol=2e-3, atol=0)
                 energies[-1] -= lost
         except ValueError as refused:
@@ -123,38 +122,40 @@ def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtyp
             continue
         taken.append(dt)
         if dtype == torch.float32:
-            right = lc_step(wide, *exact, leak=leak.double(), **options)
-            after = lc_step(state, L, C, leak=leak, **options)
+            right = lc_step(wide, same, C.double(), damping=leak.double(), **options)
+            after = lc_step(state, circuit, C, damping=leak, **options)
             off = LCState(
                 after.voltage - right.voltage,
                 tuple(a - b for a, b in zip(after.current, right.current, strict=True)),
+                after.ground - right.ground,
             )
+            exact = (same, C.double())
             assert (lc_energy(off, *exact) < 1e-6 * lc_energy(wide, *exact)).all()
     assert taken[0] == 1e-5
     assert 1e2 < taken[-1] < 1e5 if dtype == torch.float32 else 1e11 < taken[-1] < 1e14
 
 
 @EACH_BOUNDARY
-def test_leaks_take_energy(grid, boundary):
-    state, L, C = _network(grid, boundary)
+def test_damping_takes_energy(grid, boundary):
+    state, circuit, C = _network(grid, boundary)
     leak = torch.rand(C.shape, dtype=DOUBLE)
-    energies = [lc_energy(state, L, C)]
+    energies = [lc_energy(state, circuit, C)]
     for _ in range(20):
-        state = lc_step(state, L, C, 0.5, leak=leak, boundary=boundary)
-        energies.append(lc_energy(state, L, C))
+        state = lc_step(state, circuit, C, 0.5, damping=leak)
+        energies.append(lc_energy(state, circuit, C))
     assert all((b < a).all() for a, b in itertools.pairwise(energies))
     assert (energies[-1] < 0.9 * energies[0]).all()
 
 
 @EACH_BOUNDARY
 def test_time_can_be_turned_back(grid, boundary):
-    start, L, C = _network(grid, boundary)
+    start, circuit, C = _network(grid, boundary)
     state = start
     for _ in range(10):
-        state = lc_step(state, L, C, 0.5, boundary=boundary, **EXACT)
-    state = LCState(state.voltage, tuple(-i for i in state.current))
+        state = lc_step(state, circuit, C, 0.5, **EXACT)
+    state = LCState(state.voltage, tuple(-i for i in state.current), -state.ground)
     for _ in range(10):
-        state = lc_step(state, L, C, 0.5, boundary=boundary, **EXACT)
+        state = lc_step(state, circuit, C, 0.5, **EXACT)
     torch.testing.assert_close(state.voltage, start.voltage, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(state.current[0], -start.current[0], rtol=1e-8, atol=1e-8)
 
@@ -165,9 +166,9 @@ def test_a_mode_of_a_ring_has_the_frequency_of_the_midpoint_rule():
     k = 2 * math.pi * mode / n
     v = torch.cos(k * torch.arange(n, dtype=DOUBLE)).reshape(1, n, 1)
     turn = 2 * math.atan(dt / 2 * math.sqrt((2 - 2 * math.cos(k)) / (L * C)))
-    state = zero_current(v, "periodic")
+    state, circuit = LCState.at_rest(v), Circuit((1 / L + 0 * v,), 0 * v, periodic=True)
     for step in range(1, 30):
-        state = lc_step(state, (L,), C, dt, boundary="periodic", **EXACT)
+        state = lc_step(state, circuit, C, dt, **EXACT)
         torch.testing.assert_close(state.voltage, v * math.cos(step * turn))
 
 
@@ -180,26 +181,33 @@ def test_waves_have_the_speed_of_their_medium(boundary):
         k = 2 * math.pi if boundary == "periodic" else math.pi
         wave = torch.sin(k * x) if boundary == "dirichlet" else torch.cos(k * x)
         v = wave.reshape(1, n, 1)
-        L = edge_inductance(torch.full_like(v, speed**2), 1 / n, boundary=boundary)
-        state = zero_current(v, boundary)
+        circuit = diffusion(torch.full_like(v, speed**2), 1 / n, boundary=boundary)
+        state = LCState.at_rest(v)
         for _ in range(n):
-            state = lc_step(state, L, 1 / n, 0.4 / n, boundary=boundary, **EXACT)
+            state = lc_step(state, circuit, 1.0, 0.4 / n, **EXACT)
         errors.append((state.voltage - v * math.cos(k * speed * 0.4)).abs().max().item())
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert orders[-1] > 1.8, (errors, orders)
 
 
-def test_inductances_are_those_of_edges():
+def test_a_node_without_coils_keeps_its_voltage():
     k = torch.tensor([1.0, 4.0, 0.0]).reshape(1, 3, 1)
-    inner = [0.5 * 5 / 8, math.inf]  # h over the harmonic mean
-    (open_ends,) = edge_inductance(k, 0.5)
-    assert open_ends.flatten().tolist() == pytest.approx(inner)
-    (short,) = edge_inductance(k, 0.5, boundary="dirichlet")
-    assert short.flatten().tolist() == pytest.approx([0.25, *inner, math.inf])
-    state = zero_current(torch.ones(1, 3, 1), "dirichlet")
-    after = lc_step(state, (short,), 1.0, 1.0, boundary="dirichlet")
-    assert after.voltage.flatten()[2] == 1  # on its own
-    assert lc_energy(after, (short,), 1.0).item() == pytest.approx(1.5)
+    circuit = diffusion(k, 0.5, boundary="dirichlet")
+    state = LCState.at_rest(torch.ones(1, 3, 1))
+    after = lc_step(state, circuit, 2.0, 1.0)
+    assert after.voltage.flatten()[2] == 1
+    assert lc_energy(after, circuit, 2.0).item() == pytest.approx(1.5)
+
+
+def test_a_wall_at_a_potential_sets_the_mean():
+    """Damped waves end at the steady state of the same circuit: v = 3 everywhere."""
+    circuit = diffusion(
+        torch.ones(1, 8, 1, dtype=DOUBLE), 1 / 8, boundary=(("neumann", Dirichlet(3.0)),)
+    )
+    state = LCState.at_rest(torch.zeros(1, 8, 1, dtype=DOUBLE))
+    for _ in range(400):
+        state = lc_step(state, circuit, 1.0, 0.1, damping=3.0, **EXACT)
+    torch.testing.assert_close(state.voltage, torch.full_like(state.voltage, 3.0))
 
 
 @pytest.mark.parametrize(
@@ -211,43 +219,43 @@ def test_inductances_are_those_of_edges():
     ids=str,
 )
 def test_gradients_through_time(grid, boundary):
-    (v, current), L, C = _network(grid, boundary, B=1, C=1)
-    leak, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
-    leaves = [x.requires_grad_() for x in (v, *current, *L, C, leak, source)]
-    axes = len(grid)
+    (v, current, ground), circuit, C = _network(grid, boundary, B=1, C=1)
+    damping, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
+    edges, axes = circuit.conductance, len(grid)
+    fields = (v, ground, *current, *edges, circuit.leak, C, damping, source)
+    leaves = [x.detach().requires_grad_() for x in fields]
 
-    def roll(v, *rest):
-        C, leak, source = rest[2 * axes :]
-        state = LCState(v, rest[:axes])
+    def roll(v, ground, *rest):
+        leak, C, damping, source = rest[2 * axes :]
+        made = Circuit(rest[axes : 2 * axes], leak, periodic=circuit.periodic)
+        state = LCState(v, rest[:axes], ground)
         for _ in range(3):
-            state = lc_step(
-                state, rest[axes : 2 * axes], C, 0.4, source, leak=leak, boundary=boundary, **EXACT
-            )
-        return (state.voltage, *state.current)
+            state = lc_step(state, made, C, 0.4, source, damping=damping, **EXACT)
+        return (state.voltage, *state.current, state.ground)
 
     assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True)
 
 
 def test_unfit_steps_are_refused():
-    state, L, C = _network((4, 3), ("periodic", "neumann"))
-    options = {"boundary": ("periodic", "neumann")}
+    state, circuit, C = _network((4, 3), ("periodic", "neumann"))
     for call, message in (
-        (lambda: lc_step(state, L, C, -1.0, **options), "dt: expected a finite number > 0"),
-        (lambda: lc_step(state, L, 0.0, 1.0, **options), "capacitance: expected > 0 everywhere"),
+        (lambda: lc_step(state, circuit, C, -1.0), "dt: expected a finite number > 0"),
+        (lambda: lc_step(state, circuit, 0.0, 1.0), "capacitance: expected > 0 everywhere"),
+        (lambda: lc_step(C, circuit, C, 1.0), r"state: expected an LCState .*, got Tensor"),
         (
-            lambda: lc_step(state, (-L[0], L[1]), C, 1.0, **options),
-            "inductance.0.: expected > 0",
+            lambda: lc_step(state._replace(current=state.current[:1]), circuit, C, 1.0),
+            "state: expected currents of 2 axes",
         ),
-        (lambda: lc_step(state, 1.0, C, 1.0, **options), "inductance: expected a tuple of 2"),
-        (lambda: lc_step(state, L[:1], C, 1.0, **options), "inductance: expected a tuple of 2"),
-        (lambda: lc_step(C, L, C, 1.0, **options), r"state: expected an LCState .*, got Tensor"),
-        (lambda: lc_step(state, L, C, 1.0), r"current\[0\]: expected shape \(2, 3, 3, 2\)"),
-        (lambda: lc_step(state, L, C, 1.0, boundary="matched"), "boundary: expected one of"),
-        (lambda: lc_step(state, L, C, 1.0, leak=-C, **options), "leak: expected >= 0"),
-        (lambda: lc_step(state, L, C, 1.0, C[:1], **options), "source: expected shape"),
-        (lambda: lc_step(state, L, C, 1.0, tol=2, **options), "tol: expected"),
-        (lambda: zero_current(C[0, 0]), "voltage: expected shape"),
-        (lambda: edge_inductance(C, boundary="wall"), "boundary: expected one of"),
+        (
+            lambda: lc_step(state._replace(current=(C[:, 1:], C)), circuit, C, 1.0),
+            r"current\[0\]: expected shape",
+        ),
+        (lambda: lc_step(state, circuit, C, 1.0, damping=-C), "damping: expected >= 0"),
+        (lambda: lc_step(state, circuit, C, 1.0, C[:1]), "source: expected shape"),
+        (lambda: lc_step(state, circuit, C, 1.0, tol=2), "tol: expected"),
+        (lambda: LCState.at_rest(C[0, 0]), "voltage: expected shape"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(TypeError, match="circuit: expected a Circuit, got list"):
+        lc_step(state, [C], C, 1.0)

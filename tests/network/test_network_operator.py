@@ -13,6 +13,7 @@ from network_cases import (
     BACKENDS,
     EACH_BACKEND_THOROUGHLY,
     FASTEST,
+    edge_conductance,
     make_network,
     network_with_walls,
     within,
@@ -23,7 +24,6 @@ from torch.library import opcheck
 from chonn_ops import (
     Robin,
     diffusion,
-    edge_conductance,
     factorize,
     kirchhoff_network,
     kirchhoff_scan,
@@ -201,16 +201,6 @@ def test_dual_tensors_of_several_sources(backend):
         both = solve(torch.stack([source, 2 * source], 1), *rest)
         found = forward_ad.unpack_dual(both).tangent
     torch.testing.assert_close(found, torch.stack([one, 2 * one], 1))
-
-
-def test_the_bare_operator_has_a_forward_mode():
-    source, g0, g1, leak = _args()
-    operator = torch.ops.chonn_ops.kirchhoff_network
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(source, source)
-        v = operator(dual, g0, g1, None, leak, [False, False], 1e-12, 100, "")[0]
-        v, tangent = forward_ad.unpack_dual(v)
-    torch.testing.assert_close(tangent, v)
 
 
 @EACH_BACKEND

@@ -11,7 +11,7 @@ import torch
 from chonn_ops.network.direct import Factor, cpu
 from chonn_ops.network.direct.cpu.binding import kernel
 from chonn_ops.network.direct.plan import make_plan
-from chonn_ops.network.direct.tiles import TiledPlan, tiled
+from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 GRIDS = [
     ((13, 17), (False, True)),
@@ -59,8 +59,7 @@ def near(actual, expected, tolerance):
 @pytest.mark.parametrize(("grid", "periodic"), [*GRIDS, ((64, 64), (False, False))])
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):
-    plan = make_plan(grid, periodic, 4)
-    there = tiled(plan, count)
+    plan, there = make_plan(grid, periodic, 4), make_tiled_plan(grid, periodic, 4, count)
     assert isinstance(there, TiledPlan)
     tiles = there.tiles
     assert len(tiles.region) >= count
@@ -74,8 +73,7 @@ def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, coun
 
 def test_volumes_and_small_grids_have_no_tiles():
     for grid in ((12, 12, 12), (3, 4)):
-        plan = make_plan(grid, (False,) * len(grid))
-        assert tiled(plan, 16) is plan
+        assert not isinstance(make_tiled_plan(grid, (False,) * len(grid), 8, 16), TiledPlan)
 
 
 @pytest.mark.skipif(kernel() is None, reason="no compiled kernel")

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CKB, CKBOptions, Network, NetworkCell, edge_conductance, kirchhoff_network
+from chonn_ops import CKB, CKBOptions, Network, NetworkCell, diffusion, kirchhoff_network
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources
@@ -62,7 +62,7 @@ def test_sources_are_linear_in_the_features_and_coefficients_positive():
 def _edges(k, steps, boundary, arithmetic):
     """Both means of the conductivity of a face, edge by edge."""
     found = []
-    for axis, harmonic in enumerate(edge_conductance(k, steps, boundary=boundary)):
+    for axis, harmonic in enumerate(diffusion(k, steps, boundary=boundary).conductance):
         mean = (k + k.roll(-1, axis + 1)) / 2 * math.prod(steps) / steps[axis] ** 2
         if boundary != "periodic":
             mean.select(axis + 1, -1).zero_()

@@ -1,5 +1,6 @@
 """The direct method: networks eliminated by nested dissection without any subtraction."""
 
+from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     Factor,
     Factorization,
@@ -7,15 +8,18 @@ from chonn_ops.network.direct.factor import (
     factorize,
     flops,
     predicted_bytes,
+    restored,
     solve,
 )
 
 __all__ = [
     "Factor",
     "Factorization",
+    "Solution",
     "factor_of",
     "factorize",
     "flops",
     "predicted_bytes",
+    "restored",
     "solve",
 ]

@@ -35,8 +35,8 @@ from chonn_ops.network.checks import (
     check_network,
     check_not_empty,
     node_index,
+    recording,
     refuse_negative,
-    traced,
     ungrounded,
 )
 from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
@@ -202,6 +202,10 @@ class Factor:
         solution, self.factors.solution = self.factors.solution, None
         self.solution = solution if several else solution.single()
 
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors, of which `restored` makes a factor."""
+        return self.factors.state()
+
     def wide(self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Factor:
         """The same networks, eliminated in float64 once."""
         if self.dtype == torch.float64:
@@ -267,6 +271,28 @@ def factor_of(
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     plan, backend = _plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
+
+
+def restored(
+    state: Sequence[Tensor],
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    *,
+    dtype: torch.dtype,
+    tol: float,
+    backend: str,
+) -> Factor | ComplexFactor:
+    """The factor of networks from its `state`. `tol` is that of complex networks."""
+    plan, kind = _plan_of(leak.shape[1:-1], periodic), _BACKENDS[backend]
+    network = [x.to(dtype) for x in (leak, *conductance)]
+    if dtype.is_complex:
+        g, l = network[1:], network[0]  # noqa: E741
+        return ComplexFactor(plan, g, l, dtype=dtype, backend=backend, tol=tol, state=state)
+    factor = Factor.__new__(Factor)
+    factor.dtype, factor.shape, factor.backend, factor._wide = dtype, leak.shape, backend, None
+    factor.factors = kind.restored(plan, state, *network)
+    return factor
 
 
 class _Solve(torch.autograd.Function):
@@ -412,7 +438,7 @@ class Factorization:
         return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
 
     def _check_ground(self) -> None:
-        if traced(self._given[0]):
+        if recording(self._given[0]):
             return
         if not self._checked:
             leak, *g = self._given

@@ -1,13 +1,16 @@
-"""Nested dissection of a grid: in which order its nodes are eliminated, and what that fills in.
+"""In which order the nodes of a graph are eliminated, and what that fills in.
 
-The grid is a box. A separator, one node thick, cuts it in two; so do its halves, until a handful of
-nodes is left. A *region* is a box with its own nodes to eliminate (the *pivots*: its separator, or
-all of a leaf's) after those of its halves, and with a *boundary*: the nodes of earlier cuts next to
-the box. Pivots and boundary together are the region's *front*, a dense symmetric matrix. The first
-cut of a periodic axis takes two planes.
+A *separator* cuts a graph in two; so do those of its halves, until a handful of nodes is left. A
+*region* is a part with its own nodes to eliminate (the *pivots*: its separator, or all nodes of a
+part that is not cut) after those of its halves, and with a *boundary*: nodes of earlier separators
+next to the part. Pivots and boundary together are the region's *front*, a dense symmetric matrix.
 
-Everything is made of arrays over all regions, so that a grid of 512 x 512 takes a fraction of a
-second, once.
+`plan_of` turns a tree of regions, a `Dissection`, into the arrays that eliminations read. It knows
+nodes and edges only. `dissect` makes the dissection of a box of a grid, whose separators are planes
+one node thick; the first cut of a periodic axis takes two planes.
+
+Everything is made of arrays over all nodes, edges or regions, because users bring a new size with
+each crop: the first solve of a size is to take no more than half of what SciPy's takes.
 
 Reference: A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer. Anal. 10
 (1973); I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear
@@ -16,30 +19,57 @@ equations", ACM Trans. Math. Softw. 9 (1983).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, reduce
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from chonn_ops.network.direct.kept import kept
+
 Array = np.ndarray[Any, Any]
 
-# Nodes of boxes that are not cut where networks, or tiles of one, fill the vectors.
+# Boxes of at most so many nodes are not cut where networks, or tiles of one, fill the vectors.
 LEAF = 8
 # The arrays that the kernels read, as int64_t and int32_t.
 LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
 SHORT = ("node", "boundary", "place", "edge", "row", "column")
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """The elimination of one grid. Regions are in the order in which they are eliminated.
+class Dissection(NamedTuple):
+    """The regions of a graph, in the order in which they are eliminated.
+
+    Regions form a tree in post-order: each follows its children, and those of a subtree follow one
+    another. An edge joins nodes of one region, or of a region and one above it in the tree.
 
     Attributes
     ----------
+    node : Array, shape (positions,)
+        The node at each position: pivots of one region after the other, then those nodes next to
+        them that are not eliminated.
+    pivots : Array, shape (regions,)
+        How many nodes each region eliminates, at least one.
+    parent : Array, shape (regions,)
+        -1 for a root.
+    """
+
+    node: Array
+    pivots: Array
+    parent: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The elimination of one graph. Regions are in the order in which they are eliminated.
+
+    Attributes
+    ----------
+    grid, periodic
+        The nodes along each axis, and whether that is periodic.
     node : Array, shape (nodes,)
-        The node of the grid, in row-major order, that is eliminated at each position.
+        The node, in row-major order, that is eliminated at each position.
     first, pivots, width : Array, shape (regions,)
         Position of a region's first pivot, number of its pivots, nodes on its boundary.
     boundary, boundary_at : Array
@@ -56,10 +86,6 @@ class Plan:
         where each region's begin.
     share_at : Array, shape (regions + 1,)
         Where each region's factors begin: rows of its front, right of the diagonal.
-    low, extent : Array, shape (regions, axes)
-        The low corner of each region's box, and its nodes along each axis.
-    depth : Array, shape (regions,)
-        Cuts that led to the box.
     """
 
     grid: tuple[int, ...]
@@ -78,9 +104,6 @@ class Plan:
     column: Array
     edge_at: Array
     share_at: Array
-    low: Array
-    extent: Array
-    depth: Array
 
     @property
     def nodes(self) -> int:
@@ -89,6 +112,12 @@ class Plan:
     @property
     def regions(self) -> int:
         return len(self.first)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, those for the kernels included."""
+        arrays = (*vars(self).values(), *self._read_by_kernels.values())
+        return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
 
     @cached_property
     def largest_front(self) -> int:
@@ -102,8 +131,7 @@ class Plan:
     @cached_property
     def update(self) -> Array:
         """Entries of the update that each region hands to its parent: edges and leaks."""
-        width = self.width.astype(np.int64)
-        return width * (width + 1) // 2
+        return self.width * (self.width + 1) // 2
 
     @cached_property
     def stack(self) -> int:
@@ -111,7 +139,7 @@ class Plan:
         return int(self.stack_of(0, self.regions))
 
     def stack_of(self, start: int, stop: int) -> int:
-        """The same for regions of a subtree, which follow one another."""
+        """Most entries of updates that wait at a time, of the regions of one subtree."""
         return self._most_waiting(self.update, start, stop)
 
     @cached_property
@@ -120,29 +148,23 @@ class Plan:
         return self._most_waiting(self.width, 0, self.regions)
 
     def _most_waiting(self, size: Array, start: int, stop: int) -> int:
-        growth = size.astype(np.int64)
-        inner = self.parent >= 0
-        np.subtract.at(growth, self.parent[inner], size[inner])
+        growth = size - np.where(self.kids >= 0, size[self.kids], 0).sum(1)
         return int(np.cumsum(growth[start:stop]).max(initial=0))
 
     def subtrees(self, count: int) -> list[tuple[int, int]]:
         """At least `count` subtrees of similar work, if there are as many: (first region, one
         after the last). None is part of another."""
-        size = np.ones(self.regions, np.int64)
-        load = self.work.copy()
-        for region, parent in enumerate(self.parent):
-            if parent >= 0:
-                size[parent] += size[region]
-                load[parent] += load[region]
+        begin = _subtree_begins(self.parent)
+        until = begins(self.work)
         roots = [self.regions - 1]
         while len(roots) < count:
-            largest = max(roots, key=lambda region: load[region])
+            largest = max(roots, key=lambda region: until[region + 1] - until[begin[region]])
             kids = [int(kid) for kid in self.kids[largest] if kid >= 0]
             if not kids or not self.pivots[kids].all():
                 break
             roots.remove(largest)
             roots += kids
-        return sorted((root + 1 - int(size[root]), root + 1) for root in roots)
+        return sorted((int(begin[root]), root + 1) for root in roots)
 
     @cached_property
     def work(self) -> Array:
@@ -167,198 +189,99 @@ class Plan:
         return {name: array.ctypes.data for name, array in self._read_by_kernels.items()}
 
 
-def _runs(lengths: Array) -> tuple[Array, Array]:
-    """Where runs of these lengths begin (one more for the end), and the run of every entry."""
-    at = np.zeros(len(lengths) + 1, np.int64)
+def begins(lengths: Array) -> Array:
+    """Where runs of these lengths begin, one after the other, and where the last one ends."""
+    at = np.zeros(len(lengths) + 1, lengths.dtype)
     np.cumsum(lengths, out=at[1:])
-    return at, np.repeat(np.arange(len(lengths)), lengths)
+    return at
 
 
-def _groups(*columns: Array) -> list[Array]:
-    """Indices of equal rows."""
-    keys, inverse = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
-    order = np.argsort(inverse.ravel(), kind="stable")
-    return np.split(order, np.cumsum(np.bincount(inverse.ravel(), minlength=len(keys)))[:-1])
+def _subtree_begins(parent: Array) -> Array:
+    """The first region of each region's subtree, which in post-order ends with the region."""
+    begin = np.arange(len(parent))
+    below = above = np.arange(len(parent))
+    while len(above):
+        above = parent[above]
+        below, above = below[above >= 0], above[above >= 0]
+        np.minimum.at(begin, above, below)
+    return begin
 
 
-def _box(*ranges: Array | range) -> Array:
-    """Coordinates of all combinations, (points, axes), the last axis fastest."""
-    return np.stack(np.meshgrid(*map(np.asarray, ranges), indexing="ij"), -1).reshape(
-        -1, len(ranges)
-    )
+def _kids_of(parent: Array) -> Array:
+    """The children of each region, (regions, 2), in their order; -1 where there is none."""
+    kids = np.full((len(parent), 2), -1)
+    kid = np.flatnonzero(parent >= 0)
+    kid = kid[np.argsort(parent[kid], kind="stable")]
+    of = parent[kid]
+    kids[of, np.append(0, of[1:] == of[:-1])[: len(of)]] = kid
+    return kids
 
 
-class _Boxes(NamedTuple):
-    """Boxes in the order of elimination.
-
-    Attributes
-    ----------
-    low, extent, cut, first, pivots, parent, depth : Array
-        Low corner, extent, cut axis (-1: leaf), position of the first pivot, number of pivots,
-        parent (-1: none), cuts that led here.
-    """
-
-    low: Array
-    extent: Array
-    cut: Array
-    first: Array
-    pivots: Array
-    parent: Array
-    depth: Array
-
-
-def _dissect(grid: Array, periodic: Array, leaf: int, low: Array, extent: Array) -> _Boxes:
-    """The boxes of a box. All boxes of a depth are cut along one axis; along each axis they have
-    the same extent, or one node less."""
-    low, extent = low[None], extent[None]
-    start, parent = np.zeros(1, np.int64), np.full(1, -1)
-    levels: list[tuple[Array, ...]] = []
-    known = 0
-    while len(low):
-        wraps = periodic & (extent == grid) & (extent > 1)
-        largest = extent.max(0)
-        is_leaf = largest.prod() <= leaf
-        axis = int(np.argmax(largest / (1 + wraps.max(0))))
-        cut = np.full(len(low), -1 if is_leaf else axis)
-        levels.append((low, extent, cut, start, parent, np.full(len(low), len(levels))))
-        if is_leaf:
-            break
-        ring = wraps[:, axis].astype(np.int64)
-        middle = extent[:, axis] // 2
-        index = np.arange(len(low)) + known
-        halves = []
-        begin = start
-        for second in (0, 1):
-            half_low, half_extent = low.copy(), extent.copy()
-            if second:
-                half_low[:, axis] += middle + 1
-                half_extent[:, axis] -= middle + 1
-            else:
-                half_low[:, axis] += ring
-                half_extent[:, axis] = middle - ring
-            some = half_extent[:, axis] > 0
-            halves.append((half_low[some], half_extent[some], begin[some], index[some]))
-            begin = begin + half_extent.prod(1)
-        known += len(low)
-        low, extent, start, parent = (np.concatenate(x) for x in zip(*halves, strict=True))
-    low, extent, cut, start, parent, depth = (np.concatenate(x) for x in zip(*levels, strict=True))
-    wraps = periodic & (extent == grid) & (extent > 1)
-    planes = 1 + wraps[np.arange(len(cut)), cut]
-    size = extent.prod(1)
-    pivots = np.where(cut < 0, size, planes * size // extent[np.arange(len(cut)), cut])
-    first = start + size - pivots
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    parent = np.where(parent >= 0, rank[parent], -1)
-    return _Boxes(*(x[order] for x in (low, extent, cut, first, pivots, parent, depth)))
-
-
-@lru_cache(maxsize=32)
-def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
-    """The plan of a grid; `leaf`: boxes of at most as many nodes are not cut. Lines are cut down to
-    single nodes."""
-    if sum(n > 1 for n in grid) < 2:
-        leaf = 1
-    n = np.array(grid, np.int64)
-    return plan_of_box(grid, periodic, leaf, 0 * n, n)
-
-
-def plan_of_box(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, corner: Array, size: Array
+def plan_of(
+    dissection: Dissection,
+    edge: Array,
+    ends: Array,
+    *,
+    grid: tuple[int, ...],
+    periodic: tuple[bool, ...],
 ) -> Plan:
-    """The plan of a box of the grid. Nodes next to it have positions behind its own; edges are all
-    those of its nodes."""
-    n = np.array(grid, np.int64)
-    ring = np.array(periodic, bool) & (n > 1)
-    axes, nodes, inside = len(grid), prod(grid), int(size.prod())
-    strides = np.array([prod(grid[axis + 1 :]) for axis in range(axes)], np.int64)
-    boxes = _dissect(n, ring, leaf, corner, size)
-    low, extent, cut, first, pivots, parent, depth = boxes
-    wraps = ring & (extent == n) & (extent > 1)
+    """The plan of a graph.
 
-    def index(corner: Array, relative: Array) -> Array:
-        """Nodes (regions, points) at coordinates relative to the boxes' corners."""
-        return ((corner[:, None] + relative[None]) % n) @ strides
+    Parameters
+    ----------
+    dissection : Dissection
+    edge : Array, shape (edges,)
+        The entry of the conductances where each edge stands.
+    ends : Array, shape (2, edges)
+        The nodes that it joins. Edges of nodes that the dissection lacks, and edges between nodes
+        that are not eliminated, are left out.
+    grid, periodic
+        As in `Plan`.
+    """
+    node, pivots, parent = dissection
+    count, regions = len(node), len(pivots)
+    first = begins(pivots)
+    eliminated, first = int(first[-1]), first[:-1]
+    owner_of = np.full(count, -1)  # the region that eliminates a position
+    owner_of[:eliminated] = np.repeat(np.arange(regions), pivots)
+    position = np.full(prod(grid), -1)
+    position[node] = np.arange(count)
 
-    node = np.empty(inside, np.int64)
-    for group in _groups(extent, cut, wraps):
-        e, axis = extent[group[0]], cut[group[0]]
-        ranges = [np.arange(k) for k in e]
-        if axis >= 0:
-            middle = e[axis] // 2
-            ranges[axis] = np.array([0, middle] if wraps[group[0], axis] else [middle])
-            # Plane by plane, so that neighbours in a plane stay neighbours.
-            others = [*ranges[:axis], *ranges[axis + 1 :]]
-            relative = np.concatenate(
-                [
-                    np.insert(_box(*others) if others else np.zeros((1, 0), np.int64), axis, k, 1)
-                    for k in ranges[axis]
-                ]
-            )
-        else:
-            relative = _box(*ranges)
-        node[first[group][:, None] + np.arange(len(relative))] = index(low[group], relative)
-    coordinates = np.stack(np.unravel_index(np.arange(nodes), grid), -1)
-    off = ((coordinates < corner) | (coordinates >= corner + size)).sum(1)
-    node = np.concatenate([node, np.flatnonzero(off == 1)])
-    position = np.full(nodes, -1)
-    position[node] = np.arange(len(node))
+    ends = position[ends]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    there = np.flatnonzero((low >= 0) & (low < eliminated))
+    there = there[np.argsort((low * count + high)[there], kind="stable")]
+    edge, low, high, swapped = edge[there], low[there], high[there], ends[0, there] > low[there]
+    owner = owner_of[low]
 
-    beside = np.stack([ring | (low > 0), ring | (low + extent < n)], -1) & ~wraps[..., None]
-    faces = np.stack([extent.prod(1) // extent[:, axis] for axis in range(axes)], -1)
-    width = (faces * beside.sum(-1)).sum(-1)
-    boundary_at, region_of = _runs(width)
-    boundary = np.empty(boundary_at[-1], np.int64)
-    for group in _groups(extent, beside.reshape(len(low), -1)):
-        e, there = extent[group[0]], beside[group[0]]
-        parts = [np.zeros((0, axes), np.int64)]
-        for axis in range(axes):
-            for side, at in ((0, -1), (1, int(e[axis]))):
-                if there[axis, side]:
-                    parts.append(
-                        _box(
-                            *(
-                                range(k) if i != axis else range(at, at + 1)
-                                for i, k in enumerate(map(int, e))
-                            )
-                        )
-                    )
-        positions = np.sort(position[index(low[group], np.concatenate(parts))], axis=1)
-        boundary[boundary_at[group][:, None] + np.arange(positions.shape[1])] = positions
+    # A node is on the boundary of each region from the one that eliminates a neighbour of it first
+    # up to its own. So the later node of every edge walks up the tree, all of them step by step.
+    region, later, last, steps = owner, high, owner_of[high], []
+    while True:
+        outside = (region != last) & (region >= 0)
+        steps.append((region, later, outside))
+        if not outside.any():
+            break
+        region, later, last = parent[region[outside]], later[outside], last[outside]
+    region, later, outside = (np.concatenate(x) for x in zip(*steps, strict=True))
+    if ((region < 0) & (later < eliminated)).any():
+        raise ValueError("dissection: expected no edge between separate subtrees")
+    place_at = later - first[region]  # in the front of the region that a walk ends in
+    walks = np.flatnonzero(outside)  # the k-th of them goes on to the k-th step of those to parents
+    region, later = region[walks], later[walks]
+    entry = region * count + later
+    # As good as sorted: a stable sort takes half as long as another one.
+    order = np.argsort(entry, kind="stable")
+    entry = entry[order]
+    new = np.append(True, entry[1:] != entry[:-1])[: len(entry)]
+    rank = np.empty_like(order)
+    rank[order] = np.cumsum(new) - 1
+    entry = order[new]
+    width = np.bincount(region[entry], minlength=regions)
+    boundary_at = begins(width)
+    place_at[walks] = pivots[region] + rank - boundary_at[region]
+    near, far = low - first[owner], place_at[: len(owner)]
 
-    # Entry (region, position) of the boundaries is ascending in both: one search finds any.
-    keys = region_of * nodes + boundary
-
-    def place_in(region: Array, where: Array) -> Array:
-        """Where positions are in regions' fronts."""
-        inside = where - first[region]
-        found = np.searchsorted(keys, region * nodes + where) - boundary_at[region]
-        return np.where(inside < pivots[region], inside, pivots[region] + found)
-
-    place = place_in(parent[region_of], boundary)
-    kids = np.full((len(first), 2), -1)
-    for kid in np.flatnonzero(parent >= 0):
-        kids[parent[kid], int(kids[parent[kid], 0] >= 0)] = kid
-
-    owner_of = np.repeat(np.arange(len(first)), pivots)  # of a position
-    edges, ends = [], []
-    every = np.arange(nodes).reshape(grid)
-    for axis in range(axes):
-        if grid[axis] == 1:
-            continue
-        closed = ring[axis]
-        here = every if closed else every.take(range(grid[axis] - 1), axis)
-        there = np.roll(every, -1, axis) if closed else every.take(range(1, grid[axis]), axis)
-        edges.append(axis * nodes + here.ravel())
-        ends.append(np.stack([position[here.ravel()], position[there.ravel()]]))
-    edge = np.concatenate([np.zeros(0, np.int64), *edges])
-    both = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
-    low_end, high_end = both.min(0), both.max(0)
-    order = np.lexsort((high_end, low_end))
-    order = order[(low_end[order] >= 0) & (low_end[order] < inside)]
-    edge, both = edge[order], both[:, order]
-    owner = owner_of[low_end[order]]
     front = pivots + width
     return Plan(
         grid=grid,
@@ -367,17 +290,135 @@ def plan_of_box(
         first=first,
         pivots=pivots,
         width=width,
-        boundary=boundary,
+        boundary=later[entry],
         boundary_at=boundary_at,
-        place=place,
+        place=place_at[len(owner) :][entry],
         parent=parent,
-        kids=kids,
+        kids=_kids_of(parent),
         edge=edge,
-        row=place_in(owner, both[0]),
-        column=place_in(owner, both[1]),
-        edge_at=np.searchsorted(owner, np.arange(len(first) + 1)),
-        share_at=_runs(pivots * front - pivots * (pivots + 1) // 2)[0],
-        low=low,
-        extent=extent,
-        depth=depth,
+        row=np.where(swapped, far, near),
+        column=np.where(swapped, near, far),
+        edge_at=np.searchsorted(owner, np.arange(regions + 1)),
+        share_at=begins(pivots * front - pivots * (pivots + 1) // 2),
     )
+
+
+def grid_edges(grid: tuple[int, ...], periodic: tuple[bool, ...]) -> tuple[Array, Array]:
+    """The edges of a grid as `plan_of` takes them."""
+    nodes = prod(grid)
+    every = np.arange(nodes).reshape(grid)
+    edges, ends = [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
+    for axis, n in enumerate(grid):
+        if n == 1:
+            continue
+        lines = every.reshape(-1, n, prod(grid[axis + 1 :]))
+        pairs = np.stack([lines[:, :-1], lines[:, 1:]]).reshape(2, -1)
+        if periodic[axis]:
+            pairs = np.append(pairs, np.stack([lines[:, -1], lines[:, 0]]).reshape(2, -1), 1)
+        edges.append(axis * nodes + pairs[0])
+        ends.append(pairs)
+    return np.concatenate(edges), np.concatenate(ends, axis=1)
+
+
+# Where a node is after a cut, in the order of elimination: in the first half (0), the second half,
+# the separator, the separator's second plane. Two bits of the node's number.
+_SECOND, _SEPARATOR, _PLANE = 1, 2, 3
+_SEPARATORS = np.int64(0x2AAAAAAAAAAAAAAA)
+
+
+def axis_to_cut(largest: Sequence[int], ring: Sequence[bool]) -> int:
+    """The axis along which boxes are cut whose largest extents are given. Two planes cut a ring."""
+    return max(range(len(largest)), key=lambda axis: largest[axis] / (1 + ring[axis]))
+
+
+def halves_of(extent: Any, ring: bool) -> tuple[Any, Any]:
+    """The extents of the halves of boxes, numbers or arrays, along the axis of a cut."""
+    return extent // 2 - ring, extent - extent // 2 - 1
+
+
+def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
+    """Cut the boxes along one axis.
+
+    `low`, `extent`: for each line of the axis where the box begins that it is in, and its extent,
+    0 for lines of separators. Returns how lines lie to the cut, and the same of the halves.
+    """
+    line, middle = np.arange(len(low)), low + extent // 2
+    after = line > middle
+    digit = np.where(after, _SECOND, np.where(line == middle, _SEPARATOR, 0))
+    if ring:
+        digit[middle[0]], digit[0] = _PLANE, _SEPARATOR
+    first, second = halves_of(extent, ring)
+    half = np.where(after, second, first)
+    half[(digit >= _SEPARATOR) | (extent == 0)] = 0
+    return digit, np.where(after, middle + 1, low + ring), half
+
+
+def dissect(
+    grid: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    leaf: int,
+    inside: tuple[slice, ...] | None = None,
+) -> tuple[Dissection, Array, Array]:
+    """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
+    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut. Also
+    returns the low corner and the extent of each region that is such a box, (regions, axes) each;
+    extents of separators contain a 0.
+
+    All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
+    that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
+    cut, is the sum of its coordinates' numbers. Sorting these numbers sorts nodes by regions, in
+    post-order.
+    """
+    node = np.arange(prod(grid)).reshape(grid)
+    if inside is not None:
+        node = node[inside]
+    size = node.shape
+    ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
+    low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
+    largest, numbers, cuts = [*size], [np.zeros(n, np.int64) for n in size], 0
+    while prod(largest) > leaf:
+        axis = axis_to_cut(largest, ring)
+        digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
+        largest[axis], ring[axis] = int(extent[axis].max()), False
+        numbers = [number << 2 for number in numbers]
+        numbers[axis] += digit
+        cuts += 1
+    number = reduce(np.add.outer, numbers).ravel()
+
+    # Cuts after the one whose separator a node is in do not concern it.
+    used = np.frexp((number & _SEPARATORS).astype(np.float64))[1].astype(np.int64)
+    unused = np.maximum(used - 2, 0)
+    number = number >> unused << unused
+    order = np.argsort(number, kind="stable")
+    unused, depth = unused[order], cuts - used[order] // 2
+    region = number[order] & ~(np.where(depth < cuts, 1, 0) << unused)
+    first = np.flatnonzero(np.append(True, region[1:] != region[:-1]))
+    region, depth = region[first], depth[first]
+
+    # A parent's number has the same digits down to its own, which is its separator's.
+    below = 2 * (cuts - depth)
+    parent = np.searchsorted(region, (region >> (below + 2) << 2 | _SEPARATOR) << below)
+    parent[depth == 0] = -1
+    at = np.unravel_index(order[first], size)
+    low, extent = (
+        np.stack([line[k] for line, k in zip(lines, at, strict=True)], -1)
+        for lines in (low, extent)
+    )
+
+    node = node.ravel()[order]
+    if inside is not None:
+        outside = [np.ones(n, np.int64) for n in grid]
+        for x, part in zip(outside, inside, strict=True):
+            x[part] = 0
+        node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
+    pivots = np.diff(first, append=len(order))
+    return Dissection(node, pivots, parent), low, extent
+
+
+@kept
+def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
+    """The plan of a grid; `leaf` as in `dissect`. Lines are cut down to single nodes."""
+    if sum(n > 1 for n in grid) < 2:
+        leaf = 1
+    dissection, *_ = dissect(grid, periodic, leaf)
+    return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)

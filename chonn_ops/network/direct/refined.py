@@ -108,6 +108,34 @@ class DenseFactors(dense.Factors):
     ) -> None:
         super().__init__(plan, conductance, leak)
         del keep
+        self._refine_by(plan, conductance, leak, tol, refinements)
+        if source is not None:
+            self.solution = self.refined(source, drops=drops)
+
+    @classmethod
+    def restored(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        plan: Plan,
+        state: Sequence[Tensor],
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        *,
+        tol: float,
+        refinements: int,
+    ) -> DenseFactors:
+        """As of `alternating.Factors`."""
+        self: Any = super().restored(plan, state, leak)
+        self._refine_by(plan, conductance, leak, tol, refinements)
+        return self
+
+    def _refine_by(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        tol: float,
+        refinements: int,
+    ) -> None:
         self._tol, self._refinements, self._narrow = tol, refinements, leak.dtype
         self._wide_leak, *wide = (x.to(torch.complex128) for x in (leak, *conductance))
         self._edges = [used_edges(g, axis, plan.periodic[axis]) for axis, g in enumerate(wide)]
@@ -118,8 +146,6 @@ class DenseFactors(dense.Factors):
                 ends = at_both_ends((g != 0).float(), axis, _faces(plan, axis)[0] == "periodic")
                 tied = tied | (ends != 0)
         self._tied = tied[:, None]
-        if source is not None:
-            self.solution = self.refined(source, drops=drops)
 
     def _left(self, s: Tensor, v: Tensor) -> Tensor:
         """s - A v of fields (B, S, \\*grid, C)."""
@@ -186,6 +212,8 @@ class ComplexFactor:
         Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
     drops : bool
         Whether `solution` has the drops.
+    state : sequence of Tensor, optional
+        That of a factor of the same networks, which is used instead of eliminating them.
     before, channels : int
         Where these networks are some of the caller's, one channel each: how many of them come
         before these, and the caller's channels. Errors name networks by (batch, channel).
@@ -214,6 +242,7 @@ class ComplexFactor:
         drops: bool = False,
         before: int = 0,
         channels: int | None = None,
+        state: Sequence[Tensor] | None = None,
     ) -> None:
         self.shape, self.backend = leak.shape, backend
         self._before, self._channels = before, channels or leak.shape[-1]
@@ -221,6 +250,10 @@ class ComplexFactor:
         self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
         self._all: dense.Factors | None = None
+        if state is not None:
+            kind = _BACKENDS[backend]
+            self._factors = kind.restored(plan, state, self._g, self._leak, **self._refinement())
+            return
         s = None if source is None else self._rows(source)
         self._factors = self._eliminate(self._g, self._leak, s, drops=drops, keep=keep)
         solution, self._factors.solution = self._factors.solution, None
@@ -230,9 +263,17 @@ class ComplexFactor:
             self.solution = self._judged(s, solution, source.dim() == len(self.shape))
 
     def _eliminate(self, g: Sequence[Tensor], leak: Tensor, *source: Any, **options: Any) -> Any:
-        tol = min(self._tol, ROUNDED) if self._narrow == torch.complex128 else self._tol
-        options = {"tol": tol, "refinements": REFINEMENTS, **options}
+        options.update(self._refinement())
         return _BACKENDS[self.backend](self._plan, g, leak, *source, **options)
+
+    def _refinement(self) -> dict[str, Any]:
+        tol = min(self._tol, ROUNDED) if self._narrow == torch.complex128 else self._tol
+        return {"tol": tol, "refinements": REFINEMENTS}
+
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors, for the argument `state`."""
+        assert self._factors is not None
+        return self._factors.state()
 
     def wide(self, *_: Any) -> ComplexFactor:
         """These networks with potentials in complex128, which they are."""

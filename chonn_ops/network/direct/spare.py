@@ -1,34 +1,31 @@
-"""Memory of freed factors, reused by the next ones: the operating system takes as long to hand
-out fresh pages as the elimination takes."""
+"""Memory for factors, used again: clearing new pages takes the system as long as an elimination."""
 
 from __future__ import annotations
 
-import sys
+import weakref
+from typing import Any
 
 import torch
 from torch import Tensor
 
-# One block at most, and not more than so many bytes.
-_spare: list[Tensor] = []
-_SPARE = 512 * 2**20
+# NumPy arrays of bytes that no tensor reads any more, the last one freed at the end.
+_spare: list[Any] = []
+_MOST = 4  # blocks
 
 
-def take(like: Tensor, count: int) -> Tensor:
-    """Uninitialised numbers, in spare memory if its size fits."""
+def empty(like: Tensor, count: int) -> Tensor:
+    """So many uninitialised numbers of the dtype of `like`, in spare memory where a block fits."""
     size = count * like.element_size()
-    try:
-        spare = _spare.pop()
-    except IndexError:
-        spare = None
-    if spare is None or not size <= spare.nbytes <= 4 * size:
-        spare = torch.empty(size, dtype=torch.uint8)
-    return spare[:size].view(like.dtype)
+    if not size:
+        return like.new_empty(0)
+    at = next((i for i, x in enumerate(_spare) if size <= x.nbytes <= 4 * size), None)
+    block = torch.empty(size, dtype=torch.uint8).numpy() if at is None else _spare.pop(at)
+    view = block[:size]
+    # PyTorch holds this view as long as any tensor reads the memory.
+    weakref.finalize(view, _give, block).atexit = False
+    return torch.from_numpy(view).view(like.dtype)
 
 
-def give(numbers: Tensor | None) -> None:
-    """Return memory that `take` handed out and that is no longer read."""
-    if sys.is_finalizing():  # PyTorch's storages are gone
-        return
-    if numbers is not None and numbers.untyped_storage().nbytes() <= _SPARE:
-        storage = numbers.untyped_storage()
-        _spare[:] = [torch.empty(0, dtype=torch.uint8).set_(storage)]  # pyright: ignore[reportArgumentType]
+def _give(block: Any) -> None:
+    _spare.append(block)
+    del _spare[:-_MOST]

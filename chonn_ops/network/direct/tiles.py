@@ -10,6 +10,7 @@ regions above eliminate.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -18,7 +19,19 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.plan import LEAF, Array, Plan, plan_of_box
+from chonn_ops.network.direct.kept import kept
+from chonn_ops.network.direct.plan import (
+    LEAF,
+    Array,
+    Plan,
+    axis_to_cut,
+    begins,
+    dissect,
+    grid_edges,
+    halves_of,
+    make_plan,
+    plan_of,
+)
 
 _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
 
@@ -30,15 +43,19 @@ class Tiles:
     Attributes
     ----------
     plan : Plan
-        Of one tile. Its nodes have the first positions, its rim the last ones; edge e is its e-th.
+        The elimination of one tile, which all share. The tile's nodes have the first positions, its
+        rim has the last ones. Edges are numbered in the order of this plan.
     region : Array, shape (tiles,)
-        The region of the grid's plan that a tile is.
+        The region of the grid's plan that each tile takes the place of.
     position : Array, shape (tiles, positions)
-        Where a tile's nodes and those of its rim are in the grid's plan; -1 where there is none.
+        The position in the grid's plan of each node of a tile and its rim; -1 where the tile lacks
+        the node.
     edge : Array, shape (tiles, edges)
-        The entry of the conductances (axis * nodes + node); -1 where there is no edge.
+        The entry of the conductances (axis * nodes + node) of each edge; -1 where the tile
+        lacks it.
     rim : Array
-        Where each entry of the grid's `boundary` is in the rim; 0 where the region is no tile.
+        For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it
+        is on; 0 where it is on another region's.
     """
 
     plan: Plan
@@ -50,10 +67,15 @@ class Tiles:
 
 @dataclass(frozen=True, eq=False)
 class TiledPlan(Plan):
-    """A plan whose lowest regions are tiles. Those have a boundary, but no pivots, edges, factors
-    and halves: `tiles` has these."""
+    """A plan whose lowest regions are tiles. Such a region has a boundary, but no pivots, edges and
+    factors: `tiles` has them."""
 
     tiles: Tiles
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (x for x in vars(self.tiles).values() if isinstance(x, np.ndarray))
+        return super().nbytes + self.tiles.plan.nbytes + sum(x.nbytes for x in arrays)
 
     @cached_property
     def work(self) -> Array:
@@ -62,149 +84,135 @@ class TiledPlan(Plan):
         return work
 
 
-def tiled(plan: Plan, count: int) -> Plan:
-    """The plan with the largest tiles that there are `count` of, if there are any. Volumes have
-    none: most of their work is in large fronts."""
-    if sum(n > 1 for n in plan.grid) > 2:
-        return plan
-    wraps = np.array(plan.periodic) & (plan.extent == np.array(plan.grid)) & (plan.extent > 1)
-    for depth in range(1, int(plan.depth.max()) + 1):
-        here = plan.depth == depth
-        largest = plan.extent[here].max(0)
-        inner = np.array([n > e for n, e in zip(plan.grid, largest, strict=True)])
-        faces = 2 * inner * largest.prod() // largest
-        if (
-            here.sum() >= count
-            and not wraps[here].any()
-            and faces.sum() + plan.pivots[here].max() <= _LARGEST
-        ):
-            return _tiled_at(plan, depth) if largest.prod() > LEAF else plan
-    return plan
+@kept
+def make_tiled_plan(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
+) -> Plan:
+    """The plan of a grid with at least `count` tiles, as large as possible. It is `make_plan`'s
+    where there are no such tiles. Volumes have none, because most of their work is in large
+    fronts."""
+    largest = _largest_extent(grid, periodic, leaf, count)
+    if largest is None:
+        return make_plan(grid, periodic, leaf)
+    dissection, low, extent = dissect(grid, periodic, prod(largest))
+    is_tile = np.asarray(extent.all(1))
+    edge, ends = grid_edges(grid, periodic)
+    region = np.empty(len(dissection.node), np.int64)
+    region[dissection.node] = np.repeat(np.arange(len(is_tile)), dissection.pivots)
+    at, to = region[ends]
+    apart = (at != to) | ~is_tile[at]  # the others are in the tile's plan
+    plan = plan_of(dissection, edge[apart], ends[:, apart], grid=grid, periodic=periodic)
+    return _with_tiles(plan, is_tile, low[is_tile], extent[is_tile])
 
 
-def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array]:
-    """The plan of a tile with a rim along the axes that are `inner`, and its edges: for each edge
-    the axis, the node, and whether it leads over the first line of the tile."""
-    rim = inner.astype(np.int64)
-    grid = tuple(int(n) for n in extent + 2 * rim)
-    plan = plan_of_box(grid, (False,) * len(grid), LEAF, rim, extent)
-    nodes = prod(grid)
-    axis, node = plan.edge // nodes, plan.edge % nodes
-    position = np.full(nodes, -1)
-    position[plan.node] = np.arange(plan.nodes)
-    # Where a tile is a node shorter, its second line is next to the rim. The first line is no cut,
-    # so that both are in one front.
-    coordinates = np.stack(np.unravel_index(plan.node, grid), -1)
-    inside = plan.first[-1] + plan.pivots[-1]
-    edges = [np.stack([axis, node, 0 * axis])]
-    ends = []
-    for i in np.flatnonzero(inner):
-        line = np.flatnonzero(coordinates[:inside, i] == 2)
-        before = plan.node[line] - 2 * prod(grid[i + 1 :])
-        edges.append(np.stack([0 * line + i, before, 0 * line + 1]))
-        ends.append(np.stack([position[before], line]))
-    start, end = np.concatenate([np.zeros((2, 0), np.int64), *ends], axis=1)
-    owner = np.repeat(np.arange(plan.regions), plan.pivots)[end]
-    place = np.empty_like(start)
-    for r in np.unique(owner):
-        mine = owner == r
-        boundary = plan.boundary[plan.boundary_at[r] : plan.boundary_at[r + 1]]
-        place[mine] = plan.pivots[r] + np.searchsorted(boundary, start[mine])
-        assert (boundary[place[mine] - plan.pivots[r]] == start[mine]).all()
-    owners = np.concatenate([np.repeat(np.arange(plan.regions), np.diff(plan.edge_at)), owner])
-    order = np.argsort(owners, kind="stable")
-    plan = replace(
-        plan,
-        edge=np.arange(len(order)),
-        row=np.concatenate([plan.row, place])[order],
-        column=np.concatenate([plan.column, end - plan.first[owner]])[order],
-        edge_at=np.searchsorted(owners[order], np.arange(plan.regions + 1)),
-    )
-    return plan, np.concatenate(edges, axis=1)[:, order]
+def _largest_extent(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
+) -> list[int] | None:
+    """The extent of the largest of at least `count` tiles; None where there are no tiles.
+
+    It counts boxes by their extents, cut by cut, as `dissect` would cut them.
+    """
+    if sum(n > 1 for n in grid) > 2:
+        return None
+    ring = [closed and n > 1 for closed, n in zip(periodic, grid, strict=True)]
+    numbers = [Counter({n: 1}) for n in grid]  # along each axis: how many boxes have an extent
+    largest = [*grid]
+    while prod(largest) > max(leaf, LEAF):
+        axis = axis_to_cut(largest, ring)
+        halves: Counter[int] = Counter()
+        for extent, boxes in numbers[axis].items():
+            for half in halves_of(extent, ring[axis]):
+                halves[half] += boxes
+        del halves[0]
+        numbers[axis], ring[axis], largest[axis] = halves, False, max(halves, default=0)
+        faces = sum(2 * prod(largest) // k for k, n in zip(largest, grid, strict=True) if k < n)
+        pivots = prod(largest)
+        if pivots > leaf:
+            pivots //= largest[axis_to_cut(largest, ring)]
+        many = prod(sum(boxes.values()) for boxes in numbers) >= count
+        if many and not any(ring) and faces + pivots <= _LARGEST:
+            return largest if prod(largest) > LEAF else None
+    return None
 
 
-def _entries(at: Array, runs: Array) -> Array:
-    """Indices of the entries of some runs, which begin at `at`, one run after the other."""
-    length = (at[1:] - at[:-1])[runs]
-    begin = np.repeat(at[runs] - np.cumsum(length) + length, length)
-    return begin + np.arange(len(begin))
+def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Array]:
+    """The plan of a tile that has a rim along its `inner` axes. Returns the plan and for each edge
+    the axis, the two nodes, and whether the edge leads over the first line of the tile."""
+    grid = tuple(int(n) for n in extent + 2 * inner)
+    inside = tuple(slice(int(i), int(i + n)) for i, n in zip(inner, extent, strict=True))
+    bounded = (False,) * len(grid)
+    edge, ends = grid_edges(grid, bounded)
+    # Where a tile is a node shorter, its second line is next to the rim.
+    every, axes = np.arange(prod(grid)).reshape(grid), np.flatnonzero(inner)
+    over = [every.take((0, 2), axis).swapaxes(0, axis).reshape(2, -1) for axis in axes]
+    axis = [edge // prod(grid), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
+    ends = np.concatenate([ends, *over], axis=1)
+    dissection, *_ = dissect(grid, bounded, LEAF, inside)
+    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=bounded)
+    used = plan.edge
+    plan = replace(plan, edge=np.arange(len(used)))
+    return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)
 
 
-def _tiled_at(plan: Plan, depth: int) -> TiledPlan:
-    kept = np.flatnonzero(plan.depth <= depth)
-    above = plan.depth[kept] < depth
-    region = np.flatnonzero(~above)
-    low, extent = plan.low[kept[region]], plan.extent[kept[region]]
-    grid = np.array(plan.grid)
+def _with_tiles(plan: Plan, is_tile: Array, low: Array, extent: Array) -> TiledPlan:
+    """The plan with tiles, which have these corners and extents, in place of some regions."""
+    region, above = np.flatnonzero(is_tile), ~is_tile
     largest = extent.max(0)
-    inner = grid > largest
-    tile, edges = _plan_of_tile(largest, inner)
+    inner = np.array(plan.grid) > largest
+    tile, axis, ends, over = _plan_of_tile(largest, inner)
 
-    # Where the nodes are: -1 is in the rim before the tile, its extent in the one behind.
-    shape = tuple(int(n) for n in largest + 2 * inner)
-    at = np.stack(np.unravel_index(np.arange(prod(shape)), shape), -1) - inner
-    shorter = (extent < largest)[:, None]
-    missing = (at == 0) & shorter
-    real = low[:, None] + at - ((at > 0) & shorter)
-    wraps = np.array(plan.periodic)
-    missing |= ~wraps & ((real < 0) | (real >= grid))
-    strides = np.array([prod(plan.grid[axis + 1 :]) for axis in range(len(grid))])
-    node = np.where(missing.any(-1), -1, (real % grid) @ strides)
-    position = np.empty(plan.nodes, np.int64)
+    # A tile's nodes along an axis: coordinate -1 is in the rim before it, its extent in the one
+    # behind. One that is a node shorter lacks its first line.
+    node = np.zeros((len(region), 1), np.int64)
+    for i, n in enumerate(plan.grid):
+        at = np.arange(tile.grid[i]) - inner[i]
+        shorter = (extent[:, i] < largest[i])[:, None]
+        line = low[:, i, None] + at - ((at > 0) & shorter)
+        missing = (at == 0) & shorter
+        if plan.periodic[i]:
+            line %= n
+        else:
+            missing |= (line < 0) | (line >= n)
+        # Where a line is missing, no sum with lines of other axes reaches 0.
+        line = np.where(missing, -plan.nodes, line * prod(plan.grid[i + 1 :]))
+        node = (node[:, :, None] + line[:, None]).reshape(len(region), -1)
+    node = np.maximum(node, -1)
+    position = np.full(plan.nodes + 1, -1)
     position[plan.node] = np.arange(plan.nodes)
-    position = np.where(node >= 0, position[node], -1)[:, tile.node]
+    position = position[node[:, tile.node]]
 
-    axis, first, over = edges
-    stride = np.array([prod(shape[i + 1 :]) for i in range(len(shape))])[axis]
-    begin, end = node[:, first], node[:, first + stride * (1 + over)]
-    exists = (begin >= 0) & (end >= 0) & ((over == 0) | shorter[:, 0, axis])
+    begin, end = node[:, ends[0]], node[:, ends[1]]
+    exists = (begin >= 0) & (end >= 0) & (~over | (extent < largest)[:, axis])
     edge = np.where(exists, axis * plan.nodes + begin, -1)
 
-    boundary_runs = _entries(plan.boundary_at, kept)
-    boundary = plan.boundary[boundary_runs]
-    width = plan.width[kept]
-    boundary_at = np.concatenate([[0], np.cumsum(width)])
-    rim = np.zeros(len(boundary), np.int64)
-    inside = tile.nodes - int(tile.width[-1])
-    for t, r in enumerate(region):
-        mine = boundary[boundary_at[r] : boundary_at[r + 1]]
-        order = np.argsort(position[t, inside:])
-        found = np.searchsorted(position[t, inside:], mine, sorter=order)
-        rim[boundary_at[r] : boundary_at[r + 1]] = order[found]
-        assert (position[t, inside:][order[found]] == mine).all()
+    # A boundary's entries are looked up in the rim of its tile. Tile and position are one number.
+    rims = position[:, tile.nodes - int(tile.width[-1]) :]
+    of_rim = np.where(rims >= 0, rims + plan.nodes * np.arange(len(rims))[:, None], -1).ravel()
+    order = np.argsort(of_rim)
+    tile_of = np.repeat(np.where(above, -1, np.cumsum(is_tile) - 1), plan.width)
+    found = np.searchsorted(of_rim, plan.boundary + plan.nodes * tile_of, sorter=order)
+    rim = np.where(tile_of >= 0, order[found % len(order)] % rims.shape[1], 0)
 
-    index = np.full(plan.regions + 1, -1)
-    index[kept] = np.arange(len(kept))
-    edges_of = np.where(above, np.diff(plan.edge_at)[kept], 0)
-    edge_runs = _entries(plan.edge_at, kept[above])
-    pivots = np.where(above, plan.pivots[kept], 0)
-    shares = np.where(above, np.diff(plan.share_at)[kept], 0)
-    rest = {f.name: getattr(plan, f.name) for f in fields(Plan)}
-    rest |= {
-        "first": np.where(above, plan.first[kept], 0),
-        "pivots": pivots,
-        "width": width,
-        "boundary": boundary,
-        "boundary_at": boundary_at,
-        "place": plan.place[boundary_runs],
-        "parent": index[plan.parent[kept]],
-        "kids": np.where(above[:, None], index[plan.kids[kept]], -1),
-        "edge": plan.edge[edge_runs],
-        "row": plan.row[edge_runs],
-        "column": plan.column[edge_runs],
-        "edge_at": np.concatenate([[0], np.cumsum(edges_of)]),
-        "share_at": np.concatenate([[0], np.cumsum(shares)]),
-        "low": plan.low[kept],
-        "extent": plan.extent[kept],
-        "depth": plan.depth[kept],
-    }
     tile = replace(tile, node=np.arange(tile.nodes))
-    return TiledPlan(**rest, tiles=Tiles(tile, region, position, edge, rim))
+    num_edges, num_shares = np.diff(plan.edge_at), np.diff(plan.share_at)
+    own = np.repeat(above, num_edges)
+    changed = {
+        "first": np.where(above, plan.first, 0),
+        "pivots": np.where(above, plan.pivots, 0),
+        "kids": np.where(above[:, None], plan.kids, -1),
+        "edge": plan.edge[own],
+        "row": plan.row[own],
+        "column": plan.column[own],
+        "edge_at": begins(np.where(above, num_edges, 0)),
+        "share_at": begins(np.where(above, num_shares, 0)),
+    }
+    arrays = {f.name: getattr(plan, f.name) for f in fields(Plan)} | changed
+    return TiledPlan(**arrays, tiles=Tiles(tile, region, position, edge, rim))
 
 
 def in_lanes(values: Array, first: Sequence[int], lanes: int) -> Array:
-    """Values (tiles, n) of groups of tiles that begin at `first` and end where the next one does:
-    (groups, n, lanes), -1 in lanes without a tile."""
+    """Numbers (tiles, n) by groups of at most `lanes` tiles, (groups, n, lanes). A group begins at
+    its entry of `first` and ends where the next one begins. Lanes without a tile have -1."""
     out = np.full((len(first) - 1, values.shape[1], lanes), -1, np.int32)
     for group, (begin, end) in enumerate(pairwise(first)):
         out[group, :, : end - begin] = values[begin:end].T

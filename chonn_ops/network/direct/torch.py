@@ -159,6 +159,16 @@ def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
     return torch.ldexp(torch.ones_like(most), exponent)
 
 
+def _take(x: Tensor, at: Tensor) -> Tensor:
+    """(M, regions, nodes, S) of rows (M, S, nodes)."""
+    return x[:, :, at].permute(0, 2, 3, 1)
+
+
+def _flat(value: Tensor) -> Tensor:
+    """(M, S, regions * nodes) of (M, regions, nodes, S)."""
+    return value.permute(0, 3, 1, 2).flatten(2)
+
+
 class Factors:
     """Networks eliminated by batched dense fronts.
 
@@ -246,6 +256,23 @@ class Factors:
         assert factors.solution is not None
         return factors.solution, factors.undetermined
 
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors."""
+        numbers = (self._g, self._leak, self._scale, self._sound, self._cancelled)
+        return [*numbers, *self._shares, *self._inverses, *self._grounded]
+
+    @classmethod
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+        """The factors with this `state`."""
+        self = cls.__new__(cls)
+        self._plan, self._shape, self.solution = plan, leak.shape, None
+        self._node, self._batches = _batches(plan, leak.device)
+        self._g, self._leak, self._scale, self._sound, self._cancelled, *fronts = state
+        n = len(self._batches)
+        self._shares, self._inverses = list(fronts[:n]), list(fronts[n : 2 * n])
+        self._grounded = list(fronts[2 * n :])
+        return self
+
     def _rows(self, field: Tensor) -> Tensor:
         """(M, nodes) of (B, \\*grid, C)."""
         return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], self._plan.nodes)
@@ -257,6 +284,39 @@ class Factors:
         one = torch.eye(n, dtype=shares.dtype, device=shares.device)
         return one - shares[..., :n], shares[..., n:]
 
+    def _up(self, x: Tensor) -> Tensor:
+        """D^-1 U^-T x of rows (M, S, nodes) by position: forward substitution."""
+        for index, batch in enumerate(self._batches):
+            pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
+            upper, beyond = self._upper(index)
+            received = torch.linalg.solve_triangular(
+                upper.mT, _take(x, pivots), upper=False, unitriangular=True
+            )
+            handed = beyond.mT @ received
+            own = received * self._inverses[index][..., None]
+            x = x.index_copy(2, pivots.flatten(), _flat(own))
+            x = x.index_add(2, others.flatten(), _flat(handed))
+        return x
+
+    def _down(self, x: Tensor) -> Tensor:
+        """U^-1 x of rows (M, S, nodes) by position: back substitution."""
+        for index, batch in reversed(list(enumerate(self._batches))):
+            pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
+            upper, beyond = self._upper(index)
+            own = torch.linalg.solve_triangular(
+                upper,
+                _take(x, pivots) + beyond @ _take(x, others),
+                upper=True,
+                unitriangular=True,
+            )
+            x = x.index_copy(2, pivots.flatten(), _flat(own))
+        return x
+
+    def _roots(self) -> Tensor:
+        """D^(-1/2), (M, 1, nodes) by position; 0 where a pivot is no part of the network."""
+        inverse = self._inverse()
+        return torch.where(inverse > 0, torch.where(inverse > 0, inverse, 1).sqrt(), 0)[:, None]
+
     def _potentials(
         self, source: Tensor, sample: bool, wanted: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
@@ -265,7 +325,7 @@ class Factors:
         x = source.movedim(-1, 1).reshape(B * C, S, self._plan.nodes)[..., self._node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
         x = torch.where(finite, x, 0)
-        parts = limit = None
+        parts = rest = limit = None
         if wanted:  # see `take_levels` of the kernel
             parts = self._parts[:, None].expand(-1, S, -1)
             to, inside = parts.clamp_min(0), parts >= 0
@@ -279,70 +339,35 @@ class Factors:
             for _ in range(2):  # what the first leaves is rounding of sources, not of itself
                 levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
                 rest = rest - leak * levels
-            x, size = torch.cat([x, rest], 1), total(rest.abs())
+            size = total(rest.abs())
             last = parts == torch.arange(self._plan.nodes, device=x.device)
             limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
 
         def field(rows: Tensor) -> Tensor:
             return rows.reshape(B, C, S, *grid).movedim(1, -1)
 
-        def nodes(index: int, pivots: bool) -> Tensor:
-            n = self._batches[index].pivots
-            return (
-                self._batches[index].nodes[:, :n] if pivots else self._batches[index].nodes[:, n:]
-            )
-
-        def take(at: Tensor) -> Tensor:  # (M, regions, nodes, S)
-            return x[:, :, at].permute(0, 2, 3, 1)
-
-        def flat(value: Tensor) -> Tensor:
-            return value.permute(0, 3, 1, 2).flatten(2)
-
-        for index in range(len(self._batches)):
-            at, inverse = nodes(index, True), self._inverses[index][..., None]
-            if sample:
-                root = torch.where(inverse > 0, torch.where(inverse > 0, inverse, 1).sqrt(), 0)
-                x = x.index_copy(2, at.flatten(), flat(take(at) * root))
-                continue
-            upper, beyond = self._upper(index)
-            received = torch.linalg.solve_triangular(
-                upper.mT, take(at), upper=False, unitriangular=True
-            )
-            handed = beyond.mT @ received
-            x = x.index_copy(2, at.flatten(), flat(received * inverse))
-            x = x.index_add(2, nodes(index, False).flatten(), flat(handed))
-        if limit is not None:  # see `without_rounding` of the kernel
-            x = torch.cat([x[:, :S], torch.where(x[:, S:].abs() <= limit, 0, x[:, S:])], 1)
-        z = x
-        for index in reversed(range(len(self._batches))):
-            upper, beyond = self._upper(index)
-            own = torch.linalg.solve_triangular(
-                upper,
-                take(nodes(index, True)) + beyond @ take(nodes(index, False)),
-                upper=True,
-                unitriangular=True,
-            )
-            x = x.index_copy(2, nodes(index, True).flatten(), flat(own))
+        # Apart from the rest, so that potentials do not depend on whether drops are wanted.
+        u = self._down(x * self._roots() if sample else self._up(x))
         scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
-        v = field(
-            torch.empty_like(x[:, :S]).index_copy(
-                2, self._node, torch.where(finite, x[:, :S] * scale, math.nan)
-            )
-        )
-        if parts is None:
+        u = torch.where(finite, u * scale, math.nan)
+        v = field(torch.empty_like(u).index_copy(2, self._node, u))
+        if parts is None or rest is None or limit is None:
             return v, []
-        size = _part_sizes(x[:, S:].detach(), parts)
-        x = z[:, S:] / size  # see `solve_some` of the kernel
+        x = self._up(rest)
+        x = torch.where(x.abs() <= limit, 0, x)  # see `without_rounding` of the kernel
+        size = _part_sizes(self._down(x).detach(), parts)
+        x = x / size  # see `solve_some` of the kernel
         drops = x.new_zeros(len(x), S, self._g.shape[1])
         level: dict[int, Tensor] = {}
         relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
         for index in reversed(range(len(self._batches))):
             batch = self._batches[index]
             upper, beyond = self._upper(index)
-            here = take(nodes(index, True))
+            pivots, beyond_pivots = batch.nodes.split([batch.pivots, batch.width], 1)
+            here = _take(x, pivots)
             reference = level.pop(index) if batch.width else here[:, :, -1:]
             here = here - self._grounded[index][..., None] * reference
-            beside = relative.pop(index, take(nodes(index, False)))
+            beside = relative.pop(index, _take(x, beyond_pivots))
             here = torch.linalg.solve_triangular(
                 upper, here + beyond @ beside, upper=True, unitriangular=True
             )
@@ -393,7 +418,7 @@ class Factors:
             for dim, edge in enumerate(edges.unbind(1), 1):  # both ends get the larger one
                 part = torch.maximum(part, torch.where(edge, part.roll(-1, dim), -1))
                 part = torch.maximum(part, torch.where(edge, part, -1).roll(1, dim))
-        return torch.where(self._inverse() != 0, part.reshape(M, nodes)[:, self._node], -1)
+        return torch.where(self._inverse().detach() != 0, part.reshape(M, nodes)[:, self._node], -1)
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
@@ -498,16 +523,16 @@ class Factors:
 
     def _inverse(self) -> Tensor:
         """(M, nodes) by position: of the pivots."""
-        inverse = torch.empty_like(self._g[:, : self._plan.nodes])
+        inverse = torch.empty_like(self._g[:, : self._plan.nodes]).detach()
         for batch, values in zip(self._batches, self._inverses, strict=True):
             at = batch.nodes[:, : batch.pivots].flatten()
-            inverse = inverse.index_copy(1, at, values.detach().flatten(1))
+            inverse = inverse.index_copy(1, at, values.flatten(1))
         return inverse
 
     def _without_ground(self) -> Tensor:
         """(M, nodes) by position: pivots of zero that an edge led to."""
         plan, device = self._plan, self._g.device
-        inverse = self._inverse()
+        inverse = self._inverse().detach()
         owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
         g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
         degree = torch.zeros_like(inverse, dtype=g.dtype)

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import arguments, environment, show, start, write_result
-from chonn_ops import diffusion, edge_conductance, factorize
+from chonn_ops import diffusion, factorize
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment
@@ -288,8 +288,8 @@ def gradients(small: bool) -> list[dict[str, Any]]:
         source = disc.source[None, ..., None]
 
         def gradient() -> Tensor:
-            g = edge_conductance(leaf, disc.spacing, mask=disc.mask)  # noqa: B023
-            v = factorize(g, ground).solve(source)[0, ..., 0].flatten(1)  # noqa: B023
+            medium = diffusion(leaf, disc.spacing, mask=disc.mask)  # noqa: B023
+            v = factorize(medium.conductance, ground).solve(source)[0, ..., 0].flatten(1)  # noqa: B023
             values = (v @ disc.experiment.weights.T)[target[:, 0], target[:, 1]]  # noqa: B023
             return torch.autograd.grad(values.square().sum() / 2, leaf)[0]  # noqa: B023
 

@@ -22,7 +22,7 @@ from chonn_ops.boundary import Dirichlet
 from chonn_ops.checks import check_least
 from chonn_ops.network import (
     absorbing_layer,
-    edge_conductance,
+    diffusion,
     kirchhoff_network,
 )
 from chonn_ops.network.diffusion import face_area, walls_of
@@ -105,7 +105,7 @@ class DirectSolve(nn.Module):
         k, source = k.movedim(1, -1), source.movedim(1, -1)
         shared = 1 if self.physics.nodes == "corners" else 0
         steps = [1 / (n - shared) for n in k.shape[1:-1]]
-        g = edge_conductance(k, steps)
+        g = diffusion(k, steps).conductance
         if self.mean is not None:
             g = tuple(
                 harmonic + self.mean.abs() * (_arithmetic(k, axis, steps) - harmonic)

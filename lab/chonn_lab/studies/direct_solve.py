@@ -21,7 +21,7 @@ from torch import Tensor
 from chonn_lab.experiments.base import relative_l2
 from chonn_lab.experiments.provenance import code, files
 from chonn_lab.results_file import read_record
-from chonn_ops import edge_conductance, kirchhoff_network
+from chonn_ops import diffusion, kirchhoff_network
 from chonn_ops.files import write_json
 
 RESOLUTIONS = (16, 32)
@@ -82,7 +82,7 @@ def solve(inside: Tensor, contrast: float, arithmetic: float) -> Tensor:
     means = ((k + k.roll(-1, axis)) / 2 for axis in (1, 2))
     g = tuple(
         torch.where(harmonic > 0, torch.lerp(harmonic, mean, arithmetic), 0)
-        for harmonic, mean in zip(edge_conductance(k, h), means, strict=True)
+        for harmonic, mean in zip(diffusion(k, h).conductance, means, strict=True)
     )
     return kirchhoff_network(torch.full_like(k, h * h), g, leak, tol=1e-8)[..., 0]
 

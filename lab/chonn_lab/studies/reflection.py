@@ -17,7 +17,7 @@ import torch
 
 from chonn_lab.experiments.provenance import commit
 from chonn_lab.paths import RESULTS
-from chonn_ops import absorbing_layer, helmholtz_network
+from chonn_ops import absorbing_layer, helmholtz
 from chonn_ops.files import write_json
 
 ANGLES = (0, 30, 45, 60, 70)  # degrees between the waves and the normal of the end
@@ -36,7 +36,8 @@ def reflection(angle: float, layer: float) -> float:
     source[0, n // 2, :, 0] = shape / h
     k, ends = torch.ones_like(source), ("matched", "neumann")
     loss = absorbing_layer(k, 1.0, layer, h, boundary=ends) if layer else 0.0
-    u = helmholtz_network(source, k, 1.0, loss, omega, h, boundary=ends, backend="reference")
+    circuit = helmholtz(k, 1.0, loss, omega, h, boundary=ends)
+    u = circuit.solve(source, backend="reference")
     line = (u[0, ..., 0] * shape).sum(1) / shape.square().sum()
     # The wave number along the axis is that of the discrete Laplacian.
     along = omega**2 - (2 - 2 * math.cos(across * h)) / h**2

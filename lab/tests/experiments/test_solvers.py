@@ -96,7 +96,7 @@ def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
     k = torch.ones(1, 1, 8, 4, dtype=torch.float64)
     k[:, :, 4:] = 0.01
     assert solve.solve(k, torch.ones_like(k)).shape == k.shape
-    g = controls.edge_conductance(k.movedim(1, -1), 1.0)[0][0, :, 0, 0]
+    g = controls.diffusion(k.movedim(1, -1)).conductance[0][0, :, 0, 0]
     assert float(g[3]) == pytest.approx(2 / (1 / 1 + 1 / 0.01))
 
 

@@ -18,8 +18,7 @@ from chonn_lab.problems import darcy, poisson
 from chonn_lab.problems.darcy_solver import darcy_matrix, solve_steady
 from chonn_lab.problems.domains import DOMAINS, cell_centres, domain_mask, nodes
 from chonn_lab.problems.poisson import DomainFields
-from chonn_ops import kirchhoff_network
-from chonn_ops.network import edge_conductance, wall_leak
+from chonn_ops import diffusion
 
 PARTS = [domain for domain in DOMAINS if domain != "square"]
 
@@ -100,10 +99,9 @@ def test_darcy_of_one_medium_is_the_network_with_grounded_walls(domain):
     exists = domain_mask(domain, cell_centres(n))
     mask = torch.from_numpy(exists)
     k = torch.full((1, n, n, 1), 0.3, dtype=torch.float64)
-    source = mask[None, ..., None].double() / n**2
-    leak = wall_leak(k, 1 / n, mask=mask)
-    g = edge_conductance(k, 1 / n, mask=mask)
-    v = kirchhoff_network(source, g, leak, backend="reference")
+    source = mask[None, ..., None].double()
+    circuit = diffusion(k, 1 / n, mask=mask, boundary="dirichlet")
+    v = circuit.solve(source, backend="reference")
     u = solve_steady(np.full((n, n), 0.3), 1.0, exists, margin=0.0)
     np.testing.assert_allclose(u, v[0, ..., 0].numpy(), rtol=1e-9, atol=1e-14)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import real_dtype
 from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.alternating.binding import (
     DETERMINED,
@@ -81,30 +82,67 @@ class Factors:
         tol: float,
         refinements: int,
     ) -> None:
-        found = kernel()
-        assert found is not None
-        self._kernel, self._shape = found, leak.shape
-        B, C = leak.shape[0], leak.shape[-1]
-        self._double = leak.dtype == torch.complex128
         threads = max(1, torch.get_num_threads())
-        self._isa = _isa_of(self._double, B * C, threads)
-        lanes = found.lanes(self._isa, self._double)
-        items = -(-B * C // lanes)
-        worth = int(plan.total_work * B * C / _WORTH)
-        self._arguments = arguments_of(plan, B, C, max(1, min(threads, items, worth)))
-        self._arguments.tol, self._arguments.refinements = tol, refinements
-        self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]
-        real = torch.float64 if self._double else torch.float32
-        kept = items if keep else self._arguments.threads
-        counts = [kept * self._arguments.item_shares * lanes, kept * plan.nodes * lanes]
-        self._shares, self._inverse = spare.take(leak, sum(counts)).split(counts)
-        self._scale = leak.new_ones(B * C, dtype=real)
-        self._status = torch.full((B * C,), DETERMINED, dtype=torch.int64)
+        isa = _isa_of(leak.dtype == torch.complex128, leak.shape[0] * leak.shape[-1], threads)
+        items = self._prepare(plan, conductance, leak, tol, refinements, isa)
+        counts = self._counts(items if keep else self._arguments.threads)
+        self._factors = spare.empty(leak, sum(counts))
+        self._shares, self._inverse = self._factors.split(counts)
+        networks = leak.shape[0] * leak.shape[-1]
+        self._scale = leak.new_ones(networks, dtype=real_dtype(leak.dtype))
+        self._status = torch.full((networks,), DETERMINED, dtype=torch.int64)
         self.solution = self._call(FACTORIZE if keep else ONCE, source, drops)
 
-    def __del__(self) -> None:
-        if spare is not None:  # modules go at the end of a process
-            spare.give(getattr(self, "_shares", None))
+    def _prepare(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        tol: float,
+        refinements: int,
+        isa: int,
+    ) -> int:
+        """Arguments of the kernel's calls. Returns the number of groups of networks."""
+        found = kernel()
+        assert found is not None
+        self._kernel, self._shape, self._isa = found, leak.shape, isa
+        self._double = leak.dtype == torch.complex128
+        self._lanes = found.lanes(isa, self._double)
+        networks = leak.shape[0] * leak.shape[-1]
+        items = -(-networks // self._lanes)
+        threads, worth = max(1, torch.get_num_threads()), int(plan.total_work * networks / _WORTH)
+        threads = max(1, min(threads, items, worth))
+        self._arguments = arguments_of(plan, leak.shape[0], leak.shape[-1], threads)
+        self._arguments.tol, self._arguments.refinements = tol, refinements
+        self._fields = [x.resolve_conj().contiguous() for x in (leak, *conductance)]
+        return items
+
+    def _counts(self, items: int) -> list[int]:
+        """Numbers of the shares and of the inverse pivots of so many groups of networks."""
+        arguments = self._arguments
+        return [items * n * self._lanes for n in (arguments.item_shares, arguments.nodes)]
+
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors; the first is the number of the instruction set."""
+        return [torch.tensor(self._isa), self._factors, self._scale, self._status]
+
+    @classmethod
+    def restored(
+        cls,
+        plan: Plan,
+        state: Sequence[Tensor],
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        *,
+        tol: float,
+        refinements: int,
+    ) -> Factors:
+        """The factors with this `state`."""
+        self = cls.__new__(cls)
+        isa, self._factors, self._scale, self._status = state
+        items = self._prepare(plan, conductance, leak, tol, refinements, int(isa))
+        self._shares, self._inverse = self._factors.split(self._counts(items))
+        return self
 
     def _run(self, arguments: Arguments, call: int) -> None:
         if not self._shape.numel():

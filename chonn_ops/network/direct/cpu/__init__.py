@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,9 @@ from chonn_ops.network.direct.cpu.binding import (
     available_isas,
     kernel,
 )
+from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.tiles import TiledPlan, tiled
+from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
@@ -97,16 +97,17 @@ def plan_of(
     return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
 
 
-@lru_cache(maxsize=64)
 def _plan_for(
     grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
 ) -> Plan:
     if not filling.rows:
         return make_plan(grid, periodic)
-    plan = make_plan(grid, periodic, _LEAF_OF_ROWS)
+    plan = make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
-    return tiled(plan, filling.lanes * sharing)
+    if sharing == 1:
+        return plan
+    return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, double: bool) -> Filling:
@@ -120,7 +121,7 @@ def _threads_for(plan: Plan, networks: int, most: int) -> int:
     return max(1, min(most, int(plan.total_work * networks / _WORTH)))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _arguments_for(plan: Plan, batches: int, channels: int, filling: Filling) -> Arguments:
     """What all calls for networks of a plan have in common; to be copied, not changed."""
     networks = batches * channels
@@ -189,14 +190,32 @@ class Factors:
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
+        self._measure(items)
+        self._factors = spare.empty(leak, self._num_shares + 3 * self._num_nodes)
+
+    def _measure(self, items: int) -> None:
         # Shares, then three numbers a node: inverse pivot, share of ground, own leak.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
-        self._factors = spare.take(leak, self._num_shares + 3 * self._num_nodes)
 
-    def __del__(self) -> None:
-        if spare is not None:  # modules go at the end of a process
-            spare.give(getattr(self, "_factors", None))
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors; the first says how it fills the kernel's vectors."""
+        filling = torch.tensor([int(x) for x in self._filling])
+        return [filling, self._factors, self._scale, torch.from_numpy(self._status)]
+
+    @classmethod
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+        """The factors with this `state`. Its own plan takes the place of `plan`, because tiles
+        depend on the number of threads there were."""
+        isa, lanes, rows, threads = state[0].tolist()
+        filling = Filling(isa, lanes, bool(rows), threads)
+        B, *grid, C = leak.shape
+        self = cls.__new__(cls)
+        self._prepare(_plan_for(tuple(grid), plan.periodic, B * C, filling), leak, filling)
+        self._measure(-(-len(self._scale) // self._lanes))
+        self._factors, self._scale, status = state[1:]
+        self._status = status.numpy()
+        return self
 
     @classmethod
     def solved(
@@ -219,14 +238,14 @@ class Factors:
         assert solution is not None
         return solution, self.undetermined
 
-    def _prepare(self, plan: Plan, leak: Tensor) -> Arguments:
+    def _prepare(self, plan: Plan, leak: Tensor, filling: Filling | None = None) -> Arguments:
         direct = kernel()
         assert direct is not None
         self._plan, self._kernel, self._shape = plan, direct, leak.shape
         B, C = leak.shape[0], leak.shape[-1]
         networks = B * C
         self._double = leak.dtype == torch.float64
-        filling = _filling_of(plan, networks, self._double)
+        self._filling = filling = filling or _filling_of(plan, networks, self._double)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
         self._arguments = _arguments_for(plan, B, C, filling)
         self._scale = leak.new_ones(networks)

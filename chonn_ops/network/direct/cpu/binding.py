@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ class Arguments(ctypes.Structure):
     """``struct direct_args`` of ``direct.h``."""
 
     kept: list[Any]
+    nbytes: int  # of arrays that no plan has
     _fields_ = (
         *(
             (name, ctypes.c_int64)
@@ -65,7 +65,6 @@ def available_isas() -> tuple[str, ...]:
     return direct.isas if direct else ()
 
 
-@lru_cache(maxsize=32)
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     """Subtrees for threads to share, where their updates wait, and how many entries wait.
 
@@ -92,7 +91,7 @@ def _arguments(plan: Plan, batches: int, channels: int) -> Arguments:
         arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
     for name, address in plan.addresses.items():
         setattr(arguments, name, address)
-    arguments.kept = [plan]  # the addresses stay good as long as the arguments
+    arguments.kept, arguments.nbytes = [plan], 0  # the addresses stay good as long as the arguments
     return arguments
 
 
@@ -117,6 +116,7 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     tile = _arguments(tiles.plan, 1, 1)
     arguments.tile = ctypes.addressof(tile)
     arguments.kept += [*arrays.values(), tile]
+    arguments.nbytes = sum(array.nbytes for array in arrays.values())
     arguments.groups = len(first) - 1
     arguments.largest_front = max(plan.largest_front, tiles.plan.largest_front)
     # Vectors of shares, and two numbers a node: inverse pivot and share of ground.

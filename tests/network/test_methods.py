@@ -1,0 +1,61 @@
+"""Which method solves a network, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from chonn_ops.network import methods
+from chonn_ops.network.direct import cpu
+
+ITERATED = "; elimination of what is above tol after {} iterations"
+VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format(40)
+
+
+@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+@pytest.mark.parametrize(
+    ("grid", "backend", "method", "reason"),
+    [
+        ((64, 64), "cpu", "direct", "elimination: a plane of at most 512 x 512 nodes"),
+        ((512, 512), "cpu", "direct", "elimination: a plane of at most 512 x 512 nodes"),
+        ((64, 1, 64), "cpu", "direct", "elimination: a plane of at most 512 x 512 nodes"),
+        ((512, 513), "cpu", "multigrid", "multigrid: a plane of more than 512 x 512 nodes"),
+        ((12, 12, 12), "cpu", "direct", "elimination: a volume of at most 12 x 12 x 12 nodes"),
+        ((16, 16, 16), "cpu", "multigrid", VOLUME),
+        ((48, 48, 48), "cpu", "multigrid", "multigrid: a volume of more than 32 x 32 x 32 nodes"),
+        ((64,), "cpu", "multigrid", "multigrid: its kernel eliminates lines" + ITERATED.format(12)),
+        (
+            (64, 64),
+            "torch",
+            "multigrid",
+            "multigrid: backend='torch' iterates faster than it eliminates" + ITERATED.format(12),
+        ),
+        ((99, 99, 99), "reference", "direct", "elimination: asked for by backend='reference'"),
+    ],
+)
+def test_the_automatic_rule(grid, backend, method, reason):
+    choice = methods.choose(grid, (False,) * len(grid), 1, torch.float32, backend)
+    assert choice == (method, reason, "above tol" in reason)
+
+
+@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+def test_memory_bounds_groups_then_methods(monkeypatch):
+    case = ((64, 64), (False, False), 1000, torch.float32, "cpu")
+    monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes(*case[:2], 125, torch.float32))
+    nodes = "elimination: a plane of at most 512 x 512 nodes"
+    assert methods.choose(*case) == ("direct", f"{nodes}, 125 of 1000 at a time", False)
+    monkeypatch.setattr(methods, "MEMORY", 0)
+    assert methods.choose(*case) == (
+        "multigrid",
+        "multigrid: factors of one network would take 0.0 GiB, more than 0 GiB",
+        False,
+    )
+
+
+def test_what_is_asked_for():
+    case = ((64, 64), (False, False), 1, torch.float32, "cpu")
+    for method, word in (("direct", "elimination"), ("multigrid", "multigrid")):
+        choice = methods.choose(*case, method)
+        assert choice == (method, f"{word}: asked for by method='{method}'", False)
+    complex_case = (*case[:3], torch.complex64, "cpu", "multigrid")
+    assert methods.choose(*complex_case).method == "direct"

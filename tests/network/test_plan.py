@@ -1,0 +1,111 @@
+"""Plans of the elimination: what they must be for any grid, whatever order they choose."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from chonn_ops.network.direct import kept
+from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
+from chonn_ops.network.direct.tiles import make_tiled_plan
+
+GRIDS = [
+    *(grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)),
+    *((2, 3, 4), (5, 1, 6), (7, 7, 7), (13, 29), (64, 64), (100, 37), (201,)),
+]
+
+
+def fronts_of(plan):
+    """The positions of each region's front."""
+    return [
+        [*range(first, first + pivots), *plan.boundary[begin:end]]
+        for first, pivots, begin, end in zip(
+            plan.first, plan.pivots, plan.boundary_at, plan.boundary_at[1:], strict=False
+        )
+    ]
+
+
+def check(plan, grid, edges):
+    """`edges`: (axis * nodes + node, node, next node) of each."""
+    nodes = math.prod(grid)
+    assert sorted(plan.node) == list(range(nodes))
+    assert plan.first.tolist() == [0, *np.cumsum(plan.pivots)[:-1]]
+    assert plan.pivots.sum() == nodes
+    fronts = fronts_of(plan)
+    assert all(front == sorted(set(front)) for front in fronts)  # by position, each node once
+    kids = [[] for _ in fronts]
+    for region, parent in enumerate(plan.parent):
+        if parent < 0:
+            assert len(fronts[region]) == plan.pivots[region]
+            continue
+        assert region < parent
+        kids[parent].append(region)
+        begin, end = plan.boundary_at[region : region + 2]
+        # The front of the parent has a place for each entry of the update.
+        updated = [fronts[parent][place] for place in plan.place[begin:end]]
+        assert updated == plan.boundary[begin:end].tolist()
+    assert [[kid for kid in two if kid >= 0] for two in plan.kids] == kids
+    begin, waiting, most = {}, 0, 0  # post-order: subtrees are ranges
+    for region, children in enumerate(kids):
+        begin[region] = region
+        for kid in reversed(children):
+            assert kid == begin[region] - 1
+            begin[region] = begin[kid]
+        waiting += plan.update[region] - sum(plan.update[kid] for kid in children)
+        most = max(most, waiting)
+    assert plan.stack == most
+    for count in (1, 2, 5):
+        subtrees = plan.subtrees(count)
+        assert all(begin[end - 1] == start for start, end in subtrees)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(subtrees))
+    found = []
+    for region, front in enumerate(fronts):
+        for e in range(plan.edge_at[region], plan.edge_at[region + 1]):
+            ends = [front[plan.row[e]], front[plan.column[e]]]
+            found.append((plan.edge[e], *plan.node[ends]))
+            assert min(plan.row[e], plan.column[e]) < plan.pivots[region]  # at its first end
+    assert sorted(found) == sorted(edges)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("leaf", [1, 8, 16])
+def test_every_node_edge_and_update_has_its_place(grid, leaf):
+    for periodic in itertools.product((False, True), repeat=len(grid)):
+        number = np.arange(math.prod(grid)).reshape(grid)
+        edges = []
+        for axis, n in enumerate(grid):
+            ends = number, np.roll(number, -1, axis)
+            if n > 1:
+                a, b = (x.take(range(n if periodic[axis] else n - 1), axis).ravel() for x in ends)
+                edges += zip(axis * number.size + a, a, b, strict=True)
+        check(make_plan(grid, periodic, leaf), grid, edges)
+
+
+def test_a_graph_needs_a_dissection_and_edges_only():
+    """A wheel: six spokes, a rim, and a node that is alone."""
+    rim = np.arange(6)
+    ends = np.stack([np.append(rim, rim), np.append(np.roll(rim, -1), np.full(6, 6))])
+    # The hub and two nodes of the rim separate what is left.
+    tree = Dissection(np.array([1, 2, 4, 5, 0, 3, 6, 7]), np.array([2, 2, 4]), np.array([2, 2, -1]))
+    plan = plan_of(tree, np.arange(12), ends, grid=(8,), periodic=(False,))
+    check(plan, (8,), list(zip(range(12), *ends, strict=True)))
+    assert plan.width.tolist() == [3, 3, 0]
+    with pytest.raises(ValueError, match="no edge between separate subtrees"):
+        plan_of(tree, np.arange(13), np.c_[ends, [1, 4]], grid=(8,), periodic=(False,))
+
+
+def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
+    monkeypatch.setattr(kept, "KEPT_BYTES", 2**20)
+    first = make_plan((61, 62), (False, False))
+    assert make_plan((61, 62), (False, False)) is first
+    for n in range(30, 60):
+        last = make_tiled_plan((n, 61), (False, False), 16, 8)
+        assert make_tiled_plan((n, 61), (False, False), 16, 8) is last
+        assert kept.nbytes_kept() <= 2**20
+    assert make_plan((61, 62), (False, False)) is not first
+    large = make_plan((150, 150), (False, False))
+    assert large.nbytes > 2**20
+    assert make_plan((150, 150), (False, False)) is large  # the last one, whatever it takes

@@ -1,0 +1,122 @@
+"""What a solve returns and keeps is a value: it depends on nothing else, and nothing else on it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from network_cases import BACKENDS, make_network
+from torch.utils.checkpoint import checkpoint
+
+from chonn_ops import diffusion, kirchhoff_network
+from chonn_ops.network import methods
+
+GRIDS = [(9,), (7, 6), (24, 20), (5, 4, 6), (14, 14, 14)]
+KINDS = [torch.float32, torch.float64, torch.complex64]
+
+
+def leaves_of(grid, dtype=torch.float64, contrast=100.0):
+    source, g, leak = make_network(grid, dtype=torch.float64, contrast=contrast)
+    if dtype.is_complex:
+        leak = leak - 0.5j * leak
+    return [x.to(dtype).requires_grad_() for x in (source, *g, leak)]
+
+
+def solve(source, *rest, **options):
+    return kirchhoff_network(source, rest[:-1], rest[-1], **options)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("method", ["auto", "direct", "multigrid"])
+@pytest.mark.parametrize("contrast", [100.0, 1e8])
+def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
+    backend, dtype, grid, method, contrast
+):
+    if dtype.is_complex and method == "multigrid":
+        pytest.skip("complex networks are eliminated")
+    leaves = leaves_of(grid, dtype, contrast)
+    options = {"backend": backend, "method": method, "max_iterations": 1000}
+    try:
+        with torch.no_grad():
+            plain = solve(*leaves, **options)
+    except RuntimeError as unsolved:  # multigrid alone, at this contrast
+        assert method == "multigrid"
+        with pytest.raises(RuntimeError, match=str(unsolved)[:60]):
+            solve(*leaves, **options)
+        return
+    for wanted in (leaves[:1], leaves[1:2], leaves[-1:], leaves):
+        given = [x if any(x is y for y in wanted) else x.detach() for x in leaves]
+        assert torch.equal(solve(*given, **options), plain)
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_factors_are_read_as_they_were_written_whatever_the_threads(dtype):
+    """How a factor fills vectors depends on the threads there are when it is made."""
+    leaves, threads = leaves_of((40, 33), dtype), torch.get_num_threads()
+    expected = torch.autograd.grad(solve(*leaves, method="direct").abs().sum(), leaves)
+    try:
+        for before, after in ((1, 3), (3, 1)):
+            torch.set_num_threads(before)
+            loss = solve(*leaves, method="direct").abs().sum()
+            torch.set_num_threads(after)
+            for found, right in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
+                torch.testing.assert_close(found, right)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("keep", [0, methods.KEPT])
+def test_gradients_are_the_same_with_and_without_factors(backend, dtype, keep, monkeypatch):
+    """Without: too large to keep, recomputed by a checkpoint, packed by hooks."""
+    leaves = leaves_of((12, 9), dtype)
+    expected = torch.autograd.grad(solve(*leaves, backend="reference").abs().sum(), leaves)
+    monkeypatch.setattr(methods, "KEPT", keep)
+    options = {"backend": backend, "method": "direct"}
+    for v in (
+        solve(*leaves, **options),
+        checkpoint(lambda *x: solve(*x, **options), *leaves, use_reentrant=False),
+    ):
+        for found, right in zip(torch.autograd.grad(v.abs().sum(), leaves), expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
+    with torch.autograd.graph.save_on_cpu():
+        v = solve(*leaves, **options)
+    for found, right in zip(torch.autograd.grad(v.abs().sum(), leaves), expected, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("sources", [1, 3])
+def test_several_sources_in_every_mode(sources):
+    source, *rest = leaves_of((4, 3))
+    many = torch.stack([(i + 1) * source.detach() for i in range(sources)], 1).requires_grad_()
+
+    def both(many, *rest):
+        return solve(many, *rest, method="direct")
+
+    assert torch.autograd.gradcheck(both, (many, *rest), check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(both, (many, *rest), fast_mode=True)
+    once = torch.func.jacrev(lambda leak: both(many, *rest[:-1], leak).sin().sum())(rest[-1])
+    twice = torch.func.jacfwd(lambda leak: both(many, *rest[:-1], leak).sin().sum())(rest[-1])
+    torch.testing.assert_close(once, twice)
+
+
+@pytest.mark.parametrize(
+    ("grid", "method", "reason"),
+    [
+        ((8, 8), "direct", "a plane of at most 512 x 512 nodes"),
+        ((16, 16, 16), "multigrid", "a volume of more than 12 x 12 x 12 nodes"),
+    ],
+    ids=str,
+)
+def test_results_say_which_method_and_why(grid, method, reason):
+    if "cpu" not in BACKENDS:
+        pytest.skip("no compiled kernel")
+    k = torch.ones(1, *grid, 1)
+    _, info = diffusion(k, boundary="dirichlet").solve(k, info=True)
+    assert info.method == method
+    assert reason in info.reason
+    _, info = diffusion(k, boundary="dirichlet").solve(k, info=True, method="direct")
+    assert info.method == "direct"
+    assert "method='direct'" in info.reason
