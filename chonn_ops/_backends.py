@@ -60,6 +60,8 @@ class Backends:
         Functions that turn a module into a backend, for modules that are not one themselves.
     needs : mapping from name to str, optional
         The optional package that a backend requires.
+    names : sequence of str
+        The modules that the operator has.
     results_on : callable, optional
         Results of a small problem, (backend, device) -> tensors. Before "triton" is selected for a
         device for the first time, its results there are compared with those of "torch".
@@ -71,11 +73,13 @@ class Backends:
         variable: str,
         made_of: Mapping[str, Callable[[Any], Any]] | None = None,
         needs: Mapping[str, str] | None = None,
+        names: Sequence[str] = _NAMES,
         results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
     ) -> None:
         self._package, self._variable = package, variable
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
+        self._names = tuple(names)
         self._results_on = results_on
         self._passed: dict[torch.device, bool] = {}
 
@@ -101,7 +105,7 @@ class Backends:
 
     def available(self) -> tuple[str, ...]:
         """Names of the backends that run on this machine."""
-        return tuple(name for name in _NAMES if not self._lacks(name))
+        return tuple(name for name in self._names if not self._lacks(name))
 
     def check_triton(self, device: torch.device) -> bool:
         """Whether the Triton kernels give what PyTorch gives on a device: compared once, with one
@@ -154,11 +158,12 @@ class Backends:
                 if self._compiled():
                     return "cpu"
                 warn_of_fallback()
-            some = device.type == "cuda" and _has_triton() and self.check_triton(device)
+            some = "triton" in self._names and device.type == "cuda"
+            some = some and _has_triton() and self.check_triton(device)
             return "triton" if some else "torch"
         known = self.available()
         if forced not in known:
-            why = f", which needs {self._lacks(forced)}" if forced in _NAMES else ""
+            why = f", which needs {self._lacks(forced)}" if forced in self._names else ""
             raise ValueError(f"backend: expected one of {known}, got {forced!r}{why}")
         if forced == "cpu" and device.type != "cpu":
             raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")

@@ -189,7 +189,7 @@ def kirchhoff_network(
         The backend "reference" is direct in any case.
     return_info : bool
         Also return iterations and backward error of each network.
-    backend : {"reference", "torch", "cpu", "triton"}, optional
+    backend : {"reference", "torch", "cpu"}, optional
         Default: the environment variable ``CHONN_NETWORK_BACKEND``, else by device.
 
     Returns

@@ -1,4 +1,4 @@
-r"""When iterations stop: one rule for the kernels in C and Triton and for PyTorch.
+r"""When iterations stop: one rule for the kernels in C and in PyTorch.
 
 Conjugate gradients from zero add one term an iteration, :math:`v = \sum_j \alpha_j p_j`, so the
 error after iteration k is the sum of the terms to come [1]_. Its norm is estimated from terms in

@@ -22,8 +22,7 @@ struct grid_view {
 static void mark_row(const struct grid_view *v, const struct network_field *f, int64_t z, int64_t y,
                      uint8_t *to) {
     const int64_t step = f->node[2];
-    const int64_t origin =
-        first_element(v->a, f, v->network) + z * f->node[0] + y * f->node[1];
+    const int64_t origin = first_element(v->a, f, v->network) + z * f->node[0] + y * f->node[1];
     switch (f->type) {
     case DTYPE_FLOAT32: MARKS(float, IS_NUMBER)
     case DTYPE_FLOAT64: MARKS(double, IS_NUMBER)

@@ -59,8 +59,7 @@ static inline int64_t mesh_entry(const struct grid *grid, const struct order *or
     }
     const int64_t here = place(grid, order, at), there = place(grid, order, to);
     if (here == there) return -1;
-    return here < there ? here * order->band + there - here - 1
-                        : there * order->band + here - there - 1;
+    return here < there ? here * order->band + there - here - 1 : there * order->band + here - there - 1;
 }
 
 enum {
