@@ -1,4 +1,4 @@
-"""docs/lab/theory.md: every numbered equation of the Methods has a function and a test that exist."""
+"""docs/lab/theory.md: each numbered equation of the Methods has a function and a test that exist."""
 
 import importlib
 import re
