@@ -1,4 +1,4 @@
-"""docs/lab/theory.md: each numbered equation of the Methods has a function and a test that exist."""
+"""docs/lab/theory.md: every equation of the Methods with a number has a function and a test."""
 
 import importlib
 import re
