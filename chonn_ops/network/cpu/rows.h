@@ -701,91 +701,91 @@ APART void NAME(factorize_alone)(const struct NAME(alone) *s) {
                 const int64_t entry = mesh_entry(grid, &s->order, at, o);
                 if (entry >= 0) s->mesh[entry] += l->edge[o][p];
             }
-            for (int64_t i = 0; i < all; i++) {
-                REAL *mesh = s->mesh + i * band;
-                const int64_t later = all - 1 - i < band ? all - 1 - i : band;
-                REAL sum = leak[i];
-                for (int64_t q = 0; q < later; q++) sum += mesh[q];
-                const REAL inverse = s->inverse[i] = sum > 0 ? 1 / sum : 0, lost = leak[i] * inverse;
-                for (int64_t q = 0; q < later; q++) {
-                    const REAL share = mesh[q] * inverse;
-                    REAL *row = mesh + (q + 1) * band - q - 1; /* of node i + q + 1, from this one's q */
-                    leak[i + q + 1] += mesh[q] * lost;
-                    if (share != 0)
-                        _Pragma("GCC ivdep") for (int64_t r = q + 1; r < later; r++) row[r] +=
-                            share * mesh[r];
-                }
-                ALONG(later) mesh[x] *= inverse;
-            }
         }
-
-    APART void NAME(bottom)(const struct NAME(alone) *s) {
-        const struct NAME(rows) *l = s->level + s->count - 1;
-        const struct grid *grid = &l->grid;
-        const int64_t band = s->order.band, all = s->order.nodes;
-        EACH_ROW (grid)
-            for (int64_t x = 0; x < grid->n[2]; x++)
-                s->s[place(grid, &s->order, (int64_t[]){z, y, x})] = l->r[ROW(grid) + x];
-        for (int64_t i = 0; i < all; i++) {
-            const int64_t later = all - 1 - i < band ? all - 1 - i : band;
-            const REAL source = s->s[i], *mesh = s->mesh + i * band;
-            REAL *to = s->s + i + 1;
-            ALONG(later) to[x] += mesh[x] * source;
+    for (int64_t i = 0; i < all; i++) {
+        REAL *mesh = s->mesh + i * band;
+        const int64_t later = all - 1 - i < band ? all - 1 - i : band;
+        REAL sum = leak[i];
+        for (int64_t q = 0; q < later; q++) sum += mesh[q];
+        const REAL inverse = s->inverse[i] = sum > 0 ? 1 / sum : 0, lost = leak[i] * inverse;
+        for (int64_t q = 0; q < later; q++) {
+            const REAL share = mesh[q] * inverse;
+            REAL *row = mesh + (q + 1) * band - q - 1; /* of node i + q + 1, from this one's q */
+            leak[i + q + 1] += mesh[q] * lost;
+            if (share != 0)
+                _Pragma("GCC ivdep") for (int64_t r = q + 1; r < later; r++) row[r] += share * mesh[r];
         }
-        for (int64_t i = all - 1; i >= 0; i--) {
-            const int64_t later = all - 1 - i < band ? all - 1 - i : band;
-            const REAL *mesh = s->mesh + i * band, *from = s->s + i + 1;
-            vec sum = {};
-            int64_t q = 0;
-            for (; q + LANES <= later; q += LANES) sum += NAME(load)(mesh + q) * NAME(load)(from + q);
-            REAL v = s->s[i] * s->inverse[i] + NAME(total)(sum);
-            for (; q < later; q++) v += mesh[q] * from[q];
-            s->s[i] = v;
-        }
-        EACH_ROW (grid)
-            for (int64_t x = 0; x < grid->n[2]; x++)
-                l->x[ROW(grid) + x] = s->s[place(grid, &s->order, (int64_t[]){z, y, x})];
+        ALONG(later) mesh[x] *= inverse;
     }
+}
 
-    /* ---- Cycle and conjugate gradients ---- */
+APART void NAME(bottom)(const struct NAME(alone) *s) {
+    const struct NAME(rows) *l = s->level + s->count - 1;
+    const struct grid *grid = &l->grid;
+    const int64_t band = s->order.band, all = s->order.nodes;
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x++)
+            s->s[place(grid, &s->order, (int64_t[]){z, y, x})] = l->r[ROW(grid) + x];
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t later = all - 1 - i < band ? all - 1 - i : band;
+        const REAL source = s->s[i], *mesh = s->mesh + i * band;
+        REAL *to = s->s + i + 1;
+        ALONG(later) to[x] += mesh[x] * source;
+    }
+    for (int64_t i = all - 1; i >= 0; i--) {
+        const int64_t later = all - 1 - i < band ? all - 1 - i : band;
+        const REAL *mesh = s->mesh + i * band, *from = s->s + i + 1;
+        vec sum = {};
+        int64_t q = 0;
+        for (; q + LANES <= later; q += LANES) sum += NAME(load)(mesh + q) * NAME(load)(from + q);
+        REAL v = s->s[i] * s->inverse[i] + NAME(total)(sum);
+        for (; q < later; q++) v += mesh[q] * from[q];
+        s->s[i] = v;
+    }
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x++)
+            l->x[ROW(grid) + x] = s->s[place(grid, &s->order, (int64_t[]){z, y, x})];
+}
 
-    static void NAME(clear)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
-        const struct grid *grid = &l->grid;
+/* ---- Cycle and conjugate gradients ---- */
+
+static void NAME(clear)(const struct NAME(alone) *s, const struct NAME(rows) *l) {
+    const struct grid *grid = &l->grid;
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
-        for (int64_t i = 0; i < rows(grid); i++)
-            EACH_RUN (l, i)
-                memset(l->x + row_at(grid, i) + run[0], 0, (size_t)(run[1] - run[0]) * sizeof(REAL));
-    }
+    for (int64_t i = 0; i < rows(grid); i++)
+        EACH_RUN (l, i)
+            memset(l->x + row_at(grid, i) + run[0], 0, (size_t)(run[1] - run[0]) * sizeof(REAL));
+}
 
-    /* x of a level for its r, approximately: symmetric and linear in r. */
-    APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
-        const struct NAME(rows) *l = s->level + index;
-        struct NAME(rows) *coarse = (struct NAME(rows) *)l + 1;
-        const struct grid *small = &coarse->grid;
-        /* Sweeps of the finest level cost less than what else an iteration does; of coarser levels,
+/* x of a level for its r, approximately: symmetric and linear in r. */
+APART void NAME(cycle_alone)(const struct NAME(alone) *s, int index) {
+    const struct NAME(rows) *l = s->level + index;
+    struct NAME(rows) *coarse = (struct NAME(rows) *)l + 1;
+    const struct grid *small = &coarse->grid;
+    /* Sweeps of the finest level cost less than what else an iteration does; of coarser levels,
      * more of them gain nothing. */
-        const int sweeps = index ? 1 : 2;
-        if (index == s->count - 1) {
-            NAME(bottom)(s);
-            return;
-        }
-        NAME(clear)(s, l);
-        for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 0);
-        NAME(residual)(s, l, l->x, l->left);
-        NAME(restrict_rows)(s, l, coarse, l->left, coarse->r);
-        NAME(cycle_alone)(s, index + 1);
-        if (index + 1 < s->count - 1) { /* a second visit for what the first one has left */
-            REAL *first = coarse->first, *r = coarse->r;
-            memcpy(first, coarse->x, (size_t)small->all * sizeof(REAL));
-            NAME(residual)(s, coarse, coarse->x, coarse->left);
-            memcpy(r, coarse->left, (size_t)small->all * sizeof(REAL));
-            NAME(cycle_alone)(s, index + 1);
-            REAL *to = coarse->x;
-            ALONG(small->all) to[x] += first[x];
-        }
-        NAME(interpolate_rows)(s, l, coarse);
-        for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 1);
+    const int sweeps = index ? 1 : 2;
+    if (index == s->count - 1) {
+        NAME(bottom)(s);
+        return;
     }
+    NAME(clear)(s, l);
+    for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 0);
+    NAME(residual)(s, l, l->x, l->left);
+    NAME(restrict_rows)(s, l, coarse, l->left, coarse->r);
+    NAME(cycle_alone)(s, index + 1);
+    if (index + 1 < s->count - 1) { /* a second visit for what the first one has left */
+        REAL *first = coarse->first, *r = coarse->r;
+        memcpy(first, coarse->x, (size_t)small->all * sizeof(REAL));
+        NAME(residual)(s, coarse, coarse->x, coarse->left);
+        memcpy(r, coarse->left, (size_t)small->all * sizeof(REAL));
+        NAME(cycle_alone)(s, index + 1);
+        REAL *to = coarse->x;
+        ALONG(small->all) to[x] += first[x];
+    }
+    NAME(interpolate_rows)(s, l, coarse);
+    for (int i = 0; i < sweeps; i++) NAME(relax)(s, l, 1);
+}
 
 /* The sum over nodes of what a block of code adds to `sum` for each vector at p, of which `left`
  * nodes or all count, chunk by chunk in a fixed order. s->part keeps what it makes of `most` there. */
@@ -818,119 +818,119 @@ APART void NAME(factorize_alone)(const struct NAME(alone) *s) {
         sum;                                                                                             \
     })
 
-    /* p = z + beta p and Ap = A p; returns p . Ap. */
-    APART double NAME(advance_alone)(const struct NAME(alone) *s, REAL beta) {
-        const struct NAME(rows) *l = s->level;
-        (void)SUM_ROWS(s, {
-            NAME(store)(s->p + p, NAME(load)(l->x + p) + beta * NAME(load)(s->p + p), left);
-            (void)sum;
-        });
-        NAME(wrap_rows)(&l->grid, s->p);
+/* p = z + beta p and Ap = A p; returns p . Ap. */
+APART double NAME(advance_alone)(const struct NAME(alone) *s, REAL beta) {
+    const struct NAME(rows) *l = s->level;
+    (void)SUM_ROWS(s, {
+        NAME(store)(s->p + p, NAME(load)(l->x + p) + beta * NAME(load)(s->p + p), left);
+        (void)sum;
+    });
+    NAME(wrap_rows)(&l->grid, s->p);
 #define APPLY(steps)                                                      \
     SUM_ROWS(s, {                                                         \
         const vec Ap = -NAME(left_of)(steps, l, s->p, NAME(splat)(0), p); \
         NAME(store)(s->Ap + p, Ap, left);                                 \
         sum += NAME(lanes)(Ap * NAME(load)(s->p + p), left);              \
     })
-        return l->grid.steps == 2 ? APPLY(2) : APPLY(3);
+    return l->grid.steps == 2 ? APPLY(2) : APPLY(3);
 #undef APPLY
-    }
+}
 
-    /* v += alpha p, r -= alpha Ap; returns r . r, and leaves max |alpha p| and max |v| in `largest`. What
+/* v += alpha p, r -= alpha Ap; returns r . r, and leaves max |alpha p| and max |v| in `largest`. What
  * rounding takes from v is kept in `low`. */
-    APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha, double *largest) {
-        const struct NAME(rows) *l = s->level;
-        const double squares = SUM_ROWS(s, {
-            const vec v = NAME(load)(s->v + p), step = alpha * NAME(load)(s->p + p);
-            const vec next = v + step, added = next - v;
-            const vec low = NAME(load)(s->low + p) + ((v - (next - added)) + (step - added));
-            const vec r = NAME(load)(l->r + p) - alpha * NAME(load)(s->Ap + p);
-            NAME(store)(s->v + p, next, left);
-            NAME(store)(s->low + p, low, left);
-            NAME(store)(l->r + p, r, left);
-            sum += NAME(lanes)(r * r, left);
-            most[0] = NAME(larger)(most[0], NAME(lanes)(step, left));
-            most[1] = NAME(larger)(most[1], NAME(lanes)(next, left));
-        });
-        const int64_t count = NAME(chunks)(&l->grid);
-        for (int k = 0; k < 2; k++) {
-            largest[k] = 0;
-            for (int64_t chunk = 0; chunk < count; chunk++) {
-                const double of_chunk = s->part[(k + 1) * count + chunk];
-                if (of_chunk > largest[k]) largest[k] = of_chunk;
-            }
+APART double NAME(move_alone)(const struct NAME(alone) *s, REAL alpha, double *largest) {
+    const struct NAME(rows) *l = s->level;
+    const double squares = SUM_ROWS(s, {
+        const vec v = NAME(load)(s->v + p), step = alpha * NAME(load)(s->p + p);
+        const vec next = v + step, added = next - v;
+        const vec low = NAME(load)(s->low + p) + ((v - (next - added)) + (step - added));
+        const vec r = NAME(load)(l->r + p) - alpha * NAME(load)(s->Ap + p);
+        NAME(store)(s->v + p, next, left);
+        NAME(store)(s->low + p, low, left);
+        NAME(store)(l->r + p, r, left);
+        sum += NAME(lanes)(r * r, left);
+        most[0] = NAME(larger)(most[0], NAME(lanes)(step, left));
+        most[1] = NAME(larger)(most[1], NAME(lanes)(next, left));
+    });
+    const int64_t count = NAME(chunks)(&l->grid);
+    for (int k = 0; k < 2; k++) {
+        largest[k] = 0;
+        for (int64_t chunk = 0; chunk < count; chunk++) {
+            const double of_chunk = s->part[(k + 1) * count + chunk];
+            if (of_chunk > largest[k]) largest[k] = of_chunk;
         }
-        return squares;
     }
+    return squares;
+}
 
-    APART double NAME(dot_alone)(const struct NAME(alone) *s, const REAL *a, const REAL *b) {
-        return SUM_ROWS(s, { sum += NAME(lanes)(NAME(load)(a + p) * NAME(load)(b + p), left); });
+APART double NAME(dot_alone)(const struct NAME(alone) *s, const REAL *a, const REAL *b) {
+    return SUM_ROWS(s, { sum += NAME(lanes)(NAME(load)(a + p) * NAME(load)(b + p), left); });
+}
+
+/* Returns the deviation of stopping.h. */
+APART double NAME(iterate_alone)(const struct NAME(alone) *s, const struct network_args *a,
+                                 int32_t *iterations) {
+    const struct NAME(rows) *l = s->level;
+    const double sources = NAME(dot_alone)(s, l->r, l->r);
+    struct progress progress = {INFINITY, 0};
+    double left = 1, rz = 1, most[2];
+    *iterations = 0;
+    if (!(sources > 0)) return 0;
+    while (*iterations < a->iterations_max) {
+        NAME(cycle_alone)(s, 0);
+        const double next = NAME(dot_alone)(s, l->r, l->x);
+        const double pAp = NAME(advance_alone)(s, *iterations ? (REAL)(next / rz) : 0);
+        rz = next;
+        ++*iterations;
+        /* No further: rounding, or a part of the network without leak. */
+        if (!(pAp > 0) || !isfinite(rz)) break;
+        const double squares = NAME(move_alone)(s, (REAL)(rz / pAp), most);
+        left = deviation(&progress, squares, sources, most[0], most[1]);
+        if (!(left > a->tolerance)) break;
     }
+    return left;
+}
 
-    /* Returns the deviation of stopping.h. */
-    APART double NAME(iterate_alone)(const struct NAME(alone) *s, const struct network_args *a,
-                                     int32_t *iterations) {
-        const struct NAME(rows) *l = s->level;
-        const double sources = NAME(dot_alone)(s, l->r, l->r);
-        struct progress progress = {INFINITY, 0};
-        double left = 1, rz = 1, most[2];
-        *iterations = 0;
-        if (!(sources > 0)) return 0;
-        while (*iterations < a->iterations_max) {
-            NAME(cycle_alone)(s, 0);
-            const double next = NAME(dot_alone)(s, l->r, l->x);
-            const double pAp = NAME(advance_alone)(s, *iterations ? (REAL)(next / rz) : 0);
-            rz = next;
-            ++*iterations;
-            /* No further: rounding, or a part of the network without leak. */
-            if (!(pAp > 0) || !isfinite(rz)) break;
-            const double squares = NAME(move_alone)(s, (REAL)(rz / pAp), most);
-            left = deviation(&progress, squares, sources, most[0], most[1]);
-            if (!(left > a->tolerance)) break;
-        }
-        return left;
+/* ---- Tensors ---- */
+
+/* `taken` values from the workspace at `at`, which is NULL while they are only counted. */
+INLINE REAL *NAME(claim)(char *at, int64_t *taken, int64_t count) {
+    char *start = at ? at + *taken : NULL;
+    *taken += (count * (int64_t)sizeof(REAL) + 63) / 64 * 64;
+    return (REAL *)start;
+}
+
+/* Lay a solver out in a workspace; returns its bytes. */
+static int64_t NAME(place_alone)(const struct network_args *a, const struct plan *plan,
+                                 struct NAME(alone) *s, char *at) {
+    int64_t taken = 0;
+    s->count = plan->count;
+    s->threads = a->threads;
+    for (int i = 0; i < plan->count; i++) {
+        struct NAME(rows) *l = s->level + i;
+        const struct grid *grid = plan->grid + i;
+        l->grid = *grid;
+        for (int o = 0; o < grid->steps; o++) l->edge[o] = NAME(claim)(at, &taken, grid->all);
+        REAL **fields[] = {&l->leak, &l->inverse, &l->x, &l->r, &l->left, &l->first};
+        for (int f = 0; f < (i ? 6 : 5); f++) *fields[f] = NAME(claim)(at, &taken, grid->all);
+        for (int w = 0; w < weights(grid) && i + 1 < plan->count; w++)
+            l->weight[w] = NAME(claim)(at, &taken, plan->grid[i + 1].all);
+        const int64_t entries = rows(grid) * NAME(run_width)(grid);
+        l->runs = (int32_t *)NAME(claim)(at, &taken, entries * 4 / (int64_t)sizeof(REAL) + 1);
     }
-
-    /* ---- Tensors ---- */
-
-    /* `taken` values from the workspace at `at`, which is NULL while they are only counted. */
-    INLINE REAL *NAME(claim)(char *at, int64_t *taken, int64_t count) {
-        char *start = at ? at + *taken : NULL;
-        *taken += (count * (int64_t)sizeof(REAL) + 63) / 64 * 64;
-        return (REAL *)start;
-    }
-
-    /* Lay a solver out in a workspace; returns its bytes. */
-    static int64_t NAME(place_alone)(const struct network_args *a, const struct plan *plan,
-                                     struct NAME(alone) *s, char *at) {
-        int64_t taken = 0;
-        s->count = plan->count;
-        s->threads = a->threads;
-        for (int i = 0; i < plan->count; i++) {
-            struct NAME(rows) *l = s->level + i;
-            const struct grid *grid = plan->grid + i;
-            l->grid = *grid;
-            for (int o = 0; o < grid->steps; o++) l->edge[o] = NAME(claim)(at, &taken, grid->all);
-            REAL **fields[] = {&l->leak, &l->inverse, &l->x, &l->r, &l->left, &l->first};
-            for (int f = 0; f < (i ? 6 : 5); f++) *fields[f] = NAME(claim)(at, &taken, grid->all);
-            for (int w = 0; w < weights(grid) && i + 1 < plan->count; w++)
-                l->weight[w] = NAME(claim)(at, &taken, plan->grid[i + 1].all);
-            const int64_t entries = rows(grid) * NAME(run_width)(grid);
-            l->runs = (int32_t *)NAME(claim)(at, &taken, entries * 4 / (int64_t)sizeof(REAL) + 1);
-        }
-        REAL **fields[] = {&s->v, &s->low, &s->p};
-        for (int f = 0; f < 3; f++) *fields[f] = NAME(claim)(at, &taken, plan->grid->all);
-        s->Ap = s->level->left; /* not needed at the same time */
-        s->order = elimination_order(plan->grid + plan->count - 1);
-        s->mesh = NAME(claim)(at, &taken, s->order.nodes * s->order.band);
-        s->inverse = NAME(claim)(at, &taken, s->order.nodes);
-        s->s = NAME(claim)(at, &taken, s->order.nodes);
-        s->width = plan->grid->stride[1] + 2 * LANES;
-        s->buffer = NAME(claim)(at, &taken, a->threads * BUFFERS * s->width);
-        s->part =
-            (double *)NAME(claim)(at, &taken, 3 * NAME(chunks)(plan->grid) * (int64_t)(8 / sizeof(REAL)));
-        return taken;
-    }
+    REAL **fields[] = {&s->v, &s->low, &s->p};
+    for (int f = 0; f < 3; f++) *fields[f] = NAME(claim)(at, &taken, plan->grid->all);
+    s->Ap = s->level->left; /* not needed at the same time */
+    s->order = elimination_order(plan->grid + plan->count - 1);
+    s->mesh = NAME(claim)(at, &taken, s->order.nodes * s->order.band);
+    s->inverse = NAME(claim)(at, &taken, s->order.nodes);
+    s->s = NAME(claim)(at, &taken, s->order.nodes);
+    s->width = plan->grid->stride[1] + 2 * LANES;
+    s->buffer = NAME(claim)(at, &taken, a->threads * BUFFERS * s->width);
+    s->part =
+        (double *)NAME(claim)(at, &taken, 3 * NAME(chunks)(plan->grid) * (int64_t)(8 / sizeof(REAL)));
+    return taken;
+}
 
 #define READ(type, convert)                                                    \
     {                                                                          \
@@ -939,99 +939,99 @@ APART void NAME(factorize_alone)(const struct NAME(alone) *s) {
     }                                                                          \
     break;
 
-    static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_field *f,
-                                int64_t network, REAL *field) {
-        const struct grid *grid = &s->level->grid;
-        const int64_t step = f->node[2], n = grid->n[2];
+static void NAME(read_rows)(const struct NAME(alone) *s, const struct network_field *f, int64_t network,
+                            REAL *field) {
+    const struct grid *grid = &s->level->grid;
+    const int64_t step = f->node[2], n = grid->n[2];
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
-        for (int64_t i = 0; i < rows(grid); i++) {
-            const int64_t origin = network + i / grid->n[1] * f->node[0] + i % grid->n[1] * f->node[1];
-            REAL *to = field + row_at(grid, i);
-            switch (f->type) {
-            case DTYPE_FLOAT32: READ(float, )
-            case DTYPE_FLOAT64: READ(double, )
-            case DTYPE_BFLOAT16: READ(uint16_t, widen_bfloat16)
-            default: READ(uint16_t, widen_float16)
-            }
+    for (int64_t i = 0; i < rows(grid); i++) {
+        const int64_t origin = network + i / grid->n[1] * f->node[0] + i % grid->n[1] * f->node[1];
+        REAL *to = field + row_at(grid, i);
+        switch (f->type) {
+        case DTYPE_FLOAT32: READ(float, )
+        case DTYPE_FLOAT64: READ(double, )
+        case DTYPE_BFLOAT16: READ(uint16_t, widen_bfloat16)
+        default: READ(uint16_t, widen_float16)
         }
     }
+}
 #undef READ
 
-    /* Largest magnitude; NaN where any value is no finite number. */
-    static double NAME(largest)(const struct grid *grid, const REAL *field) {
-        vec most = {}, bad = {};
+/* Largest magnitude; NaN where any value is no finite number. */
+static double NAME(largest)(const struct grid *grid, const REAL *field) {
+    vec most = {}, bad = {};
+    EACH_ROW (grid)
+        for (int64_t x = 0; x < grid->n[2]; x += LANES) {
+            const vec value = NAME(lanes)(NAME(load)(field + ROW(grid) + x), grid->n[2] - x);
+            most = NAME(larger)(most, value);
+            bad += value * 0;
+        }
+    return (double)(NAME(largest_lane)(most) + NAME(total)(bad));
+}
+
+static void NAME(solve_alone)(const struct network_args *a, const struct NAME(alone) *s,
+                              int64_t network) {
+    const struct NAME(rows) *l = s->level;
+    const struct grid *grid = &l->grid;
+    double finite = 0;
+    for (int o = 0; o < grid->steps; o++) {
+        const int axis = AXES - 1 - o;
+        NAME(read_rows)(s, &a->edges[axis], first_element(a, &a->edges[axis], network), l->edge[o]);
+        if (!grid->periodic[axis]) {
+            struct grid last = *grid;
+            last.first += (grid->n[axis] - 1) * grid->stride[axis];
+            last.n[axis] = 1;
+            EACH_ROW (&last) memset(l->edge[o] + ROW(&last), 0, (size_t)last.n[2] * sizeof(REAL));
+        }
+        finite += 0 * NAME(largest)(grid, l->edge[o]);
+        NAME(wrap_rows)(grid, l->edge[o]);
+    }
+    NAME(read_rows)(s, &a->leak, first_element(a, &a->leak, network), l->leak);
+    NAME(read_rows)(s, &a->source, first_element(a, &a->source, network), l->r);
+    NAME(invert_rows)(s, l);
+    NAME(find_runs)(s, l);
+    finite += 0 * (NAME(largest)(grid, l->leak) + NAME(largest)(grid, l->r));
+    EACH_ROW (grid) { /* a node without edge and leak is none of the network's */
+        REAL *r = l->r + ROW(grid);
+        const REAL *inverse = l->inverse + ROW(grid);
+        for (int64_t x = 0; x < grid->n[2]; x++) r[x] = inverse[x] > 0 ? r[x] : 0;
+    }
+    int32_t iterations = 0;
+    double left = finite;
+    REAL scale = (REAL)finite;
+    if (finite == 0) {
+        const int exponent = NAME(exponent)((REAL)NAME(largest)(grid, l->r));
+        scale = (REAL)ldexp(1, exponent);
+        const REAL down = (REAL)ldexp(1, -exponent);
         EACH_ROW (grid)
-            for (int64_t x = 0; x < grid->n[2]; x += LANES) {
-                const vec value = NAME(lanes)(NAME(load)(field + ROW(grid) + x), grid->n[2] - x);
-                most = NAME(larger)(most, value);
-                bad += value * 0;
-            }
-        return (double)(NAME(largest_lane)(most) + NAME(total)(bad));
+            for (int64_t x = 0; x < grid->n[2]; x++) l->r[ROW(grid) + x] *= down;
+        for (int i = 0; i + 1 < s->count; i++) NAME(coarsen_rows)(s, l + i, l + i + 1);
+        NAME(factorize_alone)(s);
+        left = NAME(iterate_alone)(s, a, &iterations);
     }
-
-    static void NAME(solve_alone)(const struct network_args *a, const struct NAME(alone) *s,
-                                  int64_t network) {
-        const struct NAME(rows) *l = s->level;
-        const struct grid *grid = &l->grid;
-        double finite = 0;
-        for (int o = 0; o < grid->steps; o++) {
-            const int axis = AXES - 1 - o;
-            NAME(read_rows)(s, &a->edges[axis], first_element(a, &a->edges[axis], network), l->edge[o]);
-            if (!grid->periodic[axis]) {
-                struct grid last = *grid;
-                last.first += (grid->n[axis] - 1) * grid->stride[axis];
-                last.n[axis] = 1;
-                EACH_ROW (&last) memset(l->edge[o] + ROW(&last), 0, (size_t)last.n[2] * sizeof(REAL));
-            }
-            finite += 0 * NAME(largest)(grid, l->edge[o]);
-            NAME(wrap_rows)(grid, l->edge[o]);
-        }
-        NAME(read_rows)(s, &a->leak, first_element(a, &a->leak, network), l->leak);
-        NAME(read_rows)(s, &a->source, first_element(a, &a->source, network), l->r);
-        NAME(invert_rows)(s, l);
-        NAME(find_runs)(s, l);
-        finite += 0 * (NAME(largest)(grid, l->leak) + NAME(largest)(grid, l->r));
-        EACH_ROW (grid) { /* a node without edge and leak is none of the network's */
-            REAL *r = l->r + ROW(grid);
-            const REAL *inverse = l->inverse + ROW(grid);
-            for (int64_t x = 0; x < grid->n[2]; x++) r[x] = inverse[x] > 0 ? r[x] : 0;
-        }
-        int32_t iterations = 0;
-        double left = finite;
-        REAL scale = (REAL)finite;
-        if (finite == 0) {
-            const int exponent = NAME(exponent)((REAL)NAME(largest)(grid, l->r));
-            scale = (REAL)ldexp(1, exponent);
-            const REAL down = (REAL)ldexp(1, -exponent);
-            EACH_ROW (grid)
-                for (int64_t x = 0; x < grid->n[2]; x++) l->r[ROW(grid) + x] *= down;
-            for (int i = 0; i + 1 < s->count; i++) NAME(coarsen_rows)(s, l + i, l + i + 1);
-            NAME(factorize_alone)(s);
-            left = NAME(iterate_alone)(s, a, &iterations);
-        }
-        const struct network_field *f = &a->potential;
-        REAL *to = (REAL *)f->at + first_element(a, f, network);
+    const struct network_field *f = &a->potential;
+    REAL *to = (REAL *)f->at + first_element(a, f, network);
 #pragma omp parallel for schedule(static) num_threads(NAME(num_threads)(s, grid))
-        for (int64_t i = 0; i < rows(grid); i++) {
-            const int64_t row = row_at(grid, i), z = i / grid->n[1], y = i % grid->n[1];
-            for (int64_t x = 0; x < grid->n[2]; x++)
-                to[z * f->node[0] + y * f->node[1] + x * f->node[2]] =
-                    (s->v[row + x] + s->low[row + x]) * scale;
-        }
-        a->iterations[network] = iterations;
-        a->deviation[network] = left;
+    for (int64_t i = 0; i < rows(grid); i++) {
+        const int64_t row = row_at(grid, i), z = i / grid->n[1], y = i % grid->n[1];
+        for (int64_t x = 0; x < grid->n[2]; x++)
+            to[z * f->node[0] + y * f->node[1] + x * f->node[2]] =
+                (s->v[row + x] + s->low[row + x]) * scale;
     }
+    a->iterations[network] = iterations;
+    a->deviation[network] = left;
+}
 
-    /* One after the other. */
-    static void NAME(run_alone)(const struct network_args *a, const struct plan *plan) {
-        struct NAME(alone) s = {0};
-        const int64_t bytes = NAME(place_alone)(a, plan, &s, a->workspace);
-        for (int64_t i = 0; i < a->batches * a->channels; i++) {
-            /* Margins stay zero but for periodic axes, and so does what no run visits. */
-            if (i) memset(a->workspace, 0, (size_t)bytes);
-            NAME(solve_alone)(a, &s, i);
-        }
+/* One after the other. */
+static void NAME(run_alone)(const struct network_args *a, const struct plan *plan) {
+    struct NAME(alone) s = {0};
+    const int64_t bytes = NAME(place_alone)(a, plan, &s, a->workspace);
+    for (int64_t i = 0; i < a->batches * a->channels; i++) {
+        /* Margins stay zero but for periodic axes, and so does what no run visits. */
+        if (i) memset(a->workspace, 0, (size_t)bytes);
+        NAME(solve_alone)(a, &s, i);
     }
+}
 
 #undef ALONG
 #undef SUM_ROWS
