@@ -127,8 +127,7 @@ class Forecast(Gained, Pretrained):
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
         nodes : {"centres", "left", "corners"}, optional
-            Where the points lie. Default: the option of the model; without either, "centres" on the
-            grid of the training.
+            Where the points lie. Default: the option of the model.
 
         Returns
         -------

@@ -216,7 +216,7 @@ class CHONNNetwork(Pretrained):
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
         nodes : {"centres", "left", "corners"}, optional
             Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
-            option of the cells; without either, "centres" on the grid of the training.
+            option of the cells.
 
         Returns
         -------
