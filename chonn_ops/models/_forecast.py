@@ -20,7 +20,7 @@ from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.gain import Gained
-from chonn_ops.nn.geometry import NODES, UNSAID, check_geometry, default_spacing, node_positions
+from chonn_ops.nn.geometry import NODES, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
@@ -64,7 +64,7 @@ class Forecast(Gained, Pretrained):
         heads: int,
         mlp_ratio: int,
         boundary: str | Sequence[str],
-        nodes: str | None,
+        nodes: str,
         lengths: float | Sequence[float],
         coordinates: bool,
         reach: float,
@@ -80,8 +80,7 @@ class Forecast(Gained, Pretrained):
         check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
         check_bool(coordinates=coordinates, conservative=conservative)
         words = per_axis(boundary, self.axes, BOUNDARIES)
-        if nodes is not None:
-            check_choice("nodes", nodes, NODES)
+        check_choice("nodes", nodes, NODES)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         check_number(reach=reach)
@@ -128,8 +127,7 @@ class Forecast(Gained, Pretrained):
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
         nodes : {"centres", "left", "corners"}, optional
-            Where the points lie. Default: the option of the model; without either, "centres" on the
-            grid of the training.
+            Where the points lie. Default: the option of the model.
 
         Returns
         -------
@@ -138,8 +136,7 @@ class Forecast(Gained, Pretrained):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a geometry that does not fit, or missing
-            `nodes` on a grid other than that of the training.
+            For another number of axes or channels, or a geometry that does not fit.
         """
         x = checked_field(self, x, self.in_channels, self.axes)
         x = x.movedim(1, -1)
@@ -147,19 +144,19 @@ class Forecast(Gained, Pretrained):
         grid = frames.shape[:-1]
         given = check_geometry(grid, spacing, None, nodes)
         nodes = nodes or self.nodes
-        steps = given or default_spacing(self.lengths, grid[1:], nodes or UNSAID)
+        steps = given or default_spacing(self.lengths, grid[1:], nodes)
         h = self.features(frames)
         if self.media:
             h = torch.cat((h, media), -1)
         if self.coordinates:
-            h = torch.cat((h, self._coordinates(frames, nodes or UNSAID)), -1)
+            h = torch.cat((h, self._coordinates(frames, nodes)), -1)
         h = self.lift(h)
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, nodes)
             h = h + bounded(branch, MOST)
             h = h + bounded(pointwise(h), MOST)
-        frame = self.advance(frames, media, self.head(h), potentials, steps, nodes or UNSAID)
+        frame = self.advance(frames, media, self.head(h), potentials, steps, nodes)
         return frame.movedim(-1, 1).to(x.dtype)
 
     def features(self, frames: Tensor) -> Tensor:
@@ -323,7 +320,7 @@ class CarrierLayer(nn.Module):
         num_networks: int,
         heads: int,
         axes: int,
-        nodes: str | None,
+        nodes: str,
         moved: dict,
         factory: dict,
     ) -> None:
@@ -337,7 +334,7 @@ class CarrierLayer(nn.Module):
         self.carrier = Carrier(num_networks, heads, axes, **moved, **factory)
         self.out_proj = PositionLinear(num_networks + width, width, **factory)
 
-    def forward(self, h: Tensor, spacing: list[float], nodes: str | None) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, spacing: list[float], nodes: str) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         moved = self.carrier(value, potentials, spacing) - value

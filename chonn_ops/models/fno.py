@@ -204,7 +204,7 @@ class CHONNFNO(nn.Module):
             )
         geometry = {}
         if self.takes_geometry:
-            geometry = grid_geometry(grid, self.training)
+            geometry = grid_geometry(grid)
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
         if self.mode == "lift" and self.ckb is not None:
             h = self.ckb(h, **geometry)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn.geometry import NODES, UNSAID, Nodes, num_steps
+from chonn_ops.nn.geometry import NODES, Nodes, num_steps
 
 
 class Geometry(TypedDict):
@@ -22,7 +22,7 @@ class Geometry(TypedDict):
     nodes: Nodes | None
 
 
-def grid_geometry(grid: Tensor, training: bool) -> Geometry:
+def grid_geometry(grid: Tensor) -> Geometry:
     """`grid_spacing` and `grid_nodes`; under `torch.export` and compilers tensors with the same
     numbers, which are computed when the program runs.
 
@@ -30,18 +30,14 @@ def grid_geometry(grid: Tensor, training: bool) -> Geometry:
     ----------
     grid : Tensor, shape (B, \\*grid, number of axes)
         Coordinates, equally spaced and the same for all samples.
-    training : bool
-        Whether the cells are in training mode. They remember the grid of the training then, for
-        which `torch.compile` must read the coordinates: this breaks its graph.
     """
-    remember = training and torch.compiler.is_dynamo_compiling()
-    if remember or not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling():
         return {"spacing": grid_spacing(grid), "nodes": grid_nodes(grid)}
     lines = [line.double() for line in _lines(grid)]
     found = torch.stack([_placement(line) for line in lines])
     nodes = torch.where((found == found[0]).all(), found[0], math.nan)
-    unsaid = nodes.new_tensor(NODES[UNSAID])
-    low, high = torch.where(nodes.isnan(), unsaid, nodes).unbind()
+    centres = nodes.new_tensor(NODES["centres"])
+    low, high = torch.where(nodes.isnan(), centres, nodes).unbind()
     steps, lengths = [], []
     for line in lines:
         n = line.shape[0]

@@ -15,7 +15,7 @@ from chonn_ops.models._blocks import Factory, checked_field
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import CKB, CKBOptions, Network
-from chonn_ops.nn.geometry import UNSAID, Nodes, check_geometry, default_spacing, node_positions
+from chonn_ops.nn.geometry import Nodes, check_geometry, default_spacing, node_positions
 from chonn_ops.nn.layers import Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -216,7 +216,7 @@ class CHONNNetwork(Pretrained):
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
         nodes : {"centres", "left", "corners"}, optional
             Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
-            option of the cells; without either, "centres" on the grid of the training.
+            option of the cells.
 
         Returns
         -------
@@ -225,18 +225,17 @@ class CHONNNetwork(Pretrained):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a grid that the patches do not tile, a geometry
-            that does not fit, or missing `nodes` on a grid other than that of the training.
+            For another number of axes or channels, a grid that the patches do not tile, or a
+            geometry that does not fit.
         """
         x = checked_field(self, x, self.in_channels, self.axes, self.patch)
         grid = x.shape[2:]
         given = check_geometry((x.shape[0], *grid), spacing, mask, nodes)
         nodes = self.nodes if nodes is None else nodes
         self._check_nodes(nodes)
-        placed = nodes or UNSAID
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
-        spacing = given or default_spacing(self.lengths, grid, placed)
+        spacing = given or default_spacing(self.lengths, grid, nodes)
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
@@ -244,7 +243,7 @@ class CHONNNetwork(Pretrained):
         h = embedded(self._to_patches(x.movedim(1, -1)))
         if self.coordinates:
             # The coordinates run from -1/2 to 1/2 across the domain.
-            lines = torch.stack([place - 0.5 for place in node_positions(h, placed)], -1)
+            lines = torch.stack([place - 0.5 for place in node_positions(h, nodes)], -1)
             h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
         h = self.lift(h)
         potentials = []
@@ -267,8 +266,8 @@ class CHONNNetwork(Pretrained):
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
         return READOUT_GAIN * y + OFFSET_GAIN * self.offset
 
-    def _check_nodes(self, nodes: str | None) -> None:
-        if self.patch > 1 and nodes not in (None, "centres"):
+    def _check_nodes(self, nodes: str) -> None:
+        if self.patch > 1 and nodes != "centres":
             raise ValueError(f"nodes: expected 'centres' with patch={self.patch}, got {nodes!r}")
 
     def _to_patches(self, field: Tensor) -> Tensor:
@@ -312,8 +311,7 @@ class CHONNNetwork2d(CHONNNetwork):
 
     Everything that reaches further than a point is a finite volume scheme in units of the domain,
     so trained weights can be evaluated on any grid, any shape of cell and, with `mask`, any domain.
-    Set `nodes` for that (`chonn_ops.Network`): on a grid other than that of its training a model
-    without it raises a ValueError.
+    For that `nodes` has to be that of the data (`chonn_ops.Network`).
 
     The model is not in the CHONN paper, whose circuits are lines.
 

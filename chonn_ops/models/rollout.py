@@ -34,7 +34,7 @@ class _CHONNRollout(Forecast):
         heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "periodic",
-        nodes: str | None = None,
+        nodes: str = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,
@@ -194,9 +194,8 @@ class CHONNRollout2d(_CHONNRollout):
     mlp_ratio : int
         Hidden channels of the pointwise networks over `width`.
     boundary : {"periodic", "robin"} or a sequence of them, one an axis
-    nodes : {"centres", "left", "corners"}, optional
-        Where the nodes lie, see `Network`. Without it a model that is trained on one grid cannot be
-        evaluated on another.
+    nodes : {"centres", "left", "corners"}
+        Where the nodes lie, see `Network`.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
     coordinates : bool

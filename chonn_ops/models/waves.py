@@ -42,7 +42,7 @@ class _CHONNWaves(Forecast):
         heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "robin",
-        nodes: str | None = None,
+        nodes: str = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,

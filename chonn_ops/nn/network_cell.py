@@ -35,7 +35,6 @@ from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
 from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import (
     NODES,
-    UNSAID,
     Nodes,
     between_existing,
     check_geometry,
@@ -86,11 +85,11 @@ class Network:
     ----------
     num_networks : int
         Networks m.
-    nodes : {"centres", "left", "corners"}, optional
+    nodes : {"centres", "left", "corners"}
         Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
-        i / (n - 1). It sets the default spacing and the distance of the walls. Without it a cell
-        takes "centres" and raises a ValueError on every grid but that of its training, for which
-        its weights have adapted to the distance of the walls.
+        i / (n - 1). It sets the default spacing and the distance of the walls, so it has to be that
+        of the data: weights adapt to another one on the grid of their training, and are wrong on
+        every other grid.
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
@@ -106,7 +105,7 @@ class Network:
     """
 
     num_networks: int = 8
-    nodes: str | None = None
+    nodes: str = "centres"
     selective: bool = True
     tol: float = 1e-3
     ac: bool = False
@@ -123,8 +122,7 @@ class Network:
 
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
-        if self.nodes is not None:
-            check_choice("nodes", self.nodes, NODES)
+        check_choice("nodes", self.nodes, NODES)
         check_bool(selective=self.selective, ac=self.ac)
         check_number(tol=self.tol)
         if not 0 < self.tol < 1:
@@ -223,8 +221,6 @@ class NetworkCell(Gained):
             raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
         self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
-        # Grid and nodes of the last pass in training mode.
-        self.trained: tuple[tuple[int, ...], str] | None = None
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
@@ -328,8 +324,7 @@ class NetworkCell(Gained):
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
         nodes : {"centres", "left", "corners"}, optional
-            Where the nodes lie, see `Network`. Default: the option; without either, "centres" on
-            the grid of the training.
+            Where the nodes lie, see `Network`. Default: the option.
 
         Returns
         -------
@@ -339,8 +334,7 @@ class NetworkCell(Gained):
         Raises
         ------
         ValueError
-            If the shape, the spacing, the mask or the nodes do not fit, or if nodes are not said on
-            a grid other than that of the training.
+            If the shape, the spacing, the mask or the nodes do not fit.
         """
         circuit, source = self.assemble(u, spacing, mask, nodes)
         v = circuit.solve(source, tol=self.options.tol)
@@ -424,39 +418,14 @@ class NetworkCell(Gained):
         u = as_field("u", u, self.parameters())
         check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
         steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
-        nodes = self._placed(tuple(u.shape[1:-1]), nodes)
+        if isinstance(nodes, Tensor):  # of an export or a compiler
+            default = nodes.new_tensor(NODES[self.options.nodes])
+            nodes = torch.where(nodes.isnan(), default, nodes)
+        nodes = self.options.nodes if nodes is None else nodes
         if steps is None:
             assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
             steps = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
         return u, steps, nodes
-
-    def _placed(self, grid: tuple[int, ...], nodes: Nodes | None) -> Nodes:
-        """Where the nodes lie. In training mode the cell remembers it with the grid.
-
-        `trained` is no buffer, since reading a buffer stops a GPU and breaks a graph.
-        """
-        if isinstance(nodes, Tensor):  # of an export or a compiler, which change no module
-            unsaid = nodes.new_tensor(NODES[self.options.nodes or UNSAID])
-            return torch.where(nodes.isnan(), unsaid, nodes)
-        nodes, trained = nodes or self.options.nodes, self.trained
-        if nodes is None and trained is not None and trained != (grid, UNSAID):
-            raise ValueError(
-                f"nodes: expected one of {tuple(NODES)}, in the call or in the options, got None "
-                f"on the grid {grid} after a pass in training mode on {trained[0]} with "
-                f"nodes={trained[1]!r}"
-            )
-        if self.training and torch.is_grad_enabled():
-            self.trained = (grid, nodes or UNSAID)
-        return nodes or UNSAID
-
-    def get_extra_state(self) -> Tensor:
-        """The grid of the training and the index of its nodes in `NODES`; zeros before it."""
-        grid, nodes = self.trained or ((0,) * self.spatial_dims, UNSAID)
-        return torch.tensor((*grid, list(NODES).index(nodes)), device="cpu")
-
-    def set_extra_state(self, state: Tensor) -> None:
-        *grid, index = state.tolist()
-        self.trained = (tuple(grid), list(NODES)[index]) if all(grid) else None
 
     def extra_repr(self) -> str:
         return (

@@ -201,66 +201,34 @@ def test_nodes_are_an_argument_and_by_default_the_option(nodes):
     torch.testing.assert_close(block(x, nodes=nodes), block(x), rtol=0, atol=0)
 
 
-def test_nodes_are_said_on_a_second_grid():
-    cell, u, finer = _cell(4), _features(2, 6, 5, 4), _features(2, 12, 10, 4)
-    with torch.no_grad():  # looks at shapes, and is no training
-        cell(u)
-    for field in (u, finer):
-        cell.eval()(field)
-    cell.train()(u)
-    refused = (
-        r"nodes: expected one of \('centres', 'left', 'corners'\), in the call or in the options, "
-        r"got None on the grid \(12, 10\) after a pass in training mode on \(6, 5\) with "
-        r"nodes='centres'"
-    )
-    for mode in (True, False):
-        cell.train(mode)(u)
-        with pytest.raises(ValueError, match=refused):
-            cell(finer)
-    said = _cell(4, nodes="centres")
-    torch.testing.assert_close(cell(finer, nodes="centres"), said(finer), rtol=0, atol=0)
-    said(u)
-    said(finer)
-    # Nor may a word be said in training and be left out later.
-    cell.train()(u, nodes="left")
-    with pytest.raises(ValueError, match=r"on \(6, 5\) with nodes='left'"):
-        cell.eval()(u)
-
-
-def test_the_grid_of_the_training_is_in_the_state_dict(tmp_path):
-    cell, u = _cell(4), _features(2, 6, 5, 4)
-    assert cell.get_extra_state().tolist() == [0, 0, 0]
-    cell(u, nodes="corners")
-    assert cell.get_extra_state().tolist() == [6, 5, 2]
-    torch.save(cell.state_dict(), tmp_path / "cell.pt")
-    loaded = _cell(4).eval()
-    loaded(u)
-    loaded.load_state_dict(torch.load(tmp_path / "cell.pt", weights_only=True))
-    for other in (loaded, copy.deepcopy(cell)):
-        with pytest.raises(ValueError, match=r"on \(6, 5\) with nodes='corners'"):
-            other(u)
-    _cell(4, nodes="left").load_state_dict(cell.state_dict())
-    loaded.load_state_dict(_cell(4).state_dict())
-    loaded(u)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_pass_changes_no_module(training):
+    """What a cell gives on a grid does not depend on the grids before it."""
+    cell, fresh = _cell(4).train(training), _cell(4).train(training)
+    fresh.load_state_dict(cell.state_dict())
+    before = {name: value.clone() for name, value in cell.state_dict().items()}
+    attributes = {name: value for name, value in vars(cell).items() if name[0] != "_"}
+    for grid in ((6, 5), (12, 10), (3, 4)):
+        u = _features(2, *grid, 4)
+        for nodes in (None, "left", "corners"):
+            assert torch.equal(cell(u, nodes=nodes), fresh(u, nodes=nodes))
+        torch.testing.assert_close(cell(u), cell(u, nodes="centres"), rtol=0, atol=0)
+        fresh = copy.deepcopy(fresh)
+    assert {name: value for name, value in vars(cell).items() if name[0] != "_"} == attributes
+    after = cell.state_dict()
+    assert after.keys() == before.keys() == dict(cell.named_parameters()).keys()
+    assert all(torch.equal(value, before[name]) for name, value in after.items())
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("nodes", [None, "left"])
-def test_a_compiled_cell_remembers_its_grid(nodes):
+@pytest.mark.parametrize("nodes", ["centres", "left"])
+def test_a_compiled_cell_takes_other_grids(nodes):
     torch.compiler.reset()
     cell = _cell(4, nodes=nodes)
     compiled = torch.compile(cell, fullgraph=True, backend="aot_eager")
-    for _ in range(2):
-        u = _features(2, 6, 5, 4)
+    for grid in ((6, 5), (12, 10)):
+        u = _features(2, *grid, 4)
         torch.testing.assert_close(compiled(u), cell(u))
-    assert cell.trained == ((6, 5), nodes or "centres")
-    finer = _features(2, 12, 10, 4)
-    if nodes is None:
-        with pytest.raises(ValueError, match="nodes: expected one of"):
-            torch.compile(cell, backend="eager")(finer)
-    else:
-        torch.testing.assert_close(compiled(finer), cell(finer))
-        assert cell.trained == ((12, 10), "left")
 
 
 @pytest.mark.parametrize("order", [1, 3])
