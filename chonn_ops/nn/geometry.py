@@ -12,8 +12,8 @@ from chonn_ops.network.diffusion import Spacing, spacings
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
-# A name of `NODES`, or its two numbers in a tensor, NaN where they are not known: what a compiler or
-# an export computes from coordinates, whose values it cannot read.
+# A name of `NODES`, or its two numbers in a tensor, NaN where they are not known: compilers and
+# exports compute it from coordinates, whose values they cannot read.
 Nodes = str | Tensor
 
 
