@@ -12,8 +12,9 @@ minus the shares above its diagonal and D the pivots:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -643,6 +644,15 @@ def predicted_bytes(
     dtype : torch.dtype
         float32, float64, complex64 or complex128.
     """
+    # What the kernel lays its memory out by.
+    layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
+    return _predicted_bytes(tuple(grid), tuple(map(bool, periodic)), count, dtype, *layout)
+
+
+@lru_cache(maxsize=256)
+def _predicted_bytes(
+    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype, *_: Any
+) -> int:
     if dtype.is_complex:
         return alternating.bytes_of(_plan_of(grid, periodic), count, dtype)
     return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
