@@ -61,7 +61,8 @@ test-slow: setup
 	$(PYTEST) -m slow
 
 # The tests of the compiled kernels on small grids, in a copy whose kernels ASan and UBSan watch.
-# Wider vectors only repeat what AVX2's do. libstdc++ is there because ASan looks for C++'s exceptions first.
+# Without AVX-512, which takes as long to compile as all others. libstdc++ is there because ASan looks for C++'s
+# exceptions first.
 SANITIZED := build/sanitized
 SANITIZER := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all
 sanitize: setup
