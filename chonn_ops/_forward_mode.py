@@ -15,8 +15,8 @@ def at_lower_levels(*fields: Tensor | None) -> Iterator[list[Any]]:
     """The fields without the tangents of this level; other levels go on differentiating.
 
     PyTorch turns forward mode off while it runs `torch.autograd.Function.jvp`, so that forward mode
-    over forward mode is silently wrong without this. There is no public name for it (tried in
-    PyTorch 2.6 to 2.15).
+    over forward mode is silently wrong without this (seen in PyTorch 2.15). There is no public name
+    for it.
     """
     with forward_ad._set_fwd_grad_enabled(True):
         # PyTorch has one level, number 0, which a compiler enters without Python's knowing.

@@ -133,10 +133,9 @@ class _CHONNWaves(Forecast):
         def force(v: Tensor) -> Tensor:
             """Current into the capacitors at the voltages v."""
             into = push
-            for axis, (edge, word) in enumerate(zip(per_node, words, strict=True)):
-                faces = (word, word)
-                used = edge if word == "periodic" else used_edges(edge, axis, False)
-                into = into - outflow(used * drops(v, axis, faces), axis, faces)
+            for axis, (edge, closed) in enumerate(zip(per_node, circuit.periodic, strict=True)):
+                flow = (edge if closed else used_edges(edge, axis, False)) * drops(v, axis, closed)
+                into = into - outflow(flow, axis, closed)
             if self.implicit:
                 quarter = [edge / 4 for edge in per_node]
                 one = torch.ones_like(into)

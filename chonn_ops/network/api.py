@@ -15,7 +15,6 @@ from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
-    any_complex,
     check_arguments,
 )
 from chonn_ops.network.direct.factor import check_sources
@@ -145,9 +144,8 @@ def kirchhoff_network(
     Complex numbers make it a network at a frequency, or a time-harmonic wave, see Notes.
 
     Real networks are eliminated (`method` "direct"), which loses no digit at any contrast, or
-    iterated ("multigrid"), which is faster for large batches of smooth networks at a coarse `tol`.
-    A gradient costs one more solve; a direct forward keeps its factors for it, as long as all that
-    are kept take at most 2 GiB.
+    iterated ("multigrid"), which is faster in large volumes. A gradient costs one more solve; a
+    direct forward keeps its factors for it, if they take at most 1 GiB.
 
     This is the plain operator, which knows nodes, edges and leaks. `diffusion` makes them from an
     equation, its walls included.
@@ -157,9 +155,8 @@ def kirchhoff_network(
     source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
         Current :math:`s_p` into each node, 1 to 3 grid axes. bfloat16, float16, float32, float64,
         complex64 or complex128. The solve is float64 if any input is float64 or complex128, else
-        float32, also under autocast, and complex if any input is complex. S sources
-        share one elimination of their networks, with the backends and derivatives of `factorize`;
-        under `torch.func` each source has its own elimination.
+        float32, also under autocast, and complex if any input is complex. S sources share one
+        elimination of their networks.
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
         the next one along that axis. The last entry along an axis counts where it is periodic only:
@@ -251,8 +248,6 @@ def kirchhoff_network(
     fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
         closed = _check_many(source, conductance, leak, periodic, tol, max_iterations, method)
-        if source.is_complex() and not any_complex(leak, *conductance):
-            leak = leak.to(compute_dtype(source, leak, *conductance))
         method = "direct"
     else:
         closed = check_arguments(

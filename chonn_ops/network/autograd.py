@@ -31,7 +31,7 @@ from chonn_ops.network import derivatives, levels  # noqa: F401 - levels registe
 from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import edge_gradients, fold, potentials
 from chonn_ops.network.direct import restored
-from chonn_ops.network.edges import differences
+from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.methods import lifted
 from chonn_ops.network.operator import direct_backend
 
@@ -148,19 +148,14 @@ def _gradients(
     return tuple(grads)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    v, iterations, residual, *_ = output
-    ctx.save_for_backward(*inputs[:5], v)
-    ctx.options, ctx.traced, ctx.num_drops = inputs[5:10], True, 0
-    ctx.mark_non_differentiable(iterations, residual)
-    ctx.set_materialize_grads(False)
+def _setup_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """As for a `_Network` that keeps nothing."""
+    _Network.setup_context(ctx, (*inputs, False, False), (*output, 0))
 
 
-# For who calls the bare operator, as exported programs do: reverse mode.
+# Reverse mode of the bare operator, for callers such as exported programs.
 torch.library.register_autograd(
-    "chonn_ops::kirchhoff_network",
-    lambda ctx, *grads: _gradients(ctx, grads[0], ctx.needs_input_grad),
-    setup_context=_remember,
+    "chonn_ops::kirchhoff_network", _Network.backward, setup_context=_setup_operator
 )
 
 torch.library.define(
@@ -199,8 +194,7 @@ def _network_gradients(
     fields = []
     for x, found in ((v, drops), (conj_w, over_w)):
         if not found:
-            axes = enumerate(periodic, -1 - len(periodic))
-            found = [differences(x, axis, closed) for axis, closed in axes]
+            found = differences_by_axis(x, periodic)
             if not recording(x) and bool(lifted(x, found, tol).any()):
                 _, w, products = edge_gradients(source, grad, tuple(network))
                 found = [x.to(dtype).contiguous() for x in (w, *products)]

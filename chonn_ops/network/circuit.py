@@ -185,8 +185,7 @@ class Circuit:
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed and v.shape[axis + 1] > 1
-            faces = ("periodic", "periodic") if closed else ("neumann", "neumann")
-            flow = used_edges(g, axis, closed) * drops(v, axis, faces)
+            flow = used_edges(g, axis, closed) * drops(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,17 +34,11 @@ def edges_alone(g: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.where(indices(g, axis) < n - 1, g, 0)
 
 
-def drops(v: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
-    """The potential at the start of each edge of an axis minus that at its end.
-
-    A "dirichlet" face has an edge to ground, whose potential is 0.
-    """
-    dim = axis + 1
-    if faces[0] == "periodic":
+def drops(v: Tensor, axis: int, closed: bool) -> Tensor:
+    """The potential at the start of each edge of an axis minus that at its end."""
+    dim, n = axis + 1, v.shape[axis + 1]
+    if closed:
         return v - v.roll(-1, dim)
-    if "dirichlet" in faces:
-        v = pad(v, axis, faces[0] == "dirichlet", faces[1] == "dirichlet")
-    n = v.shape[dim]
     return v.narrow(dim, 0, n - 1) - v.narrow(dim, 1, n - 1)
 
 
@@ -56,15 +52,17 @@ def differences(v: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.cat([inner, torch.zeros_like(difference.narrow(axis, 0, 1))], axis)
 
 
-def outflow(current: Tensor, axis: int, faces: tuple[str, str]) -> Tensor:
+def differences_by_axis(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
+    """`differences` along each axis."""
+    first = -1 - len(periodic)
+    return [differences(v, axis, closed) for axis, closed in enumerate(periodic, first)]
+
+
+def outflow(current: Tensor, axis: int, closed: bool) -> Tensor:
     """The current that the edges of an axis carry out of each node; the transpose of `drops`."""
-    dim = axis + 1
-    if faces[0] == "periodic":
-        return current - current.roll(1, dim)
-    if faces != ("dirichlet", "dirichlet"):
-        current = pad(current, axis, faces[0] != "dirichlet", faces[1] != "dirichlet")
-    n = current.shape[dim] - 1
-    return current.narrow(dim, 1, n) - current.narrow(dim, 0, n)
+    if closed:
+        return current - current.roll(1, axis + 1)
+    return pad(current, axis, 0, 1) - pad(current, axis, 1, 0)
 
 
 def sum_of_ends(size: Tensor, axis: int, closed: bool) -> Tensor:

@@ -19,7 +19,7 @@ from chonn_ops.network.checks import (
     check_positive,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import at_both_ends, differences, edges_alone, used_edges
+from chonn_ops.network.edges import at_both_ends, differences_by_axis, edges_alone, used_edges
 from chonn_ops.network.rc import check_step, like
 from chonn_ops.network.residual import widened
 
@@ -257,14 +257,13 @@ def lc_step(
     to_ground = circuit.leak * m
     if circuit.current is not None:
         to_ground = to_ground - circuit.current
-    axes = len(closed)
+    axes = zip(current, edges, differences_by_axis(m, closed), strict=True)
+    changed = (
+        i + 2 * edges_alone(g, axis, closed[axis]) * drop for axis, (i, g, drop) in enumerate(axes)
+    )
     after = LCState(
         (2 * m - v).to(v.dtype),
-        tuple(
-            (i + 2 * edges_alone(g, axis, closed[axis]) * drop).to(i.dtype)
-            for axis, (i, g) in enumerate(zip(current, edges, strict=True))
-            for drop in (differences(m, axis - axes - 1, closed[axis]),)
-        ),
+        tuple(after.to(before.dtype) for after, before in zip(changed, current, strict=True)),
         (ground + dt * to_ground).to(ground.dtype),
     )
     if not return_info:

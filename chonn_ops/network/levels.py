@@ -25,7 +25,7 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.derivatives import NAME
 from chonn_ops.network.direct import factor_of
-from chonn_ops.network.edges import at_both_ends, differences, pad, used_edges
+from chonn_ops.network.edges import at_both_ends, differences_by_axis, pad, used_edges
 from chonn_ops.network.operator import direct_backend
 
 torch.library.define(
@@ -113,9 +113,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         return lambda s: operator(s, *three, total, *options, False)[0]
 
     def differ(v: Tensor) -> Tensor:
-        pairs = enumerate(periodic, -1 - axes)
-        found = [differences(v, axis, closed).contiguous() for axis, closed in pairs]
-        return torch.stack(found, -1)
+        return torch.stack([x.contiguous() for x in differences_by_axis(v, periodic)], -1)
 
     node, ground = _parts([x.abs() for x in g], periodic)
     label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))

@@ -36,7 +36,7 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.direct import Factor, Solution, factor_of
-from chonn_ops.network.edges import differences, used_edges
+from chonn_ops.network.edges import differences_by_axis, used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
 BACKENDS = Backends(
@@ -174,10 +174,11 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
-    given = source[:, 0] if several and source.shape[1] else source
-    for name, tensor in zip(("source", "g0", "g1", "g2"), (given, *conductance), strict=False):
-        if tensor.shape != leak.shape and tensor.numel():  # backends trust it with addresses
-            raise error(name, f"shape {tuple(leak.shape)}", tuple(tensor.shape))
+    one = source.shape[:1] + source.shape[2:] if several else source.shape
+    shapes = (one, *(g.shape for g in conductance))
+    for name, shape in zip(("source", "g0", "g1", "g2"), shapes, strict=False):
+        if shape != leak.shape:  # backends trust it with addresses
+            raise error(name, f"shape {tuple(leak.shape)}", tuple(shape))
     if not leak.dim() - 2 == len(conductance) == len(periodic):
         counts = f"{len(conductance)}, {len(periodic)}"
         raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
@@ -267,7 +268,7 @@ def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops
     if dtype.is_complex and bool((residual > tol).any()):
         where = tuple((residual > tol).nonzero()[0].tolist())
         raise resonance(float(residual[where]), tol, where)
-    found = _drops(v, networks.periodic) if drops else []
+    found = differences_by_axis(v, networks.periodic) if drops else []
     if not dtype.is_complex and bool(methods.lifted(v, found, tol).any()):
         found = []
     return _Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
@@ -302,7 +303,7 @@ def _iterate(
     # A coarse `tol` leaves differences with the digits that the backward needs for it.
     short = torch.zeros_like(late)
     if drops and tol < methods.TIGHT:
-        solved.drops = _drops(v, networks.periodic)
+        solved.drops = differences_by_axis(v, networks.periodic)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
         if bool(methods.lifted(v, solved.drops, digits).any()):
             digits = min(enough, digits)
@@ -333,16 +334,10 @@ def _without_rounding(
     return residual
 
 
-def _drops(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
-    """For each axis each node's potential less the next one's, 0 where no edge is."""
-    axes = len(periodic)
-    return [differences(v, axis - axes - 1, closed) for axis, closed in enumerate(periodic)]
-
-
 def _drops_with_digits(
     solver: Any, networks: _Networks, v: Tensor, late: Tensor, tol: float, most: int
 ) -> tuple[list[Tensor], Tensor]:
-    """`_drops` of potentials within `tol`, and which other networks (B, C) have them not so right.
+    """Differences of potentials within `tol`, and which other networks (B, C) have less right ones.
 
     Small leaks lift all potentials alike, so that rounding them takes the digits of their
     differences. The solver solves the same networks once more, for the current that these
@@ -355,14 +350,14 @@ def _drops_with_digits(
     left = torch.where(outside | late, 0, left)
     enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(left)
     least = float(enough.nan_to_num(1).amin())
-    found = _drops(v, networks.periodic)
+    found = differences_by_axis(v, networks.periodic)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
     short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
     if bool(short.any()):
         return found, short
     rest, _, residual = replace(networks, source=left).solve_by(solver, least, most)
-    more = _drops(rest.to(v.dtype), networks.periodic)
+    more = differences_by_axis(rest.to(v.dtype), networks.periodic)
     return [a + b for a, b in zip(found, more, strict=True)], residual > methods.SAFETY * enough
 
 

@@ -29,8 +29,8 @@ def excess(
     left = source - leak * v
     for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
         if v.shape[axis + 1] > 1:
-            faces = ("periodic", "periodic") if closed else ("neumann", "neumann")
-            left = left - outflow(used_edges(g, axis, closed) * drops(v, axis, faces), axis, faces)
+            flow = used_edges(g, axis, closed) * drops(v, axis, closed)
+            left = left - outflow(flow, axis, closed)
     return left
 
 

@@ -15,8 +15,7 @@ from chonn_ops.boundary import endless_line, series
 from chonn_ops.network import available_backends, reference
 from chonn_ops.network.edges import pad
 
-# Triton runs on CUDA or in its interpreter, and is held to the same truth by tests of its own.
-BACKENDS = tuple(name for name in available_backends() if name != "triton")
+BACKENDS = available_backends()
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
 # `make check` takes the one that users get.
 EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(

@@ -252,8 +252,6 @@ def _solvers(case: Case) -> Iterator[tuple[str, float, Callable[..., Tensor]]]:
     exact = 2e-5 if case.dtype == torch.float32 else 1e-9
     periodic = [bool(x) for x in case.periodic]
     for backend in available_backends():
-        if backend == "triton":
-            continue
         for method in ("auto", "direct", "multigrid"):
             if backend == "reference" and method != "auto":
                 continue

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from chonn_ops import factorize, kirchhoff_network
 from chonn_ops.network import available_backends
 
-BACKENDS = [name for name in available_backends() if name != "triton"]
+BACKENDS = available_backends()
 
 
 def _fields(grid, dtype, leak):

@@ -138,6 +138,29 @@ def test_opcheck(backend, dtype, grid, periodic):
     opcheck(operator, (source, g0, g1, g2, leak, periodic, 1e-4, 50, backend), **loose)
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_the_bare_operator_refuses_tensors_of_other_shapes(place):
+    """Kernels read by address, also where a tensor has no element."""
+    for shape in ((1, 0, 2, 1), (1, 3, 1, 1), (0, 3, 2, 1)):
+        given = [torch.ones(1, 3, 2, 1) for _ in range(4)]
+        given[place] = torch.ones(shape)
+        source, g0, g1, leak = given
+        with pytest.raises(ValueError, match="expected shape"):
+            torch.ops.chonn_ops.kirchhoff_network(
+                source, g0, g1, None, leak, [False, False], 1e-5, 50, ""
+            )
+
+
+def test_the_bare_operator_has_gradients():
+    leaves = [x.requires_grad_() for x in _args()]
+    source, g0, g1, leak = leaves
+    operator = torch.ops.chonn_ops.kirchhoff_network
+    v = operator(source, g0, g1, None, leak, [False, False], 1e-13, 100, "")[0]
+    expected = torch.autograd.grad(_solver()(*leaves).sin().sum(), leaves)
+    for found, right in zip(torch.autograd.grad(v.sin().sum(), leaves), expected, strict=True):
+        torch.testing.assert_close(found, right)
+
+
 def _args():
     source, conductance, leak = make_network((3, 2), B=1, C=1)
     return (source, *conductance, leak)

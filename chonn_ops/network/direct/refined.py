@@ -26,8 +26,14 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import LOST
 from chonn_ops.network.direct.plan import Plan
-from chonn_ops.network.edges import at_both_ends, outflow, pad, sum_of_ends, used_edges
-from chonn_ops.network.edges import drops as differences
+from chonn_ops.network.edges import (
+    at_both_ends,
+    differences_by_axis,
+    outflow,
+    sum_of_ends,
+    used_edges,
+)
+from chonn_ops.network.edges import drops as drops_along
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -40,9 +46,9 @@ REFINEMENTS = 4
 RESONANT = 1e-6
 
 
-def _faces(plan: Plan, axis: int) -> tuple[str, str]:
-    word = "periodic" if plan.periodic[axis] and plan.grid[axis] > 1 else "neumann"
-    return (word, word)
+def _closed(plan: Plan, axis: int) -> bool:
+    """Whether an edge joins the last node of an axis and the first."""
+    return bool(plan.periodic[axis]) and plan.grid[axis] > 1
 
 
 @torch.no_grad()
@@ -79,17 +85,6 @@ def _norm(field: Tensor) -> Tensor:
     """2-norms (B, S, C) of fields (B, S, \\*grid, C), float64."""
     wide = torch.promote_types(field.dtype, torch.float64)
     return torch.linalg.vector_norm(field.to(wide).flatten(2, -2), dim=2)
-
-
-def _drops(v: Tensor, plan: Plan) -> list[Tensor]:
-    """Differences of potentials (B, S, \\*grid, C) along each axis; 0 behind the last node where
-    the axis is not periodic."""
-    found = []
-    for axis in range(len(plan.grid)):
-        faces = _faces(plan, axis)
-        drop = differences(v, axis + 1, faces)
-        found.append(drop if faces[0] == "periodic" else pad(drop, axis + 1, 0, 1))
-    return found
 
 
 class DenseFactors(dense.Factors):
@@ -144,7 +139,7 @@ class DenseFactors(dense.Factors):
         tied = self._wide_leak != 0
         for axis, g in enumerate(self._edges):
             if plan.grid[axis] > 1:
-                ends = at_both_ends((g != 0).float(), axis, _faces(plan, axis)[0] == "periodic")
+                ends = at_both_ends((g != 0).float(), axis, _closed(plan, axis))
                 tied = tied | (ends != 0)
         self._tied = tied[:, None]
 
@@ -152,8 +147,8 @@ class DenseFactors(dense.Factors):
         """s - A v of fields (B, S, \\*grid, C)."""
         left = s - self._wide_leak[:, None] * v
         for axis, g in enumerate(self._edges):
-            faces = _faces(self._plan, axis)
-            left = left - outflow(g[:, None] * differences(v, axis + 1, faces), axis + 1, faces)
+            closed = _closed(self._plan, axis)
+            left = left - outflow(g[:, None] * drops_along(v, axis + 1, closed), axis + 1, closed)
         return left
 
     def refined(self, source: Tensor, *, drops: bool = False) -> Solution:
@@ -178,7 +173,8 @@ class DenseFactors(dense.Factors):
                 break
         sound = self.finite[:, None] & norm.isfinite()
         v = torch.where(sound[each], v, math.nan)
-        found = [x.to(source.dtype) for x in _drops(v, self._plan)] if drops else []
+        found = differences_by_axis(v, self._plan.periodic) if drops else []
+        found = [x.to(source.dtype) for x in found]
         return Solution(v.to(source.dtype), found, torch.where(sound, residual, math.nan))
 
     @property
