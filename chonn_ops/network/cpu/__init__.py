@@ -24,7 +24,6 @@ from chonn_ops.network.cpu.binding import (
     field,
     isa_for,
     kernel,
-    uninitialized,
     zeros,
 )
 
@@ -106,8 +105,7 @@ def solve(
         isa = network.isa("CHONN_NETWORK_ISA")
         arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
-    memory = zeros if alone else uninitialized
-    with memory((1 if alone else threads) * size) as arguments.workspace:
+    with zeros((1 if alone else threads) * size) as arguments.workspace:
         network.call["solve"](isa, double, arguments)
     return potential, iterations, deviation.to(dtype)
 
@@ -129,6 +127,6 @@ def floating(
         *_, n = arguments.grid
         size = -(-(5 * math.prod(leak.shape[1:-1]) + n) // ALIGNMENT) * ALIGNMENT
         arguments.iterations = found.data_ptr()
-        with uninitialized(arguments.threads * size) as arguments.workspace:
+        with zeros(arguments.threads * size) as arguments.workspace:
             network.call["floating"](0, False, arguments)
     return found

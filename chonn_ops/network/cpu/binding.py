@@ -59,13 +59,6 @@ def _aligned(address: int) -> int:
 
 
 @contextmanager
-def uninitialized(size: int) -> Iterator[int]:
-    """The address of a workspace of so many bytes."""
-    workspace = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
-    yield _aligned(workspace.data_ptr())
-
-
-@contextmanager
 def zeros(size: int) -> Iterator[int]:
     """The address of a workspace of zeros, of which only what is written takes memory.
 
