@@ -41,7 +41,7 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
-from chonn_ops.network.direct import alternating, cpu
+from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
@@ -653,8 +653,6 @@ def predicted_bytes(
 def _predicted_bytes(
     grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype, *_: Any
 ) -> int:
-    if dtype.is_complex:
-        return alternating.bytes_of(_plan_of(grid, periodic), count, dtype)
     return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
 
 

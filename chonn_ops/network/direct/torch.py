@@ -273,6 +273,11 @@ class Factors:
         self._grounded = list(fronts[2 * n :])
         return self
 
+    @property
+    def finite(self) -> Tensor:
+        """(B, C): whether conductances and leaks are finite."""
+        return self._sound.reshape(self._shape[0], self._shape[-1])
+
     def _rows(self, field: Tensor) -> Tensor:
         """(M, nodes) of (B, \\*grid, C)."""
         return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], self._plan.nodes)
