@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from chonn_ops import _library
