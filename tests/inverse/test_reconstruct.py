@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Circuit, diffusion
+from chonn_ops import Circuit, Dirichlet, Neumann, Robin, diffusion
+from chonn_ops.boundary import Condition, Wall
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment, weights_of
@@ -17,6 +18,13 @@ from chonn_ops.inverse.experiment import Experiment, weights_of
 CPU = torch.device("cpu")
 NODES = torch.tensor([[1, 1], [1, 5], [4, 2], [6, 3], [6, 6], [3, 4]])
 PRIOR = Smoothness(length=4.0, mean=1.0)
+
+
+class Lossy(Condition):
+    """A condition that a user adds: a conductance of 0.7 per unit area."""
+
+    def wall(self, face):
+        return Wall((face.conductivity != 0) * (0.7 * face.area))
 
 
 def wells(grid=(8, 8), *, seed=0, factor=1.0):
@@ -48,6 +56,8 @@ def potentials(k, source, leak=None, *, spacing=1.0, mask=None, boundary="neuman
         ((5, 6), ("periodic", ("dirichlet", "neumann")), False),
         ((6, 7), "dirichlet", True),
         ((6, 7), "neumann", True),
+        ((6, 7), ("periodic", Robin(0.7)), False),
+        ((6, 7), Lossy(), True),
         ((3, 4, 3), "dirichlet", False),
     ],
 )
@@ -501,6 +511,9 @@ def test_no_current_or_difference_crosses_between_parts_without_ground(crosses):
         ({"nodes": torch.ones(6, dtype=torch.bool)}, r"nodes: expected a mask of shape"),
         ({"boundary": "neumann"}, "leak: expected a leak or a 'dirichlet' face"),
         ({"boundary": "robin"}, "boundary: expected one of"),
+        ({"boundary": "matched"}, "boundary: expected conditions other than 'matched'"),
+        ({"boundary": Dirichlet(1.0)}, "without a value or flux other than 0"),
+        ({"boundary": Neumann(1.0)}, "without a value or flux other than 0"),
         ({"mask": torch.ones(8, 7, dtype=torch.bool)}, r"mask: expected shape \(\*grid\) = "),
         ({"mask": torch.ones(8, 8)}, "mask: expected dtype torch.bool"),
         ({"mask": torch.eye(8) < 0.5}, "nodes that exist, got a missing one, number 9"),
