@@ -9,25 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import per_axis
+from chonn_ops.boundary import CELL_CONDITIONS, per_axis
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, check_shape
 from chonn_ops.network.diffusion import Spacing
 from chonn_ops.nn.geometry import Nodes, existing
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
-
-# How the local convolution pads. "neumann": the scan's mirror image repeats the last point (its
-# reverse scan starts there), as "replicate" does at kernel size 3 and "reflect" never does.
-# "dirichlet": the mirror image has the opposite sign, so the field is 0 half a step outside;
-# PyTorch pads zeros, but no odd mirror images.
-PADDINGS = {
-    "matched": "zeros",
-    "periodic": "circular",
-    "neumann": "replicate",
-    "dirichlet": "zeros",
-    "robin": "zeros",
-}
 
 
 class CKB(nn.Module):
@@ -113,7 +101,7 @@ class CKB(nn.Module):
         """A depthwise and a pointwise convolution; none for networks with ``kernel_size=1``, where
         W_u and the source projection are linear with nothing in between."""
         size = self.options.kernel_size
-        paddings = [PADDINGS[word] for word in boundary]
+        paddings = [CELL_CONDITIONS[word].padding for word in boundary]
         # PyTorch's convolutions pad all axes alike. Where axes differ, `_padded` does it.
         self._paddings = paddings if len(set(paddings)) > 1 else None
         self.depthwise: nn.Module | None = None

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import (
     BOUNDARIES,
-    CONDITIONS,
-    Condition,
+    CELL_CONDITIONS,
     Dirichlet,
     Faces,
     Neumann,
@@ -268,7 +267,7 @@ class NetworkCell(Gained):
             self.leak_param[:m] = torch.linspace(0, REACTANCE, m)
             nn.init.constant_(self.leak_param[m:], LOSS / LOSS_GAIN)
         else:
-            walled = any(word not in ("neumann", "periodic") for word in self.boundary)
+            walled = any(CELL_CONDITIONS[word].grounded for word in self.boundary)
             nn.init.constant_(self.leak_param, math.log(LEAK if walled else LEAK_WITHOUT_WALLS))
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
@@ -359,9 +358,8 @@ class NetworkCell(Gained):
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
             edges = between_existing(edges, exists)
             # Nothing goes on behind a hole.
-            walled = [isinstance(low, (Dirichlet, Neumann)) for low, _ in faces]
             hard = (Neumann(), Neumann())
-            inner = tuple(pair if kept else hard for pair, kept in zip(faces, walled, strict=True))
+            inner = tuple(pair if pair[0].inner else hard for pair in faces)
             conductivity = torch.where(exists, conductivity, 0)
         circuit = circuit_of(
             conductivity,
@@ -390,7 +388,7 @@ class NetworkCell(Gained):
         list of Tensor, shape (B, \\*grid, m), one an axis
         """
         steps = [UNIT * step for step in spacing]
-        periodic = [word == "periodic" for word in self.boundary]
+        periodic = [CELL_CONDITIONS[word].periodic for word in self.boundary]
         arithmetic = conductivity.new_zeros(self.options.num_networks)
         if self.mean_param is not None:
             mean = self.effective("mean_param").to(conductivity.dtype)
@@ -400,7 +398,7 @@ class NetworkCell(Gained):
     def faces(self, like: Tensor) -> Faces:
         """The condition at the faces of each axis; "robin" is a potential of 0 at the learned
         distance behind the face."""
-        known: dict[str, Condition] = dict(CONDITIONS)
+        known = dict(CELL_CONDITIONS)
         if self.wall_param is not None:
             wall = self.effective("wall_param").to(like.dtype)
             known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
