@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -258,35 +258,29 @@ def conditions(boundary: Boundary, axes: int, words: Sequence[str] = tuple(CONDI
     """
     kinds = tuple(type(CONDITIONS[word]) for word in words)
     kinds += (Robin,) if len(words) == len(CONDITIONS) else ()
+    names = ", ".join(kind.__name__ for kind in kinds)
 
     def condition(entry: Any) -> Condition | None:
         if isinstance(entry, str):
             return CONDITIONS[entry] if entry in words else None
         return entry if isinstance(entry, kinds) else None
 
-    single = isinstance(boundary, (str, Condition))
-    entries = (boundary,) * axes if single else _entries(boundary)
-    faces = tuple(tuple(map(condition, _pair(entry))) for entry in entries)
-    if len(faces) != axes or any(len(pair) != 2 or None in pair for pair in faces):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise ValueError(
-            f"boundary: expected one of {tuple(words)} or a condition ({names}), or {axes} of them "
-            f"or of pairs (low face, high face) of them, got {boundary!r}"
-        )
-    found: Any = faces
-    for low, high in found:
-        if low.periodic != high.periodic:
-            raise ValueError(
-                f"boundary: expected 'periodic' at both faces of an axis, got {boundary!r}"
-            )
-    return found
+    return _pairs(boundary, axes, condition, f"{tuple(words)} or a condition ({names})")
+
+
+def per_face(
+    boundary: Words, axes: int, known: Sequence[str] = BOUNDARIES
+) -> tuple[tuple[str, str], ...]:
+    """Two words an axis, for its low and its high face; arguments and errors as in `conditions`."""
+
+    def word(entry: Any) -> str | None:
+        return entry if isinstance(entry, str) and entry in known else None
+
+    return _pairs(boundary, axes, word, str(tuple(known)))
 
 
 def per_axis(
-    boundary: str | Sequence[str],
-    axes: int | None,
-    known: Sequence[str] = BOUNDARIES,
-    name: str = "boundary",
+    boundary: str | Sequence[str], axes: int | None, known: Sequence[str] = BOUNDARIES
 ) -> tuple[str, ...]:
     """Normalise boundary conditions to one word an axis.
 
@@ -298,70 +292,43 @@ def per_axis(
         Number of axes. With None, a sequence may have any length and a single word gives one entry.
     known : sequence of str
         The words that the caller accepts.
-    name : str
-        Name of the caller's argument, for the message.
 
     Raises
     ------
     ValueError
         For another word, or another number of words.
     """
-    words = (boundary,) * (axes or 1) if isinstance(boundary, str) else _entries(boundary)
-    if len(words) != (axes or max(len(words), 1)) or not _all_known(words, known):
+    words = _entries(boundary, axes or 1)
+    right = all(isinstance(word, str) and word in known for word in words)
+    if len(words) != (axes or max(len(words), 1)) or not right:
         count = "several" if axes is None else axes
-        expected = f"one of {tuple(known)}, or {count} of them"
-        raise ValueError(f"{name}: expected {expected}, got {boundary!r}")
+        raise error("boundary", f"one of {tuple(known)}, or {count} of them", repr(boundary))
     return words
 
 
-def _entries(boundary: Any) -> tuple[Any, ...]:
-    """The entries of a sequence; none of anything else."""
+def _entries(boundary: Any, axes: int) -> tuple[Any, ...]:
+    """One entry an axis, from one for all or a sequence; none of anything else."""
+    if isinstance(boundary, (str, Condition)):
+        return (boundary,) * axes
     return tuple(boundary) if isinstance(boundary, Sequence) else ()
 
 
-def _all_known(words: Sequence[Any], known: Sequence[str]) -> bool:
-    return all(isinstance(word, str) and word in known for word in words)
-
-
-def _pair(entry: Any) -> tuple[Any, ...]:
-    return tuple(entry) if isinstance(entry, (tuple, list)) else (entry, entry)
-
-
-def per_face(
-    boundary: Words, axes: int, known: Sequence[str] = BOUNDARIES
-) -> tuple[tuple[str, str], ...]:
-    """Normalise boundary conditions to two words an axis, for its low and its high face.
-
-    Parameters
-    ----------
-    boundary : str or sequence of str or pair of str
-        One word for all axes, or for each axis one word or a pair (low face, high face).
-    axes : int
-        Number of axes.
-    known : sequence of str
-        The words that the caller accepts.
-
-    Raises
-    ------
-    ValueError
-        For another word, another number of axes, or "periodic" at only one face of an axis.
-    """
-    entries = (boundary,) * axes if isinstance(boundary, str) else _entries(boundary)
-    faces = tuple(_pair(entry) for entry in entries)
-    right = all(len(pair) == 2 and _all_known(pair, known) for pair in faces)
-    if len(faces) != axes or not right:
-        raise ValueError(
-            f"boundary: expected one of {tuple(known)}, or {axes} of them or of pairs "
-            f"(low face, high face) of them, got {boundary!r}"
+def _pairs(
+    boundary: Any, axes: int, accepted: Callable[[Any], Any], known: str
+) -> tuple[tuple[Any, Any], ...]:
+    """Two faces an axis, as `accepted` returns them; it returns None for what is refused."""
+    entries = (
+        tuple(entry) if isinstance(entry, (tuple, list)) else (entry, entry)
+        for entry in _entries(boundary, axes)
+    )
+    faces: Any = tuple(tuple(map(accepted, pair)) for pair in entries)
+    if len(faces) != axes or any(len(pair) != 2 or None in pair for pair in faces):
+        expected = f"one of {known}, or {axes} of them or of pairs (low face, high face) of them"
+        raise error("boundary", expected, repr(boundary))
+    for pair in faces:
+        low, high = (
+            face == "periodic" if isinstance(face, str) else face.periodic for face in pair
         )
-    for low, high in faces:
-        if low != high and "periodic" in (low, high):
-            raise ValueError(
-                f"boundary: expected 'periodic' at both faces of an axis, got {(low, high)!r}"
-            )
-    return tuple((low, high) for low, high in faces)
-
-
-def is_periodic(faces: Sequence[tuple[str, str]]) -> list[bool]:
-    """Which axes are periodic, given what `per_face` returned."""
-    return [low == "periodic" for low, _ in faces]
+        if low != high:
+            raise error("boundary", "'periodic' at both faces of an axis", repr(boundary))
+    return faces

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
+from chonn_ops.boundary import BOUNDED, Words, per_face
 from chonn_ops.checks import error
 from chonn_ops.network import Factorization, factorize
 from chonn_ops.network.diffusion import Spacing, spacings
@@ -32,7 +32,7 @@ class Domain(NamedTuple):
     @property
     def periodic(self) -> list[bool]:
         """One an axis."""
-        return is_periodic(self.faces)
+        return [low == "periodic" for low, _ in self.faces]
 
     @property
     def inner(self) -> str | None:
