@@ -16,7 +16,7 @@ from chonn_ops import CKBOptions, Network
 from chonn_ops.nn.layers import Pointwise
 
 NETWORKS = CKBOptions(Network(num_networks=2))
-FULL = CKBOptions(Network(num_networks=2), norm="group", kernel_size=3, order=2)
+FULL = CKBOptions(Network(num_networks=2), norm="group", order=2)
 SCANS = CKBOptions("scan")
 
 
