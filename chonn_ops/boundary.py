@@ -274,8 +274,7 @@ def conditions(boundary: Boundary, axes: int) -> Faces:
     ValueError
         For another word, another number of axes, or "periodic" at only one face of an axis.
     """
-    single = isinstance(boundary, (str, Condition))
-    entries = (boundary,) * axes if single else _entries(boundary)
+    entries = _entries(boundary, axes)
     pairs = [entry if isinstance(entry, (tuple, list)) else (entry, entry) for entry in entries]
     faces: Any = tuple(
         tuple(CONDITIONS.get(x) if isinstance(x, str) else x for x in pair) for pair in pairs
@@ -283,22 +282,16 @@ def conditions(boundary: Boundary, axes: int) -> Faces:
     if len(faces) != axes or any(
         len(pair) != 2 or not all(isinstance(x, Condition) for x in pair) for pair in faces
     ):
-        raise ValueError(
-            f"boundary: expected one of {tuple(CONDITIONS)} or a condition such as Robin(1.0), or "
-            f"{axes} of them or of pairs (low face, high face) of them, got {boundary!r}"
-        )
+        known = f"one of {tuple(CONDITIONS)} or a condition such as Robin(1.0)"
+        expected = f"{known}, or {axes} of them or of pairs (low face, high face) of them"
+        raise error("boundary", expected, repr(boundary))
     if any(low.periodic != high.periodic for low, high in faces):
-        raise ValueError(
-            f"boundary: expected 'periodic' at both faces of an axis, got {boundary!r}"
-        )
+        raise error("boundary", "'periodic' at both faces of an axis", repr(boundary))
     return faces
 
 
 def per_axis(
-    boundary: str | Sequence[str],
-    axes: int | None,
-    known: Sequence[str] = BOUNDARIES,
-    name: str = "boundary",
+    boundary: str | Sequence[str], axes: int | None, known: Sequence[str] = BOUNDARIES
 ) -> tuple[str, ...]:
     """Normalise boundary conditions to one word an axis.
 
@@ -310,23 +303,22 @@ def per_axis(
         Number of axes. With None, a sequence may have any length and a single word gives one entry.
     known : sequence of str
         The words that the caller accepts.
-    name : str
-        Name of the caller's argument, for the message.
 
     Raises
     ------
     ValueError
         For another word, or another number of words.
     """
-    words = (boundary,) * (axes or 1) if isinstance(boundary, str) else _entries(boundary)
+    words = _entries(boundary, axes or 1)
     right = all(isinstance(word, str) and word in known for word in words)
     if len(words) != (axes or max(len(words), 1)) or not right:
         count = "several" if axes is None else axes
-        expected = f"one of {tuple(known)}, or {count} of them"
-        raise ValueError(f"{name}: expected {expected}, got {boundary!r}")
+        raise error("boundary", f"one of {tuple(known)}, or {count} of them", repr(boundary))
     return words
 
 
-def _entries(boundary: Any) -> tuple[Any, ...]:
-    """The entries of a sequence; none of anything else."""
+def _entries(boundary: Any, axes: int) -> tuple[Any, ...]:
+    """One entry an axis, from one for all or a sequence; none of anything else."""
+    if isinstance(boundary, (str, Condition)):
+        return (boundary,) * axes
     return tuple(boundary) if isinstance(boundary, Sequence) else ()
