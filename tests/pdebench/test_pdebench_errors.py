@@ -160,6 +160,7 @@ def test_training_type(job):
 def test_arguments(job):
     refused(job("1d", batch_size=0), "args.batch_size: expected a positive integer, got 0")
     refused(job("1d", seed="x"), "args.seed: expected an integer", "got 'x'")
+    refused(job("1d", clip=2.0), "args.clip: expected true or false, got 2.0")
     without = job("1d")
     without = resolve({k: v for k, v in without.args.items() if k != "t_train"})
     refused(without, "args.t_train", "none of the chosen configs")

@@ -109,6 +109,8 @@ def _check_arguments(job: Job) -> None:
     seed = args.get("seed")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
         raise JobError(f"args.seed: expected an integer of at least 0, got {seed!r}")
+    if not isinstance(args.get("clip", False), bool):
+        raise JobError(f"args.clip: expected true or false, got {args['clip']!r}")
     kind = args.get("training_type", "autoregressive")
     if kind not in TRAINING_TYPES:
         raise JobError(f"args.training_type: expected one of {TRAINING_TYPES}, got {kind!r}")
