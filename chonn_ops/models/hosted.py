@@ -1,15 +1,12 @@
-"""Models that train at the learning rate of their host: gains, and gradients without spikes."""
+"""Gains by which models train at the learning rate of their host."""
 
 from __future__ import annotations
-
-import torch
-from torch import Tensor, nn
 
 from chonn_ops.models.network import CHONNNetwork
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.layers import Factory, learn_faster
 
-__all__ = ["BLOCK_GAIN", "clip_gradients", "hosted_ckb", "learn_faster", "suit_host"]
+__all__ = ["BLOCK_GAIN", "hosted_ckb", "learn_faster", "suit_host"]
 
 # How many times as fast a block of networks learns inside a host's model.
 BLOCK_GAIN = 8.0
@@ -31,8 +28,7 @@ def hosted_ckb(dim: int, spatial_dims: int, options: CKBOptions, factory: Factor
 
 def suit_host(network: CHONNNetwork) -> CHONNNetwork:
     """Let a `CHONNNetwork*` train at a host's rate, from 5e-4 to 2e-2: its pointwise networks learn
-    twice as fast, the projections into and out of its blocks four times, and its gradients are
-    clipped (`clip_gradients`).
+    twice as fast, the projections into and out of its blocks four times.
 
     Returns
     -------
@@ -44,51 +40,4 @@ def suit_host(network: CHONNNetwork) -> CHONNNetwork:
         assert isinstance(block, CKB)
         for projection in (block.in_proj, block.out_proj):
             learn_faster(projection, PROJECTION_GAIN)
-    clip_gradients(network)
     return network
-
-
-def clip_gradients(module: nn.Module) -> None:
-    """Clip the gradient of each parameter to twice its usual norm, the running mean of the last ten
-    or so, whenever a backward pass has added to ``parameter.grad``.
-
-    The first steps at a large rate overshoot, and gradients are a hundred times as large as later.
-    Adam divides its steps by a mean that remembers them for a thousand steps, often for the rest of
-    the training (adaptive clipping: Seetharaman et al., "AutoClip", MLSP 2020). What
-    `torch.autograd.grad` and `torch.func` return is not clipped, nor are gradients that are
-    differentiated in turn (``create_graph=True``).
-
-    Parameters
-    ----------
-    module : Module
-        A deep copy of it does not clip.
-    """
-    for parameter in module.parameters():
-        parameter.register_post_accumulate_grad_hook(_Clip())
-
-
-class _Clip:
-    """Clips one parameter's gradient; nothing waits for a GPU."""
-
-    # Limits of 1 to 1.5 and longer memories trained no better at 1e-2 and 2e-2.
-    MOST, MEMORY = 2.0, 0.9
-
-    def __init__(self) -> None:
-        self.usual: Tensor | None = None
-
-    @torch.no_grad()
-    def __call__(self, parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        if parameter.grad.requires_grad:
-            return
-        norm = torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
-        if self.usual is None:
-            self.usual = norm
-            return
-        most = self.MOST * self.usual
-        # A usual norm of 0 is that of a parameter which nothing depended on so far.
-        large = (norm > most) & (most > 0)
-        parameter.grad.mul_(torch.where(large, most / norm, 1).to(parameter.grad.dtype))
-        norm = torch.where(large, most, norm)
-        mean = self.MEMORY * self.usual + (1 - self.MEMORY) * norm
-        self.usual = torch.where(self.usual > 0, mean, norm)

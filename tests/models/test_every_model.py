@@ -1,5 +1,6 @@
-"""What holds for every model in every host: the state dict holds the parameters and blocks are
-called as modules, so averages, copies, checkpoints and hooks work; integers are numbers."""
+"""What holds for every model in every host: gradients are those of autograd, the state dict holds
+the parameters and blocks are called as modules, so averages, copies, checkpoints and hooks work;
+integers are numbers."""
 
 from __future__ import annotations
 
@@ -152,6 +153,37 @@ def assert_same_parameters(a, b):
     assert [name for (name, p), q in pairs if not torch.equal(p, q)] == []
 
 
+def gradients(model, *batches, scale=1.0):
+    """What several backward passes leave in ``parameter.grad``."""
+    model.zero_grad()
+    for inputs in batches:
+        (scale * model(*inputs).square().mean() / len(batches)).backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def test_gradients_are_those_of_autograd(case):
+    """No hook changes them, whatever gradients came before."""
+    model, inputs = case
+    assert not any(m._backward_hooks or m._backward_pre_hooks for m in model.modules())
+    for parameter in model.parameters():
+        assert not parameter._backward_hooks
+        assert not parameter._post_accumulate_grad_hooks
+    gradients(model, inputs)
+    found = gradients(model, inputs, scale=1000.0)
+    used = [p for p in model.parameters() if p.grad is not None]
+    expected = torch.autograd.grad(1000 * model(*inputs).square().mean(), used)
+    torch.testing.assert_close(found, list(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_two_micro_batches_are_one_batch(case):
+    """In single precision; pairs of gradients that cancel each other leave its rounding."""
+    model, inputs = case
+    halves = zip(*(x.chunk(2) for x in inputs), strict=True)
+    parts, whole = gradients(model, *halves), gradients(model, inputs)
+    for part, expected in zip(parts, whole, strict=True):
+        assert (part - expected).norm() <= 1e-3 * expected.norm() + 1e-6
+
+
 def test_the_state_dict_holds_the_parameters(case):
     model, _ = case
     state = model.state_dict()
@@ -197,6 +229,18 @@ def test_copies_compute_the_same(case):
         for other in others:
             assert_same_parameters(other, model)
             torch.testing.assert_close(other.eval()(*inputs), expected, rtol=0, atol=0)
+
+
+def test_models_made_on_the_meta_device_compute_the_same(case, request):
+    model, inputs = case
+    if isinstance(model, chonn_ops.CNOUNet):
+        pytest.skip("a CNO makes its filters from numbers and keeps them out of its state dict")
+    with torch.device("meta"):
+        other = MODELS[request.node.callspec.params["case"]][0]()
+    other = other.to_empty(device="cpu").eval()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(other(*inputs), model(*inputs), rtol=0, atol=0)
 
 
 def test_distributed_checkpoints(case):
