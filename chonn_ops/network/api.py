@@ -12,12 +12,7 @@ from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import (
-    NETWORK_DTYPES,
-    Periodic,
-    check_arguments,
-)
-from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_arguments, check_sources
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS
 from chonn_ops.network.residual import backward_error

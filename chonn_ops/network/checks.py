@@ -47,6 +47,16 @@ def check_like(
     check_kind(name, tensor, field.device, owner, dtypes)
 
 
+def check_sources(name: str, source: Any, leak: Tensor, dtypes: Dtypes = DTYPES) -> None:
+    """Require (B, \\*grid, C) or (B, S, \\*grid, C), where the leak is."""
+    check_tensor(name, source)
+    shape = tuple(leak.shape)
+    several = source.dim() == leak.dim() + 1
+    if tuple(source.shape[:1] + source.shape[2:] if several else source.shape) != shape:
+        raise error(name, f"shape (B, *grid, C) = {shape} or (B, S, *grid, C)", tuple(source.shape))
+    check_kind(name, source, leak.device, "the network", dtypes)
+
+
 def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
     """One bool an axis, from one for all axes or one each."""
     closed = (periodic,) * axes if isinstance(periodic, bool) else periodic

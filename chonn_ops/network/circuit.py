@@ -10,14 +10,15 @@ from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
-from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_like, per_axis_periodic
-from chonn_ops.network.direct.factor import (
-    Factorization,
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    Periodic,
+    check_like,
     check_sources,
-    currents_of,
-    factorize_for_densities,
+    per_axis_periodic,
 )
 from chonn_ops.network.edges import drops, pad, used_edges
+from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
 from chonn_ops.network.residual import backward_error
 
 
@@ -170,14 +171,14 @@ class Circuit:
             found = found._replace(backward_error=error)
         return rounded, found
 
+    @uncompiled
     def factorize(self, *, backend: str | None = None) -> Factorization:
         """The circuit, eliminated once, for many sources and more: see `factorize`.
 
         Its `solve` takes sources as that of the circuit does.
         """
-        return factorize_for_densities(
-            self.conductance, self.leak, self.periodic, backend, self.volume, self.current
-        )
+        network = (self.conductance, self.leak, self.periodic)
+        return Factorization(*network, backend, self.volume, self.current)
 
     def currents(self, v: Tensor) -> Currents:
         """Where the current flows at the potentials v, (B, \\*grid, C)."""
