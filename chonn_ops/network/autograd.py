@@ -179,7 +179,7 @@ def _by_factor(
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         w, _, _, over_w, _ = operator(grad.conj(), *network, False, drops=edges)
     else:
-        with without_autocast(source), torch.no_grad():
+        with without_autocast(source):
             w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
     fields = []
     for x, over_x in ((w, over_w), (v, over_v)):

@@ -125,11 +125,11 @@ class Factor:
         self.shape = leak.shape
         self._wide: Factor | None = None
         self.backend = backend or _fastest(leak)
-        kind, plan = _BACKENDS[self.backend], _plan_for(leak, periodic, self.dtype, self.backend)
-        leak = leak.to(self.dtype)
+        kind, leak = _BACKENDS[self.backend], leak.to(self.dtype)
         if state is not None:
-            self.factors = kind.restored(plan, state, leak)
+            self.factors = kind.restored(tuple(map(bool, periodic)), state, leak)
             return
+        plan = _plan_for(leak, periodic, self.dtype, self.backend)
         g = [x.to(self.dtype) for x in conductance]
         if source is None:
             self.factors = kind(plan, g, leak)

@@ -120,7 +120,7 @@ class DenseFactors(dense.Factors):
         refinements: int,
     ) -> DenseFactors:
         """As of `alternating.Factors`."""
-        self: Any = super().restored(plan, state, leak)
+        self: Any = super().restored(plan.periodic, state, leak)
         self._refine_by(plan, conductance, leak, tol, refinements)
         return self
 
