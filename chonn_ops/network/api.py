@@ -13,9 +13,9 @@ from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_arguments, check_sources
+from chonn_ops.network.edges import backward_error
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS
-from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
@@ -166,7 +166,7 @@ def kirchhoff_network(
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
-        `chonn_ops.network.stopping`. A direct solve is right to rounding.
+        `chonn_ops.network.torch.Progress`. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.

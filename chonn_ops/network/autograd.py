@@ -181,14 +181,14 @@ def _by_factor(
     else:
         with without_autocast(source):
             w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
-    fields = []
+    differences = []
     for x, over_x in ((w, over_w), (v, over_v)):
         if edges and not over_x:
             over_x = differences_by_axis(x, periodic)
             if not recording(x) and bool(lifted(x, over_x, tol).any()):
                 return _differentiable(grad, source, v, network, needed)
-        fields += [x, over_x]
-    return adjoint(*fields, (source, *network[:4]), needed)
+        differences.append(over_x)
+    return adjoint(w, differences[0], v, differences[1], (source, *network[:4]), needed)
 
 
 def _setup_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -143,11 +143,15 @@ def recording(field: Tensor) -> bool:
     return field.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def check_not_negative(name: str, tensor: Tensor) -> None:
-    """Refuse negative values where values may be read; a NaN passes."""
+def check_not_negative(name: str, tensor: Tensor) -> float | None:
+    """Refuse negative values where values may be read; a NaN passes.
+
+    Returns the smallest value, None where it may not be read.
+    """
     smallest = answer(lambda: _smallest(tensor), tensor)
     if smallest is not None and smallest < 0:
         raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
+    return smallest
 
 
 def check_positive(name: str, tensor: Tensor) -> None:
@@ -157,14 +161,16 @@ def check_positive(name: str, tensor: Tensor) -> None:
         raise error(name, "> 0 everywhere", f"minimum {smallest:g}")
 
 
-def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
-    """Refuse negative values where values may be read."""
+def refuse_negative(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> float | None:
+    """Refuse negative values where values may be read. Returns the smallest leak."""
     for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
         # Reading a whole tensor is faster than reading its edges only.
         smallest = answer(partial(_smallest, g), g)
         if smallest is not None and not smallest >= 0:
             check_not_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
-    check_not_negative("leak", leak)
+    return check_not_negative("leak", leak)
 
 
 def check_some_leak(leak: Tensor) -> None:
@@ -203,15 +209,21 @@ def check_not_empty(conductance: Sequence[Tensor], leak: Tensor, periodic: Seque
         )
 
 
-def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
+def check_grounded(
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    least: float | None = None,
+) -> None:
     """Refuse networks with a part whose potentials no leak determines. Reads values.
 
     A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part; most
-    calls check no more than that. Complex numbers count as 0 or as not 0.
+    calls check no more than that. Complex numbers count as 0 or as not 0. `least` is the smallest
+    leak, where it is known.
     """
     if any_complex(leak, *conductance):
         leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
-    if _smallest(leak) > 0:
+    if (_smallest(leak) if least is None else least) > 0:
         return
     found = floating(conductance, leak, periodic)
     if found is not None and bool((found == -1).all()):

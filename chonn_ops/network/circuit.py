@@ -17,9 +17,8 @@ from chonn_ops.network.checks import (
     check_sources,
     per_axis_periodic,
 )
-from chonn_ops.network.edges import drops, pad, used_edges
+from chonn_ops.network.edges import backward_error, drops_along, pad, used_edges
 from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
-from chonn_ops.network.residual import backward_error
 
 
 class Currents(NamedTuple):
@@ -186,7 +185,7 @@ class Circuit:
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed and v.shape[axis + 1] > 1
-            flow = used_edges(g, axis, closed) * drops(v, axis, closed)
+            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)

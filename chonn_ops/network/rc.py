@@ -17,7 +17,7 @@ from chonn_ops.network.checks import (
     check_not_negative,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.residual import widened
+from chonn_ops.network.edges import widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.

@@ -127,7 +127,9 @@ class Factor:
         self.backend = backend or _fastest(leak)
         kind, leak = _BACKENDS[self.backend], leak.to(self.dtype)
         if state is not None:
-            self.factors = kind.restored(tuple(map(bool, periodic)), state, leak)
+            # The compiled kernel makes its own plan from the state.
+            plan = _plan_of(leak.shape[1:-1], periodic)
+            self.factors = kind.restored(plan, state, leak)
             return
         plan = _plan_for(leak, periodic, self.dtype, self.backend)
         g = [x.to(self.dtype) for x in conductance]

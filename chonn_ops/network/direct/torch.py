@@ -19,8 +19,8 @@ from torch import Tensor
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import Pivoted
-from chonn_ops.network.direct.plan import Array, Plan, make_plan
-from chonn_ops.network.residual import relative_residual
+from chonn_ops.network.direct.plan import Array, Plan
+from chonn_ops.network.edges import relative_residual
 
 # Complex pivots below this part of what they are the sum of have lost digits, which a determinant
 # and an inverse do not get back.
@@ -262,13 +262,10 @@ class Factors:
         return [*numbers, *self._shares, *self._inverses, *self._grounded]
 
     @classmethod
-    def restored(
-        cls, periodic: tuple[bool, ...], state: Sequence[Tensor], leak: Tensor
-    ) -> Factors:
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
-        self._plan = plan = make_plan(tuple(leak.shape[1:-1]), periodic)
-        self._shape, self.solution = leak.shape, None
+        self._plan, self._shape, self.solution = plan, leak.shape, None
         self._node, self._batches = _batches(plan, leak.device)
         self._g, self._leak, self._scale, self._sound, self._cancelled, *fronts = state
         n = len(self._batches)

@@ -204,16 +204,14 @@ class Factors:
         return [filling, self._factors, self._scale, torch.from_numpy(self._status)]
 
     @classmethod
-    def restored(
-        cls, periodic: tuple[bool, ...], state: Sequence[Tensor], leak: Tensor
-    ) -> Factors:
-        """The factors with this `state`, by the plan that they were made by: tiles depend on the
-        number of threads there were."""
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+        """The factors with this `state`. Its own plan takes the place of `plan`, because tiles
+        depend on the number of threads there were."""
         isa, lanes, rows, threads = state[0].tolist()
         filling = Filling(isa, lanes, bool(rows), threads)
         B, *grid, C = leak.shape
         self = cls.__new__(cls)
-        self._prepare(_plan_for(tuple(grid), periodic, B * C, filling), leak, filling)
+        self._prepare(_plan_for(tuple(grid), plan.periodic, B * C, filling), leak, filling)
         self._measure(-(-len(self._scale) // self._lanes))
         self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
