@@ -137,6 +137,9 @@ class Factorization:
         self._checked = False  # that no network is empty, by the first result that needs it
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
+        # Iterations have no part in solves with a factor, whatever their `tol`.
+        options = (self._periodic, 1e-6, 1, self._factor.backend, "direct")
+        self._network = (*(*conductance, None, None)[:3], leak, *options)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 
@@ -198,11 +201,7 @@ class Factorization:
         check_sources("source", source, self._given[0], dtypes)
         self._check_ground()
         s = currents_of(source, self._volume, self._current).to(self._factor.dtype)
-        leak, *g = self._given
-        # Iterations have no part in this network's solves, whatever their `tol`.
-        options = (self._periodic, 1e-6, 1, self._factor.backend, "direct")
-        network = (*(*g, None, None)[:3], leak, *options)
-        v, *_ = solve_network(s, network, check=False, factor=self._factor)
+        v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
         return v.to(potential_dtype(source, self.dtype))
 
     @uncompiled
