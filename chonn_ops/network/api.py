@@ -22,7 +22,7 @@ _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 
 
 class NetworkInfo(NamedTuple):
-    """How the solves went: what `kirchhoff_network` returns with ``return_info=True``.
+    """How the solves went, as `kirchhoff_network` returns it with ``return_info=True``.
 
     Attributes
     ----------
@@ -64,9 +64,10 @@ def solve_checked(
     backend: str | None,
     method: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`kirchhoff_network` of checked arguments.
+    """Solve networks whose arguments have been checked.
 
-    Returns potentials in the dtype of the solve, iterations and what was compared with `tol`.
+    Returns potentials in the dtype of the solve, iterations and the residuals that were compared
+    with `tol`.
     """
     refuse_trace("kirchhoff_network")
     axes = len(conductance)
@@ -263,7 +264,7 @@ def info_of(
     backend: str | None,
     method: str,
 ) -> NetworkInfo:
-    """How a solve of these networks, which returned potentials v, went."""
+    """Describe a solve of these networks that returned potentials v."""
     source, conductance, leak, periodic = network
     error = backward_error(v, source, conductance, leak, periodic)
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix

@@ -43,6 +43,7 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> Any:
+        """Solve by the factor, where there is one, or else by the operator."""
         *given, keep, drops, factor = args
         if factor is not None:
             with without_autocast(given[0]):
@@ -66,6 +67,7 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        """Return the gradients of the inputs, None for options."""
         needed = ctx.needs_input_grad
         others = (None,) * (len(needed) - 5)
         return (*([None] * 5 if grads[0] is None else _gradients(ctx, grads[0])), *others)
@@ -227,7 +229,7 @@ def _network_gradients(
     state: Sequence[Tensor],
     *arguments: Any,
 ) -> tuple[Tensor, ...]:
-    """The gradients of source, g0, g1, g2 and leak; an empty tensor where one is not `needed`.
+    """Compute the gradients of source, g0, g1, g2 and leak; empty tensors for those not `needed`.
 
     `again`: the forward was traced, so that it could keep neither differences nor a factor; both
     are found once more.

@@ -127,7 +127,7 @@ def _number(value: Any) -> float:
 
 
 def any_complex(*tensors: Tensor | None) -> bool:
-    """Whether a network is one of complex numbers."""
+    """Whether a network has a complex number, so that it is one at a frequency."""
     return any(tensor is not None and tensor.is_complex() for tensor in tensors)
 
 
@@ -191,7 +191,7 @@ def check_some_leak(leak: Tensor) -> None:
 
 
 def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> list[Tensor]:
-    """(B, edges, C) of each axis."""
+    """The edges of each axis in one dimension, (B, edges, C)."""
     pairs = enumerate(zip(conductance, periodic, strict=True))
     return [used_edges(g, axis, wraps).flatten(1, -2) for axis, (g, wraps) in pairs]
 

@@ -264,7 +264,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     for axis in range(0 if currents is None else axes):
         assert currents is not None
         current, axis = currents[..., axis].to(dtype), axis - 1 - axes
-        # Into another part, over an edge of conductance 0.
+        # These currents enter another part, over an edge of conductance 0.
         across = label != label.roll(-1, axis)
         across = torch.where(across[:, None] if several else across, current, 0)
         within = within - (current - across) + (current - across).roll(1, axis)
@@ -278,11 +278,13 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if several:
         leak, ground, b, leaks, held = (x[:, None] for x in (leak, ground, b, leaks, held))
     level = _ratio(_total(s, node), leaks)
-    # Twice: a node's own leak may take nearly all of its source, and leave rounding.
+    # The level is taken off twice: a node's own leak may take nearly all of its source, and leave
+    # rounding.
     rest = s - leak * level
     rest = rest - leak * _ratio(_total(rest, node), leaks)
     u = solve(rest + within)
-    # m is a_x / b_x, too, since all currents sum to 0: the form whose rounding is less.
+    # m equals a_x / b_x, because all currents sum to 0. Of the two forms the one with less rounding
+    # is taken.
     lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
     m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))
     u = u + _ratio(m, held) * (1 - b)

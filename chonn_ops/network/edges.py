@@ -69,7 +69,7 @@ def outflow(current: Tensor, axis: int, closed: bool) -> Tensor:
 
 
 def sum_of_ends(size: Tensor, axis: int, closed: bool) -> Tensor:
-    """What both nodes of each edge of an axis have."""
+    """Add the values at both nodes of each edge of an axis."""
     dim, n = axis + 1, size.shape[axis + 1]
     if closed:
         return size + size.roll(-1, dim)
@@ -90,7 +90,7 @@ def excess(
     leak: Tensor,
     periodic: Sequence[bool],
 ) -> Tensor:
-    """(B, \\*grid, C): s - A v."""
+    """Residuals s - A v, (B, \\*grid, C)."""
     left = source - leak * v
     for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
         if v.shape[axis + 1] > 1:
@@ -106,8 +106,10 @@ def relative_residual(
     leak: Tensor,
     periodic: Sequence[bool],
 ) -> Tensor:
-    """(B, C): |s - A v| / |s|, and 0 where that is what rounding v leaves: an elimination is judged
-    by it, whose rounding may leave more than any `tol`."""
+    """Residuals |s - A v| / |s|, (B, C), and 0 where rounding v alone may leave that much.
+
+    Eliminations are judged by it, because their rounding may leave more than any `tol`.
+    """
     # Where potentials underflow, they have no digits to be right in.
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
@@ -129,7 +131,7 @@ def relative_residual(
 
 
 def widened(field: Tensor) -> Tensor:
-    """In float64 or complex128, without a gradient; in the precision that there is on "mps"."""
+    """Convert to float64 or complex128, which "mps" does not have, and detach."""
     wide = torch.complex128 if field.is_complex() else torch.float64
     return field.detach() if field.device.type == "mps" else field.detach().to(wide)
 
@@ -142,15 +144,15 @@ def backward_error(
     leak: Tensor,
     periodic: Sequence[bool],
 ) -> Tensor:
-    """(B, C), or (B, S, C) of potentials (B, S, \\*grid, C): `NetworkInfo.backward_error`."""
+    """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
     if v.dim() > leak.dim():
         pairs = zip(v.unbind(1), source.unbind(1), strict=True)
         found = [backward_error(x, s, conductance, leak, periodic) for x, s in pairs]
         nothing = widened(leak.new_empty(len(v), 0, v.shape[-1])).abs()
         return torch.stack(found, 1) if found else nothing
     v, source, leak, *conductance = (widened(x) for x in (v, source, leak, *conductance))
-    # All axes closed, some by an edge of 0: tensors of n - 1 entries would let `torch.export` take
-    # no axis of two nodes.
+    # All axes are closed, some by an edge of 0: `torch.export` refuses an axis of two nodes where
+    # tensors have n - 1 entries.
     conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
     left = excess(v, source, conductance, leak, [True] * len(conductance)).abs()
     size, tied = v.abs(), leak != 0
@@ -165,5 +167,5 @@ def backward_error(
 
 
 def norm_of(field: Tensor) -> Tensor:
-    """(B, C), float64."""
+    """Norms of the fields of networks, (B, C), float64."""
     return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=torch.float64)

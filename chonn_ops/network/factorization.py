@@ -156,11 +156,11 @@ class Factorization:
 
     @cached_property
     def undetermined(self) -> list[tuple[int, int]]:
-        """(batch * channels + channel, node in row-major order) of one connected part without any
-        leak for each network that has such parts. There nothing determines potentials."""
+        """Networks with a connected part without any leak, whose potentials nothing determines, and
+        a node of it: (batch * channels + channel, node in row-major order)."""
         if not self.dtype.is_complex:
             return list(self._factor.undetermined)
-        # Numbers of any sign may cancel. Which are 0 tells.
+        # Complex numbers may cancel, so that a pivot of 0 tells nothing; entries that are 0 do.
         leak, *g = ((x != 0).float() for x in self._given)
         if bool(leak.all()):
             return []

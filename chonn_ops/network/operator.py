@@ -76,7 +76,7 @@ class _Networks:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What they are solved in."""
+        """The dtype of the solve."""
         return compute_dtype(self.source, self.leak, *self.conductance)
 
     @property
@@ -101,7 +101,7 @@ class _Networks:
         return _Networks(source, tuple(g), leak, self.periodic)
 
     def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
-        """What the backend returns."""
+        """Run the backend."""
         network = (self.source, self.conductance, self.leak, self.periodic)
         return backend.solve(*network, tol, max_iterations)
 
@@ -280,7 +280,7 @@ def _iterate(
     solver = BACKENDS[backend]
     axes = sum(n > 1 for n in networks.grid)
     most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
-    # What can be eliminated is to be as right as if it were.
+    # Networks that could be eliminated are iterated until they are as right as if they were.
     enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
     v, iterations, residual = networks.solve_by(solver, enough, most)
     residual = _without_rounding(networks, v, iterations, residual, tol)

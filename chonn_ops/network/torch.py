@@ -60,13 +60,13 @@ class Progress:
     """
 
     def __init__(self, norm: Tensor) -> None:
-        """`norm`: :math:`|s|_2`, (M,)."""
+        """Begin with the norms :math:`|s|_2` of the sources, (M,)."""
         self._norm = torch.where(norm > 0, norm, 1)
         self._term, self._ratio = torch.full_like(norm, torch.inf), torch.zeros_like(norm)
 
     def deviation(self, residual: Tensor, term: Tensor, largest: Tensor) -> Tensor:
-        """(M,), from :math:`|r|_2`, :math:`\\max |\\alpha p|` and :math:`\\max |v|` after an
-        iteration."""
+        """Judge an iteration by its :math:`|r|_2`, :math:`\\max |\\alpha p|` and
+        :math:`\\max |v|`, (M,) each."""
         ratio = torch.where(self._term > 0, term / self._term, 0)
         q = torch.maximum(ratio, self._ratio).clamp(LEAST, MOST)
         self._term, self._ratio = term, ratio
@@ -96,7 +96,7 @@ def _each(factor: Tensor, field: Tensor) -> Tensor:
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and deviations (`Progress`) of networks; overwrites `source`."""
+    """Solve for potentials, iterations and deviations (`Progress`); overwrites `source`."""
     grid, r = network.grid, source
     norm = _dot(source, source).sqrt()
     progress = Progress(norm)
@@ -104,7 +104,7 @@ def conjugate_gradients(
     running = norm > 0
     iterations = torch.zeros_like(norm, dtype=torch.int32)
     p, Ap = grid.new(source), grid.new(source)
-    # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
+    # v is rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
     wide = source.dtype if source.device.type == "mps" else torch.float64
     v = torch.zeros_like(source, dtype=wide)
     pAp = torch.ones_like(norm)
@@ -188,8 +188,8 @@ def _solve_lines(
 
 
 def unit(values: Sequence[Tensor], networks: int = 0) -> tuple[Tensor, Tensor]:
-    """(M,): a power of two near the largest magnitude of fields, and whether all are finite, for
-    the M networks along an axis."""
+    """Find units for the M networks along an axis: powers of two near the largest magnitude of
+    their fields, and whether all numbers are finite, (M,) each."""
     magnitudes = (field.abs().movedim(networks, 0).flatten(1) for field in values)
     largest = torch.stack([magnitude.amax(1) for magnitude in magnitudes]).amax(0)
     finite = largest.isfinite()

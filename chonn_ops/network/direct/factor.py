@@ -147,7 +147,7 @@ class Factor:
         return self.factors.state()
 
     def wide(self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Factor:
-        """The same networks, eliminated in float64 once."""
+        """The factor of the same networks in float64, which is eliminated once and kept."""
         if self.dtype == torch.float64:
             return self
         if self._wide is None:
@@ -175,11 +175,11 @@ class Factor:
         return out if several else out[:, 0]
 
     def logdet(self) -> Tensor:
-        """(B, C), float64."""
+        """Logarithms of the determinants, (B, C), float64."""
         return self.factors.logdet()
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
-        """(B, \\*grid, C): the diagonal of the inverse, and its entries at each axis's edges."""
+        """The diagonal of the inverse and its entries at each axis's edges, (B, \\*grid, C)."""
         return self.factors.inverse_entries()
 
     @property
@@ -189,9 +189,9 @@ class Factor:
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:
-        """(batch * channels + channel, node in row-major order) of one connected part without any
-        leak for each network that has such parts. There all potentials may be shifted by a number
-        of their own: those of `solve` are 0 at the part's last node. Other parts are right."""
+        """Networks that have a connected part without any leak, and a node of it: (batch * channels
+        + channel, node in row-major order). All potentials of such a part may be shifted by one
+        number; `solve` returns 0 at its last node. Other parts are right."""
         return self.factors.undetermined
 
 
@@ -221,8 +221,8 @@ def factor_of(
 def predicted_bytes(
     grid: Sequence[int], periodic: Sequence[bool], count: int, dtype: torch.dtype = torch.float32
 ) -> int:
-    """What the factors of `count` networks take on the CPU, and what the elimination takes beside
-    them, groups of lanes filled up.
+    """Predict the bytes of the factors of `count` networks on the CPU and of the elimination's
+    workspace; a group of lanes that is not full counts as a full one.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def predicted_bytes(
     dtype : torch.dtype
         float32, float64, complex64 or complex128.
     """
-    # What the kernel lays its memory out by.
+    # The kernel lays its memory out by these.
     layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
     return _predicted_bytes(tuple(grid), tuple(map(bool, periodic)), count, dtype, *layout)
 
