@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import diffusion
-from chonn_ops.network.edges import drops, outflow, used_edges
+from chonn_ops.network.edges import drops_along, outflow, used_edges
 from chonn_ops.nn.layers import Factory, Gained, PositionLinear
 
 # Distance that a wave travels per step before training, in the unit of the domain.
@@ -117,7 +117,9 @@ class _CHONNWaves(Forecast):
             """Current into the capacitors at the voltages v."""
             into = push
             for axis, (edge, closed) in enumerate(zip(per_node, circuit.periodic, strict=True)):
-                flow = (edge if closed else used_edges(edge, axis, False)) * drops(v, axis, closed)
+                flow = (edge if closed else used_edges(edge, axis, False)) * drops_along(
+                    v, axis, closed
+                )
                 into = into - outflow(flow, axis, closed)
             return into
 

@@ -174,7 +174,7 @@ def walls_of(
     inner: Faces | None = None,
     distances: Sequence[float | Tensor] = (0.5, 0.5),
 ) -> Wall:
-    """What all faces add to the nodes, (B, \\*grid, C) each.
+    """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
     Parameters
     ----------

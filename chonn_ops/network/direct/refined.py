@@ -29,11 +29,11 @@ from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import (
     at_both_ends,
     differences_by_axis,
+    drops_along,
     outflow,
     sum_of_ends,
     used_edges,
 )
-from chonn_ops.network.edges import drops as drops_along
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
