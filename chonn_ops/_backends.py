@@ -93,7 +93,7 @@ class Backends:
         return bool(self["cpu"].available_isas())
 
     def _lacks(self, name: str) -> str:
-        """What a backend lacks on this machine; empty if it runs."""
+        """Say what a backend lacks on this machine; empty if it runs."""
         if name == "cpu":
             return "" if self._compiled() else "the compiled kernel (see `chonn info`)"
         if name == "triton":
@@ -108,7 +108,7 @@ class Backends:
         return tuple(name for name in self._names if not self._lacks(name))
 
     def check_triton(self, device: torch.device) -> bool:
-        """Whether the Triton kernels give what PyTorch gives on a device: compared once, with one
+        """Compare, once a device, whether the Triton kernels give what PyTorch gives, with one
         RuntimeWarning where they do not. While a CUDA graph is recorded nothing can be compared,
         and an unchecked device gets PyTorch."""
         if self._results_on is None:

@@ -145,7 +145,7 @@ class Condition:
             yield field.name, getattr(self, field.name), field.metadata.get("least", -math.inf)
 
     def wall(self, face: Face) -> Wall:
-        """What a face adds to the nodes beside it."""
+        """Return what a face adds to the nodes beside it."""
         del face
         return Wall()
 
@@ -244,14 +244,14 @@ class Periodic(Condition):
     padding: ClassVar[str] = "circular"
 
 
-# What the words are short for.
+# Each word is short for one condition.
 CONDITIONS: dict[str, Condition] = {
     "neumann": Neumann(),
     "dirichlet": Dirichlet(),
     "periodic": Periodic(),
     "matched": Matched(),
 }
-# Those of cells and blocks, which learn the distance of "robin".
+# Cells and blocks take these words; they learn the distance of "robin".
 CELL_CONDITIONS: dict[str, Condition] = {**CONDITIONS, "robin": Dirichlet()}
 BOUNDARIES = tuple(CELL_CONDITIONS)
 

@@ -25,7 +25,7 @@ def error(name: str, expected: object, actual: object) -> ValueError:
 
 
 def answer(question: Callable[[], T], *tensors: Tensor) -> T | None:
-    """What a question about values of tensors gives, or None where they may not be read.
+    """Answer a question about values of tensors, or return None where they may not be read.
 
     Reading stalls a GPU. Compilers, `vmap`, modes that trace and tensors without values refuse it,
     all by a RuntimeError.

@@ -18,7 +18,7 @@ from typing import NoReturn
 from chonn_ops import __version__
 from chonn_ops.cli.inspect import add_inspect_command
 
-# What `chonn inspect` imports beyond torch and numpy, and the extra that brings it.
+# `chonn inspect` imports these beyond torch and numpy; each name has the extra that brings it.
 EXTRAS: Mapping[str, str] = dict.fromkeys(("h5py", "matplotlib", "scipy"), ".[circuit]")
 INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
 

@@ -152,7 +152,7 @@ def write_page(
 
 
 def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    """Where numbers are NaN or infinite, and what they are."""
+    """List the places where numbers are NaN or infinite, and these numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif isinstance(value, (dict, list, tuple)):

@@ -43,7 +43,8 @@ MOST_BYTES = 2 * 2**30
 # Where noise is unknown: its first value and its least one, over the measurements' size. J C J^T
 # grows as the square of their inverse, and I + J C J^T has to keep the digits of I in float64.
 FIRST_NOISE, LEAST_NOISE = 0.1, 1e-6
-# And the one that is doubted: of a mean square of the measurements the field explains half.
+# A larger estimated noise is doubted: the field explains less than half of the measurements' mean
+# square then.
 MUCH_NOISE = 0.7
 # Residuals are doubted where their root mean square is more than FAR times the noise, and a right
 # noise would leave as large ones with a probability below CHANCE. At the true field the sum of
@@ -52,8 +53,8 @@ MUCH_NOISE = 0.7
 # for one), FAR decides beyond: with a noise of half the true one, error bars are half as long as
 # they should be.
 FAR, CHANCE = 2.0, 1e-6
-# By which a noise that is taken too large at first is reduced after a whole step; after a shortened
-# one it is halved. With 5 all of 60 searches converged whose noise was 1e-6 to 0.1, with 10 all but
+# A noise that is taken too large at first is divided by this after a whole step, and halved after a
+# shortened one. With 5 all of 60 searches converged whose noise was 1e-6 to 0.1, with 10 all but
 # one, and they took 6 % more steps.
 REDUCED = 5.0
 # Relative change at which an estimated noise has settled.
@@ -339,7 +340,7 @@ def reconstruct(
 
 
 def _real(name: str, values: Any, device: torch.device) -> Tensor:
-    """In float64; a conversion of complex numbers would drop their imaginary parts."""
+    """Convert real numbers to float64; complex ones would lose their imaginary parts."""
     tensor = as_tensor(name, values, device)
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
@@ -520,7 +521,7 @@ class _Search:
             self.x, self.dual, r = x, dual, r_new
 
     def _least_factor(self) -> float:
-        """By which the noise may be multiplied at least."""
+        """Return the least factor by which the noise may be multiplied."""
         return LEAST_NOISE * self.size / float(self.sigma.nan_to_num().max())
 
     def doubts(self) -> Iterator[str]:
@@ -575,7 +576,7 @@ class _Search:
         return worst
 
     def result(self, given: Tensor) -> Reconstruction:
-        """What was found, in the dtype of the measurements."""
+        """Return what was found, in the dtype of the measurements."""
         dtype = given.dtype if given.is_floating_point() else torch.float64
         gaussian, J, gain, triangle = self.posterior
         posterior = _Posterior(

@@ -23,7 +23,7 @@ class Geometry(TypedDict):
 
 
 def grid_geometry(grid: Tensor) -> Geometry:
-    """What coordinates say about the nodes of a grid.
+    """Read from coordinates where the nodes of a grid lie.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class CHONNUNet(nn.Module):
     """The U-Net in any number of dimensions; see `CHONNUNet2d`."""
 
     spatial_dims: ClassVar[int]
-    # What the blocks do, by their cell: networks where they have the lowest error, scans as in the
+    # Blocks do different things by cell: networks where they have the lowest error, scans as in the
     # paper.
     default_mode: ClassVar[Mapping[str, str]] = {"network": "correction", "scan": "stages"}
     default_stages: ClassVar[tuple[str, ...]] = ("encoder4", "bottleneck", "decoder4")

@@ -264,7 +264,8 @@ def _(
 def _batched_gradients(
     grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *arguments: Any
 ) -> tuple[Tensor, ...]:
-    """For `is_grads_batched`, by operators without lists of tensors, which PyTorch batches."""
+    """Compute gradients for `is_grads_batched`, by operators without lists of tensors: PyTorch
+    batches only these."""
     del drops, factor
     *network, needed, _ = arguments
     return _or_empty(v, _differentiable(grad, source, v, tuple(network), needed))

@@ -180,7 +180,7 @@ class Circuit:
         return Factorization(*network, backend, self.volume, self.current)
 
     def currents(self, v: Tensor) -> Currents:
-        """Where the current flows at the potentials v, (B, \\*grid, C)."""
+        """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):

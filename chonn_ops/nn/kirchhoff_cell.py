@@ -56,7 +56,7 @@ class Scan:
     selective_norm: bool | None = None
 
     name: ClassVar[str] = "scan"
-    # What a block with these cells has by default.
+    # A block with these cells has these defaults.
     block_defaults: ClassVar[Mapping[str, Any]] = {
         "order": 2,
         "norm": "group",

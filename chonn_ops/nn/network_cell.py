@@ -93,7 +93,7 @@ class Network:
     ac: bool = False
 
     name: ClassVar[str] = "network"
-    # What a block with these cells has by default.
+    # A block with these cells has these defaults.
     block_defaults: ClassVar[Mapping[str, Any]] = {"order": 1, "norm": "none", "boundary": "robin"}
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ _NODES_A_NETWORK = 6000
 
 
 def _are_few(networks: int, grid: Sequence[int]) -> bool:
-    """Whether vectors are filled with the nodes of one network, instead of with networks."""
+    """Return whether nodes of one network fill the vectors, instead of networks."""
     nodes = math.prod(grid)
     threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
     few = threads * max(1, nodes // _NODES_A_NETWORK)
@@ -52,12 +52,12 @@ def _strength(conductance: Tensor) -> float:
 def _arguments(
     conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
 ) -> tuple[Arguments, list[int]]:
-    """What describes networks in a call, and their axes in the kernel's order."""
+    """Return what describes networks in a call, and their axes in the kernel's order."""
     B, *grid, C = leak.shape
     # Axes of one node come first: the kernel's rows run along the last one.
     order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
     missing = AXES - len(order)
-    # As many threads as PyTorch uses, but none for less work than it takes to wake it.
+    # The kernel takes as many threads as PyTorch, but none for less work than waking it takes.
     threads = max(1, min(torch.get_num_threads(), B * C, leak.numel() // 4096))
     arguments = Arguments(B, C, threads=threads)
     arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]

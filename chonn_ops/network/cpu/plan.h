@@ -111,7 +111,7 @@ static void make_plan(const struct network_args *a, struct plan *plan, int64_t p
     lay_out(grid, 0);
     plan->count = 1;
     if (elimination_order(grid).band <= a->eliminate) return;
-    /* As much work at the bottom as in one cycle over everything above. */
+    /* The bottom may take as much work as one cycle over everything above. */
     const double enough = 64.0 * (double)nodes(grid);
     while (plan->count < LEVELS_MAX && elimination_cost(grid) > enough && choose_halved(grid, strength)) {
         halve(grid, grid + 1);

@@ -42,7 +42,7 @@ static int NAME(exponent)(REAL value) {
 #undef SELECT
 #undef FORM
 
-/* As many networks as a vector has lanes. */
+/* One vector holds as many networks as it has lanes. */
 #define ELEMENT vec
 #define MASK NAME(mask)
 #define NETWORKS LANES

@@ -18,8 +18,8 @@ INLINE vec FORM(left_of)(const int steps, const struct FORM(level) * l, const EL
     return sum;
 }
 
-/* What the other rows give to the nodes of a vector of a sweep, and their own part where edges may be
- * negative: there the inverse is not that of the diagonal. */
+/* Returns what the other rows give to the nodes of a vector of a sweep. Where edges may be negative it
+ * includes the nodes' own part, because the inverse is not that of the diagonal there. */
 INLINE vec FORM(from_other_rows)(const int steps, const struct FORM(level) * l, int64_t p) {
     vec sum = FORM(load)(l->r + p);
     const vec own = FORM(load)(l->x + p);

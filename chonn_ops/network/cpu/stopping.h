@@ -4,7 +4,8 @@ struct progress {
     double term, ratio; /* of the last iteration; at first INFINITY and 0 */
 };
 
-/* What is compared with the tolerance after an iteration, of |r|^2, |s|^2, max |alpha p| and max |v|. */
+/* Returns what is compared with the tolerance after an iteration, from |r|^2, |s|^2, max |alpha p| and
+ * max |v|. */
 static double deviation(struct progress *last, double squares, double sources, double term,
                         double largest) {
     const double ratio = last->term > 0 ? term / last->term : 0;

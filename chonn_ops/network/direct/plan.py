@@ -190,7 +190,7 @@ class Plan:
 
 
 def begins(lengths: Array) -> Array:
-    """Where runs of these lengths begin, one after the other, and where the last one ends."""
+    """Return where runs of these lengths begin, one after the other, and where the last ends."""
     at = np.zeros(len(lengths) + 1, lengths.dtype)
     np.cumsum(lengths, out=at[1:])
     return at

@@ -86,7 +86,7 @@ def _norm(field: Tensor) -> Tensor:
 
 
 class RefinedFactors:
-    """What the compiled `Factors` are for complex networks, by PyTorch's batched dense fronts."""
+    """Factors of complex networks, like the compiled `Factors`, by PyTorch's batched fronts."""
 
     solution: Solution | None = None
 
@@ -157,7 +157,7 @@ class RefinedFactors:
                 now = now - outflow(current, axis + 1, closed[axis])
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
-            # Of complex64 the residual may be far below the error: it is refined once at least.
+            # In complex64 the residual may be far below the error, so we refine at least once.
             enough = (residual <= self._tol) & (step >= (narrow == torch.complex64))
             active = active & (residual < before / 4) & ~enough
             if not bool(active.any()):
@@ -270,7 +270,7 @@ class ComplexFactor:
         return self.solve_all(source, drops=False).potential
 
     def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
-        """What `Factor.solve_all` returns; drops are differences of potentials, which have the
+        """Return what `Factor.solve_all` does; drops are differences of potentials, which have the
         digits for it in complex128."""
         del network  # every solve has found its residual
         s = self._rows(source)
@@ -356,7 +356,7 @@ class ComplexFactor:
         return self._dense().logdet()
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
-        """What `Factor.inverse_entries` returns, in complex128."""
+        """Return what `Factor.inverse_entries` does, in complex128."""
         factors = self._dense()
         diagonal, entries = factors.inverse_entries()
         network = (self._leak, self._g, self._plan.periodic)

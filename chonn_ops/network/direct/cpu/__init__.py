@@ -48,7 +48,8 @@ _WORTH = 500_000  # multiply-adds for which a thread is woken
 
 
 def _worth_lanes(grid: Sequence[int]) -> float:
-    """Of the lanes of all threads, how many networks must fill for that to pay: above 1, never.
+    """Return the share of all threads' lanes that networks must fill for lanes to pay; above 1 they
+    never do.
 
     The factors of as many networks as lanes leave the cache soon. On two cores with 16 lanes each,
     rows took as long as lanes for 2 - 3 networks of 16 x 16, 9 of 32 x 32, 14 of 64 x 64 and 32 of
@@ -128,7 +129,7 @@ def _threads_for(plan: Plan, networks: int, most: int) -> int:
 def _arguments_for(
     plan: Plan, batches: int, channels: int, filling: Filling, work: int
 ) -> Arguments:
-    """What all calls for networks of a plan have in common; to be copied, not changed. `work`: real
+    """Make what all calls for networks of a plan share; callers change copies. `work`: real
     products of a product."""
     networks = batches * channels
     most = filling.threads if filling.rows else -(-networks // filling.lanes)
@@ -147,8 +148,8 @@ class Solution(NamedTuple):
         where they were not wanted. Rounding is relative to what potentials differ by around an
         edge, not to the potentials, which small leaks lift all alike.
     residual : Tensor, shape (B, S, C), optional
-        |s - A v| / |s|, float64. Of real networks 0 where it is what rounding leaves; of complex
-        ones of the potentials in complex128, and NaN where an input is not finite.
+        |s - A v| / |s|, float64. For real networks it is 0 where rounding alone leaves it. For
+        complex ones it is that of the potentials in complex128, NaN where an input is not finite.
     """
 
     potential: Tensor
@@ -156,7 +157,7 @@ class Solution(NamedTuple):
     residual: Tensor | None
 
     def single(self) -> Solution:
-        """That of the first source, without the dimension S."""
+        """Return the solution of the first source, without the dimension S."""
         residual = None if self.residual is None else self.residual[:, 0]
         return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
 
@@ -385,7 +386,7 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     filling, is_complex = _filling_of(plan, networks, dtype), dtype.is_complex
     common = _arguments_for(plan, networks, 1, filling, 4 if is_complex else 1)
     arguments = Arguments.from_buffer_copy(common)
-    # With a source and drops, which the kernel would write.
+    # The kernel would also write the drops of a source, so the prediction includes both.
     arguments.source = arguments.drop[0] = 1
     per, fields = 1 if filling.rows else filling.lanes, 2 if is_complex else 3
     factors = -(-networks // per) * (arguments.item_shares + fields * plan.nodes) * per * size

@@ -68,7 +68,7 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
 
 
 def _arguments(plan: Plan, batches: int, channels: int) -> Arguments:
-    """What the kernel reads of a plan."""
+    """Collect what the kernel reads of a plan."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
     arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
     arguments.stack, arguments.waiting, arguments.axes = plan.stack, plan.waiting, len(plan.grid)
@@ -113,8 +113,8 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
 def arguments_of(
     plan: Plan, batches: int, channels: int, rows: bool, threads: int, lanes: int
 ) -> Arguments:
-    """What all calls for networks of one plan have in common; to be copied, not changed. `lanes`:
-    of a vector."""
+    """Make what all calls for networks of one plan share; callers change copies. `lanes`: of
+    a vector."""
     arguments = _arguments(plan, batches, channels)
     arguments.rows, arguments.threads = rows, threads
     parts = np.array([[0, plan.regions]])
