@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from chonn_ops import diffusion, factorize, helmholtz, kirchhoff_network
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.boundary import endless_line, series
-from chonn_ops.network import available_backends, reference
+from chonn_ops.boundary import endless_line
+from chonn_ops.network import available_backends, cpu, direct, reference
 from chonn_ops.network.edges import pad
 
 BACKENDS = available_backends()
@@ -26,39 +27,69 @@ EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
     ],
 )
 
+
+class Door:
+    """One way to solve networks, with a tolerance that leaves rounding; a context, which sets what
+    fills the vectors of the compiled kernels: networks, or the nodes of one."""
+
+    def __init__(self, backend: str, method: str, filled: str) -> None:
+        self.backend, self.method, self.filled = backend, method, filled
+        self.patch, self.info = pytest.MonkeyPatch(), None
+
+    def __enter__(self) -> Door:
+        worth = 0 if self.filled == "networks" else math.inf
+        self.patch.setattr(direct.cpu, "_worth_lanes", lambda _: worth)
+        self.patch.setattr(cpu, "_are_few", lambda *_: self.filled == "nodes")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.undo()
+
+    def __call__(self, source: Tensor, g: Any, leak: Tensor, periodic: Any = False) -> Tensor:
+        """The potentials; `info` has what is said of them, but for `factorize`."""
+        if self.method == "factorize":
+            return factorize(g, leak, periodic=periodic, backend=self.backend).solve(source)
+        tol = 1e-12 if source.dtype == torch.float64 else 1e-6
+        options: Any = {"backend": self.backend, "method": self.method, "tol": tol}
+        v, self.info = kirchhoff_network(
+            source, g, leak, periodic=periodic, return_info=True, **options
+        )
+        return v
+
+
+DOORS = [
+    (backend, method, filled)
+    for backend in BACKENDS
+    for method in (("auto",) if backend == "reference" else ("direct", "multigrid", "factorize"))
+    for filled in (("networks", "nodes") if backend == "cpu" else ("networks",))
+    if (method, filled) != ("factorize", "nodes")
+]
+EACH_DOOR = pytest.mark.parametrize(
+    "door", [pytest.param(Door(*which), id=" ".join(which)) for which in DOORS]
+)
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
 
 
 def walled(
-    conductance: Any, leak: Tensor, boundary: Any = "neumann", wall: Tensor | None = None
+    conductance: Any, leak: Tensor, boundary: Any = "neumann"
 ) -> tuple[Tensor, tuple[bool, ...]]:
     """Leak and periodic axes of networks with ground at their faces, for any conductances.
 
     These walls are made of the edges beside them, so they are no discretisation; they give the
-    solvers grounds of many sizes. "robin" has the conductance `wall`, (C,) or (axes, 2, C), in
-    series with half an edge.
+    solvers grounds of many sizes.
     """
-    axes = len(conductance)
-    dtype = compute_dtype(leak, wall, *conductance)
-    entries = (boundary,) * axes if isinstance(boundary, str) else boundary
+    dtype = compute_dtype(leak, *conductance)
+    entries = (boundary,) * len(conductance) if isinstance(boundary, str) else boundary
     faces = [(entry, entry) if isinstance(entry, str) else entry for entry in entries]
-    walls = None if wall is None else wall.to(dtype).expand(axes, 2, wall.shape[-1])
     total = leak.to(dtype)
     for axis, pair in enumerate(faces):
         dim, n = axis + 1, leak.shape[axis + 1]
-        for side, node, edge in ((0, 0, 0), (1, n - 1, max(n - 2, 0))):
+        for word, node, edge in zip(pair, (0, n - 1), (0, max(n - 2, 0)), strict=True):
             g = conductance[axis].narrow(dim, edge, 1).to(dtype)
-            if pair[side] == "dirichlet":
-                added = 2 * g
-            elif pair[side] == "matched":
-                added = endless_line(g, leak.narrow(dim, node, 1).to(dtype))
-            elif pair[side] == "robin":
-                film = walls[axis, side].expand(g.shape)
-                closed = torch.isinf(film)
-                added = torch.where(closed, 2 * g, series(2 * g, torch.where(closed, 1, film)))
-            else:
-                continue
-            total = total + pad(added, axis, node, n - 1 - node)
+            if word == "matched":
+                g = endless_line(g, leak.narrow(dim, node, 1).to(dtype))
+            if word in ("dirichlet", "matched"):
+                total = total + pad((2 if word == "dirichlet" else 1) * g, axis, node, n - 1 - node)
     return total, tuple(low == "periodic" for low, _ in faces)
 
 
@@ -85,20 +116,11 @@ def solve_helmholtz(source: Tensor, *medium: Any, **options: Any) -> Tensor:
 
 
 def network_with_walls(
-    source: Tensor, conductance: Any, leak: Tensor, *, boundary: Any = "neumann", wall: Any = None,
-    **options: Any,
-) -> Any:  # fmt: skip
-    """`kirchhoff_network` with the ground of `walled`."""
-    total, periodic = walled(conductance, leak, boundary, wall)
-    return kirchhoff_network(source, conductance, total, periodic=periodic, **options)
-
-
-def factorize_with_walls(
-    conductance: Any, leak: Tensor, *, boundary: Any = "neumann", wall: Any = None, **options: Any
+    source: Tensor, conductance: Any, leak: Tensor, *, boundary: Any = "neumann", **options: Any
 ) -> Any:
-    """`factorize` with the ground of `walled`."""
-    total, periodic = walled(conductance, leak, boundary, wall)
-    return factorize(conductance, total, periodic=periodic, **options)
+    """`kirchhoff_network` with the ground of `walled`."""
+    total, periodic = walled(conductance, leak, boundary)
+    return kirchhoff_network(source, conductance, total, periodic=periodic, **options)
 
 
 def within(tolerance: float) -> dict[str, float]:
@@ -125,6 +147,24 @@ def make_network(
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator)
     conductance = tuple((contrast ** (uniform() - 0.5)).to(dtype) for _ in grid)
     return source.to(dtype), conductance, (0.1 + 0.9 * uniform()).to(dtype)
+
+
+def matrix(conductance: Any, leak: Tensor, periodic: Any) -> Tensor:
+    """The matrices (B * C, N, N) of networks, edge by edge, without the helpers of the library."""
+    B, *grid, C = leak.shape
+    wide = torch.promote_types(torch.result_type(leak, conductance[0]), torch.float64)
+    nodes = torch.arange(math.prod(grid)).reshape(grid)
+    a = torch.diag_embed(leak.to(wide).movedim(-1, 1).reshape(B * C, -1))
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        n = grid[axis]
+        count = n if closed and n > 1 else n - 1
+        p = nodes.narrow(axis, 0, count).flatten()
+        q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
+        value = g.to(wide).narrow(axis + 1, 0, count).movedim(-1, 1).reshape(B * C, -1)
+        for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+            index = (torch.arange(B * C)[:, None], i[None], j[None])
+            a = a.index_put(index, sign * value, accumulate=True)
+    return a
 
 
 def net_current(

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import edge_conductance, net_current, solve_helmholtz, wall_leak
+from network_cases import edge_conductance, matrix, solve_helmholtz, wall_leak
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
@@ -104,13 +104,7 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
 
 
 def matrix_of(circuit):
-    """Dense: column p is what leaves each node at a potential of 1 at node p."""
-    grid = circuit.leak.shape[1:-1]
-    n = math.prod(grid)
-    unit = torch.eye(n, dtype=DOUBLE).reshape(n, *grid, 1)
-    g = [x.expand(unit.shape) for x in circuit.conductance]
-    found = net_current(unit, tuple(g), circuit.leak.expand(unit.shape), circuit.periodic)
-    return found.reshape(n, n).T.numpy()
+    return matrix(circuit.conductance, circuit.leak, circuit.periodic)[0].numpy()
 
 
 VALUES = {
@@ -149,7 +143,7 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
         pairs = [tuple("film" if word == "flux" else word for word in pair) for pair in pairs]
         if masked == "flux":
             plain_inner, inner = VALUES["neumann"]
-    matrix, right = plain(
+    expected, right = plain(
         *(x[0, ..., 0].numpy() for x in (k,)), spacing,
         [[VALUES[word][0] for word in pair] for pair in pairs],
         *(x[0, ..., 0].numpy() for x in (c, f)),
@@ -161,16 +155,16 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
     )
     source = circuit.source(f if mask is None else f * mask[None, ..., None])
     inside = np.ones(math.prod(grid), bool) if mask is None else mask.numpy().flatten()
-    expected = matrix.toarray() * np.outer(inside, inside)
-    np.testing.assert_allclose(matrix_of(circuit), expected, rtol=1e-12, atol=1e-300)
+    among = expected.toarray() * np.outer(inside, inside)
+    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
     scale = np.abs(right).max()
     np.testing.assert_allclose(source.flatten().numpy(), right, rtol=1e-12, atol=1e-15 * scale)
     for v in (circuit.solve(f, method="direct"), circuit.factorize().solve(f)):
         v = v.flatten().numpy()
-        left = np.abs(matrix @ v - right)
-        assert (left <= 1e-14 * (abs(matrix) @ np.abs(v) + np.abs(right))).all()
+        left = np.abs(expected @ v - right)
+        assert (left <= 1e-14 * (abs(expected) @ np.abs(v) + np.abs(right))).all()
         # `spsolve` itself loses seven digits at the largest contrasts.
-        error = np.abs(v - spsolve(matrix, right)).max() / np.abs(v).max()
+        error = np.abs(v - spsolve(expected, right)).max() / np.abs(v).max()
         assert error <= (1e-12 if contrast == 1e2 else 1e-6)
 
 
@@ -260,10 +254,10 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     wave = solve_helmholtz(f, k, 0.5, 0.25, 2.0, h, **given)
     hard = diffusion(k, h, **given, inner=None if mask is None else "neumann")
     u = wave[0, ..., 0].flatten().numpy()
-    matrix = matrix_of(hard).astype(complex)
+    a = matrix_of(hard).astype(complex)
     exists = np.ones(u.size) if mask is None else mask.flatten().numpy()
-    matrix += h * h * np.diag(exists * (-(2.0**2) * 0.5 - 2j * 0.25) + (1 - exists))
-    expected = np.linalg.solve(matrix, h * h * f.flatten().numpy())
+    a += h * h * np.diag(exists * (-(2.0**2) * 0.5 - 2j * 0.25) + (1 - exists))
+    expected = np.linalg.solve(a, h * h * f.flatten().numpy())
     np.testing.assert_allclose(u, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
@@ -531,3 +525,34 @@ def test_an_infinite_film_is_the_face_itself():
     two = diffusion(k, boundary=Dirichlet(2.0))
     torch.testing.assert_close(one.leak, two.leak)
     torch.testing.assert_close(one.current, two.current)
+
+
+def test_an_axis_of_one_node_has_its_half_cells():
+    v = diffusion(torch.full((1, 1, 1), 3.0), 0.5, boundary="dirichlet").solve(torch.ones(1, 1, 1))
+    assert v.item() == pytest.approx(0.5 / (2 * 2 * 3.0 / 0.5))
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+def test_gradients_of_a_conductivity(boundary):
+    """Also of second order where all conductivities are equal, and first order where 0."""
+    k = torch.ones(1, 3, 4, 1, dtype=torch.float64, requires_grad=True)
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    mask[1, 1] = False
+
+    def conduct(k):
+        leak = wall_leak(k, 0.5, mask=mask)
+        return (*edge_conductance(k, 0.5, mask=mask, boundary=boundary), leak)
+
+    assert torch.autograd.gradcheck(conduct, k)
+    assert torch.autograd.gradgradcheck(conduct, k)
+    zero = torch.zeros(1, 3, 4, 1, requires_grad=True)
+    (grad,) = torch.autograd.grad(sum(g.sum() for g in edge_conductance(zero)), zero)
+    assert (grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_circuits_are_in_float32_at_least(dtype):
+    k = torch.ones(1, 3, 4, 1, dtype=dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    assert {g.dtype for g in edge_conductance(k, 0.3)} == {wide}
+    assert wall_leak(k, 0.3).dtype == wide

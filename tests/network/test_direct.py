@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from network_cases import factorize_with_walls, make_network, network_with_walls, walled
+from network_cases import make_network, matrix, network_with_walls, walled
 from torch import Tensor
 
 from chonn_ops import factorize, kirchhoff_network
@@ -44,23 +44,6 @@ def random_network(B, grid, C, *, dtype=torch.float64, seed=0, leak=0.1):
 
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator).to(dtype)
     return source, [rand() + 0.01 for _ in grid], rand() * leak
-
-
-def matrix(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Tensor:
-    """(B * C, N, N), float64."""
-    B, *grid, C = leak.shape
-    nodes = torch.arange(math.prod(grid)).reshape(grid)
-    a = torch.diag_embed(leak.double().movedim(-1, 1).reshape(B * C, -1))
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        n = grid[axis]
-        count = n if closed and n > 1 else n - 1
-        p = nodes.narrow(axis, 0, count).flatten()
-        q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
-        value = g.double().narrow(axis + 1, 0, count).movedim(-1, 1).reshape(B * C, -1)
-        for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
-            index = (torch.arange(B * C)[:, None], i[None], j[None])
-            a = a.index_put(index, sign * value, accumulate=True)
-    return a
 
 
 def elimination(s, conductance: Sequence[Tensor], leak: Tensor, closed: bool = False):
@@ -192,135 +175,6 @@ def test_hard_media(backend, kind, contrast):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic", "matched", "robin"])
-def test_boundaries_equal_the_networks_operator(backend, boundary):
-    """Against the operator's own reference in float64."""
-    source, g, leak = random_network(2, (7, 6), 3)
-    wall = torch.rand(2, 2, 3, dtype=torch.float64) if boundary == "robin" else None
-    factor = factorize_with_walls(g, leak, boundary=boundary, wall=wall, backend=backend)
-    expected = network_with_walls(
-        source, g, leak, boundary=boundary, wall=wall, backend="reference"
-    )
-    assert_near(factor.solve(source), expected, 1e-13)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_wall_of_mixed_boundaries_stands_at_robin_axes_alone(backend):
-    source, g, leak = random_network(1, (5, 6), 1)
-    wall = torch.full((1,), 0.7, dtype=torch.float64)
-    mixed = factorize_with_walls(g, leak, boundary=("robin", "neumann"), wall=wall, backend=backend)
-    half = torch.zeros_like(leak)
-    for node, edge in ((0, 0), (4, 3)):
-        half[:, node] = 1 / (1 / 0.7 + 0.5 / g[0][:, edge])
-    assert_near(
-        mixed.solve(source), factorize(g, leak + half, backend=backend).solve(source), 1e-14
-    )
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_masks_and_isolated_nodes(backend):
-    """Zero conductances cut nodes off; those without leak have potential 0."""
-    source, g, leak = random_network(3, (9, 10), 4)
-    keep = torch.rand(9, 10, generator=torch.Generator().manual_seed(3)) < 0.7
-    keep = keep[None, ..., None].double()
-    g = [x * keep * keep.roll(-1, axis + 1) for axis, x in enumerate(g)]
-    alone = leak.clone()
-    leak = leak * keep
-    expected, _, _ = reference.solve(source, g, leak, (False, False))
-    factor = Factor(g, leak, (False, False), backend=backend)
-    v = factor.solve(source)
-    assert factor.undetermined == []
-    assert_near(v, expected, 1e-13)
-    assert (v[:, keep[0, ..., 0] == 0] == 0).all()
-    joined = Factor(g, alone, (False, False), backend=backend)
-    assert joined.logdet().isfinite().all()
-    assert factor.logdet().isfinite().all()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_of_masked_networks_have_digits(backend, boundary, dtype, filling):  # noqa: ARG001
-    """A disc: nodes outside were what other potentials were differences from, with errors of 1e12
-    in float32. Edges to nodes outside, of conductance 0, have the gradient of the formula."""
-    n = 12
-    y, x = torch.meshgrid(*[torch.arange(n) - (n - 1) / 2] * 2, indexing="ij")
-    inside = ((x**2 + y**2) < n**2 / 4.5).double()
-    g = medium("binary", n, 1e4)
-    g = [(k * inside * inside.roll(-1, axis))[None, ..., None] for axis, k in enumerate(g)]
-    rand = np.random.default_rng(1).random((2, n, n))
-    source, weight = ((torch.from_numpy(s) * inside).to(dtype)[None, ..., None] for s in rand)
-    leak = 1e-12 * inside[None, ..., None].to(dtype)
-    leaves = [k.to(dtype).requires_grad_() for k in g]
-    wide = [k.detach().double() for k in leaves]
-    expected = exact(source.double(), wide, leak.double(), boundary, None, weight.double())[3:]
-    source.requires_grad_()
-    v = network_with_walls(
-        source, leaves, leak, boundary=boundary, method="direct", backend=backend
-    )
-    w, *grads = torch.autograd.grad(v, [source, *leaves], weight)
-    for axis, (actual, truth, k) in enumerate(zip(grads, expected, wide, strict=True)):
-        assert_near(torch.where(k != 0, actual, 0), torch.where(k != 0, truth, 0), TOLERANCE[dtype])
-        cut = (inside != inside.roll(-1, axis))[None, ..., None]
-        product = -(v - v.roll(-1, axis + 1)).detach() * (w - w.roll(-1, axis + 1))
-        assert cut.any()
-        torch.testing.assert_close(actual[cut], product[cut], rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("leak", [1e-1, 1e-6, 1e-12])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_of_several_parts_have_digits(backend, leak, dtype, filling):  # noqa: ARG001
-    """Every part has a level of its own: at leaks of 1e-6, errors were 0.07 in float32."""
-    n = 8
-    g = medium("log-uniform", n, 1e2)
-    g[0][3] = 0
-    g[1][:, 4] = 0
-    g[0][5:7, 6], g[1][6, 5:7] = 0, 0  # and a node alone
-    leaks = torch.full((n, n), leak, dtype=dtype)
-    leaks[4:] *= 10
-    source, weight = torch.from_numpy(np.random.default_rng(1).random((2, n, n))).to(dtype)
-    leaves = [k.to(dtype)[None, ..., None].requires_grad_() for k in g]
-    fields = [x[None, ..., None] for x in (source, leaks, weight)]
-    v = network_with_walls(fields[0], leaves, fields[1], method="direct", backend=backend)
-    grads = torch.autograd.grad(v, leaves, fields[2])
-    u = [np.zeros((n, n), np.longdouble) for _ in range(2)]
-    wide = [k.detach().double()[0, ..., 0] for k in leaves]
-    for rows, columns in ((a, b) for a in (slice(4), slice(4, n)) for b in (slice(5), slice(5, n))):
-        part = (rows, columns)
-        l = leaks[part].numpy().astype(np.longdouble)  # noqa: E741
-        inside = np.ones_like(l)
-        if part == (slice(4, n), slice(5, n)):
-            inside[2, 1] = 0
-        for to, x in zip(u, (source, weight), strict=True):
-            s = x[part].numpy().astype(np.longdouble) * inside
-            level = s.sum() / (l * inside).sum()
-            edges = [k[part] for k in wide]
-            to[part] = elimination(s - level * l * inside, edges, leaks[part])
-    for axis, (actual, k) in enumerate(zip(grads, wide, strict=True)):
-        product = -np.prod([x - np.roll(x, -1, axis) for x in u], axis=0)
-        product[(slice(None),) * axis + (-1,)] = 0
-        truth = torch.where(k != 0, torch.from_numpy(product.astype(float)), 0)
-        assert_near(torch.where(k != 0, actual[0, ..., 0], 0), truth, TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-def test_edges_between_parts_have_the_gradient_of_the_formula(backend, boundary, filling):  # noqa: ARG001
-    source, g, leak = random_network(3, (6, 7), 2)
-    g[0][:, 2], g[1][:, :, 3], leak[:, 1, 1] = 0, 0, 0
-    g[0][:, :2, 1], g[1][:, 1, :2] = 0, 0  # no part of the network
-    grads = []
-    for name in (backend, "reference"):
-        leaves = [x.clone().requires_grad_() for x in g]
-        options = {"boundary": boundary, "backend": name, "method": "direct"}
-        v = network_with_walls(source, leaves, leak, **options)
-        grads.append(torch.autograd.grad(v.square().sum(), leaves))
-    for actual, expected in zip(*grads, strict=True):
-        assert_near(actual, expected, 1e-12)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):  # noqa: ARG001
     source, g, leak = random_network(2, (8, 9), 9)
     g[0][1, 3, :, 5] = 0  # rows 0 to 3 of network (1, 5) are cut off
@@ -338,54 +192,6 @@ def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):
     right = torch.ones_like(v, dtype=torch.bool)
     right[1, :4, :, 5] = False
     assert_near(v[right], expected[right], 1e-13)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nan_stays_in_its_network(backend, bad, filling):  # noqa: ARG001
-    source, g, leak = random_network(3, (6, 7), 5)
-    g[1][1, 2, 2, 0] = bad
-    leak[2, 0, 0, 1] = bad
-    source[0, 3, 3, 2] = bad
-    factor = Factor(g, leak, (False, False), backend=backend)
-    expected, _, _ = reference.solve(source, g, leak, (False, False))
-    v = factor.solve(source)
-    nan = v.isnan()
-    assert torch.equal(nan, expected.isnan())
-    assert torch.equal(nan.flatten(1, 2).all(1), nan.flatten(1, 2).any(1))
-    assert_near(v.nan_to_num(), expected.nan_to_num(), 1e-13)
-    determinants = factor.logdet().isnan()
-    assert determinants.nonzero().tolist() == [[1, 0], [2, 1]]
-    diagonal = factor.inverse_entries()[0]
-    assert torch.equal(diagonal.flatten(1, 2).isnan().all(1), determinants)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_units(backend, scale):
-    """Conductances of any magnitude, without overflow or underflow."""
-    source, g, leak = random_network(2, (6, 5), 3, dtype=torch.float32)
-    v = Factor(g, leak, (False, False), backend=backend).solve(source)
-    scaled = Factor([x * scale for x in g], leak * scale, (False, False), backend=backend)
-    assert_near(scaled.solve(source * scale), v.double(), 1e-5)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_strides_and_narrow_types(backend):
-    source, g, leak = random_network(2, (6, 7), 3)
-    factor = factorize(g, leak, backend=backend)
-    expected = factor.solve(source)
-    transposed = [x.movedim(-1, 1).contiguous().movedim(1, -1) for x in (leak, *g)]
-    again = factorize(transposed[1:], transposed[0], backend=backend)
-    assert torch.equal(again.solve(source.transpose(1, 2).contiguous().transpose(1, 2)), expected)
-    expanded = factorize([x[:1, :, :, :1].expand_as(x) for x in g], leak, backend=backend)
-    copied = factorize([x[:1, :, :, :1].expand_as(x).clone() for x in g], leak, backend=backend)
-    assert torch.equal(expanded.solve(source), copied.solve(source))
-    narrow = factorize([x.bfloat16() for x in g], leak.bfloat16(), backend=backend)
-    v = narrow.solve(source.bfloat16())
-    assert v.dtype == torch.bfloat16
-    assert narrow.dtype == torch.float32
-    assert_near(v, expected, 0.1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -438,7 +244,7 @@ class TestNothingToSolve:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_copies_and_pickles(backend):
     source, g, leak = random_network(2, (5, 6), 1)
-    factor = factorize_with_walls(g, leak, boundary="dirichlet", backend=backend)
+    factor = factorize(g, leak, periodic=(False, True), backend=backend)
     for other in (copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
         assert torch.equal(other.solve(source), factor.solve(source))
 
@@ -449,7 +255,7 @@ def test_factors_are_of_the_networks_as_they_were(backend, dtype):
     source, g, leak = random_network(1, (5, 6), 1)
     g, leak = [x.to(dtype) for x in g], leak.to(dtype)
     leak.requires_grad_()
-    factor = factorize_with_walls(g, leak, boundary="dirichlet", backend=backend)
+    factor = factorize(g, leak, periodic=(False, True), backend=backend)
     v, logdet, variance = factor.solve(source), factor.logdet(), factor.diagonal_of_inverse()
     with torch.no_grad():
         for x in (leak, *g):
@@ -550,54 +356,34 @@ def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
 
 def parameters(grid):
     source, g, leak = random_network(1, grid, 2)
-    wall = torch.rand(2, dtype=torch.float64) + 0.1
-    return [x.requires_grad_() for x in (source, leak, wall, *g)]
+    return [x.requires_grad_() for x in (source, leak, *g)]
+
+
+RESULTS = {
+    "solve": lambda factor, s: factor.solve(s),
+    "several": lambda factor, s: factor.solve(torch.stack([s, s.square(), 1 - s], 1)),
+    "logdet": lambda factor, _: factor.logdet(),
+    "inverse": lambda factor, _: factor.diagonal_of_inverse(),
+    "sample": lambda factor, s: factor.sample(s),
+}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 class TestGradients:
-    boundary = ("robin", "periodic")
+    @pytest.mark.parametrize("result", RESULTS)
+    def test_first_derivatives(self, backend, result):
+        def call(source, leak, *g):
+            factor = factorize(g, leak, periodic=(False, True), backend=backend)
+            return RESULTS[result](factor, source)
 
-    def factor(self, backend, leak, wall, g):
-        return factorize_with_walls(g, leak, boundary=self.boundary, wall=wall, backend=backend)
+        torch.autograd.gradcheck(call, parameters((2, 4)))
 
-    def test_solve(self, backend):
-        def solve(source, leak, wall, *g):
-            return self.factor(backend, leak, wall, g).solve(source)
+    def test_second_derivatives(self, backend):
+        def call(source, leak, *g):
+            factor = factorize(g, leak, periodic=(False, True), backend=backend)
+            return factor.solve(source).square().sum()
 
-        torch.autograd.gradcheck(solve, parameters((3, 4)))
-
-    def test_solve_twice(self, backend):
-        def solve(source, leak, wall, *g):
-            return self.factor(backend, leak, wall, g).solve(source).square().sum()
-
-        torch.autograd.gradgradcheck(solve, parameters((2, 3)))
-
-    def test_several_sources(self, backend):
-        def solve(source, leak, wall, *g):
-            several = torch.stack([source, source.square(), 1 - source], 1)
-            return self.factor(backend, leak, wall, g).solve(several)
-
-        torch.autograd.gradcheck(solve, parameters((3, 3)))
-
-    def test_logdet(self, backend):
-        def logdet(source, leak, wall, *g):  # noqa: ARG001
-            return self.factor(backend, leak, wall, g).logdet()
-
-        _, *given = parameters((4, 4))
-        torch.autograd.gradcheck(lambda *x: logdet(None, *x), given)
-
-    def test_diagonal_of_inverse(self, backend):
-        def diagonal(leak, wall, *g):
-            return self.factor(backend, leak, wall, g).diagonal_of_inverse()
-
-        torch.autograd.gradcheck(diagonal, parameters((2, 4))[1:])
-
-    def test_sample(self, backend):
-        def sample(noise, leak, wall, *g):
-            return self.factor(backend, leak, wall, g).sample(noise)
-
-        torch.autograd.gradcheck(sample, parameters((2, 4)))
+        torch.autograd.gradgradcheck(call, parameters((2, 3)))
 
     def test_logdet_of_small_leaks_in_float32(self, backend):
         """Across an edge the inverse's entries differ in their last digits alone."""
@@ -611,22 +397,8 @@ class TestGradients:
             assert y.grad is not None
             assert_near(x.grad, y.grad, 1e-6)
 
-    @pytest.mark.parametrize("small", [1e-5, 1e-9])
-    def test_edges_of_small_leaks_in_float32(self, backend, small):
-        """Potentials are large and nearly equal; their differences make the gradient."""
-        source, g, leak = random_network(2, (8, 9), 2, leak=small, dtype=torch.float32)
-        weight = random_network(2, (8, 9), 2, dtype=torch.float32, seed=1)[0]
-        grads = []
-        for dtype in (torch.float32, torch.float64):
-            given = [x.to(dtype).requires_grad_() for x in (source, leak, *g)]
-            v = factorize(given[2:], given[1], backend=backend).solve(given[0])
-            grads.append(torch.autograd.grad((v * weight).sum(), given))
-        for narrow, wide in zip(*grads, strict=True):
-            assert narrow.dtype == torch.float32
-            assert_near(narrow, wide, 1e-5)
-
     def test_isolated_nodes_have_finite_gradients(self, backend):
-        source, leak, _, *g = parameters((3, 4))
+        source, leak, *g = parameters((3, 4))
         with torch.no_grad():
             for x in g:
                 x.zero_()
@@ -702,7 +474,7 @@ class TestErrors:
             factorize(g, 1.0)
 
 
-def hard_networks(kind, contrast, grid, leak, boundary, dtype=torch.float32):
+def hard_networks(kind, contrast, grid, leak, dtype=torch.float32):
     """Two networks with two channels, a source of both signs, conductances of a hard medium."""
     rng = np.random.default_rng(3)
     shape = (2, *grid, 2)
@@ -719,11 +491,10 @@ def hard_networks(kind, contrast, grid, leak, boundary, dtype=torch.float32):
     axes = range(len(grid))
     g = [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis + 1))).to(dtype) for axis in axes]
     source = torch.from_numpy(rng.random(shape)).to(dtype)
-    wall = torch.ones(2, dtype=dtype) if boundary == "robin" else None
-    return source, g, torch.full(shape, leak, dtype=dtype), {"boundary": boundary, "wall": wall}
+    return source, g, torch.full(shape, leak, dtype=dtype)
 
 
-BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched", "robin")
+BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched")
 EASY = [("binary", 1e4), ("channels", 1e12), ("log-uniform", 1e8)]
 EVERY = [(kind, contrast) for kind in MEDIA for contrast in (1e2, 1e4, 1e8, 1e12)]
 
@@ -732,14 +503,12 @@ class TestNetworksOperator:
     """`kirchhoff_network` leaves no network unsolved, forward or backward."""
 
     def check(self, kind, contrast, grid, leak, boundary, tol, **options):
-        source, g, leaks, ends = hard_networks(kind, contrast, grid, leak, boundary)
-        options |= ends
+        source, g, leaks = hard_networks(kind, contrast, grid, leak)
+        options["boundary"] = boundary
         weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).float()
         results = []
         for dtype in (torch.float32, torch.float64):
             given = [x.detach().to(dtype).requires_grad_() for x in (source, leaks, *g)]
-            wall = ends["wall"]
-            options["wall"] = None if wall is None else wall.to(dtype)
             if dtype == torch.float64:
                 options |= {"method": "direct", "tol": 1e-12}
             else:
@@ -761,23 +530,12 @@ class TestNetworksOperator:
             else:
                 assert not actual.any()
 
-    @pytest.mark.parametrize("boundary", BOUNDARIES)
-    @pytest.mark.parametrize(("kind", "contrast"), EASY)
-    def test_planes(self, kind, contrast, boundary):
-        self.check(kind, contrast, (33, 20), 1e-12, boundary, 1e-5)
-
     @pytest.mark.thorough
     @pytest.mark.parametrize("boundary", BOUNDARIES)
     @pytest.mark.parametrize(("kind", "contrast"), EVERY)
     @pytest.mark.parametrize("leak", [1e-2, 1e-12])
     def test_larger_planes(self, kind, contrast, boundary, leak):
         self.check(kind, contrast, (72, 64), leak, boundary, 1e-5)
-
-    @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-    @pytest.mark.parametrize(("kind", "contrast"), EASY)
-    def test_volumes_and_lines(self, kind, contrast, boundary):
-        self.check(kind, contrast, (7, 1, 6), 1e-6, boundary, 1e-5)
-        self.check(kind, contrast, (7, 8, 6), 1e-6, boundary, 1e-5)
 
     @pytest.mark.parametrize("boundary", BOUNDARIES)
     @pytest.mark.parametrize(("kind", "contrast"), [*EASY, ("smooth", 1e2), ("smooth", 1e12)])
@@ -820,13 +578,13 @@ class TestNetworksOperator:
             assert (actual - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
-def exact(source, g, leak, boundary, wall, weight):
+def exact(source, g, leak, boundary, weight):
     """Potentials and gradients (source, leak, conductances) of `hard_networks` in extended
     precision. Edges' differences are those of currents s - l V, V being the sum of s over that of
     l: a large constant, which leaves them alike, costs them no digits then."""
     closed = boundary == "periodic"
     leaves = [x.detach().requires_grad_() for x in (leak, *g)]
-    total, _ = walled(leaves[1:], leaves[0], boundary, wall)
+    total, _ = walled(leaves[1:], leaves[0], boundary)
     grads = [torch.zeros_like(x) for x in (source, leak, *g)]
     v = torch.zeros_like(source)
     through = torch.zeros_like(leak)
@@ -874,15 +632,14 @@ class TestDigitsOfTheOperator:
 
     def check(self, kind, contrast, grid, leak, boundary):
         for dtype, limit in TOLERANCE.items():
-            source, g, leaks, ends = hard_networks(kind, contrast, grid, leak, boundary, dtype)
+            source, g, leaks = hard_networks(kind, contrast, grid, leak, dtype)
             weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).to(dtype)
             given = [x.requires_grad_() for x in (source, leaks, *g)]
-            wall = ends["wall"]
-            v = network_with_walls(given[0], given[2:], given[1], method="direct", **ends)
+            options = {"boundary": boundary, "method": "direct"}
+            v = network_with_walls(given[0], given[2:], given[1], **options)
             actual = [v.detach(), *torch.autograd.grad(v, given, weight)]
             wide = [x.detach().double() for x in (*given, weight)]
-            wall = None if wall is None else wall.double()
-            expected = exact(wide[0], wide[2:-1], wide[1], boundary, wall, wide[-1])
+            expected = exact(wide[0], wide[2:-1], wide[1], boundary, wide[-1])
             for x, y in zip(actual, expected, strict=True):
                 if y.any():  # an axis of one node has no edges
                     assert_near(x, y, limit)
@@ -913,8 +670,8 @@ class TestDigitsOfTheOperator:
         from scipy.sparse import csc_array
         from scipy.sparse.linalg import spsolve
 
-        source, g, leak, _ = hard_networks("binary", 1e4, (9, 7), 1e-12, "neumann", torch.float64)
-        expected = exact(source, g, leak, "neumann", None, source)[0][0, ..., 0]
+        source, g, leak = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
+        expected = exact(source, g, leak, "neumann", source)[0][0, ..., 0]
         v = kirchhoff_network(source, g, leak, method="direct")[0, ..., 0]
         a = csc_array(matrix(g, leak, (False, False))[0].numpy())
         theirs = torch.from_numpy(spsolve(a, source[0, ..., 0].numpy().ravel())).reshape(9, 7)
@@ -930,7 +687,7 @@ class TestDigitsOfTheOperator:
         """float32 against float64, whose digits the other tests show."""
         results = []
         for dtype in (torch.float32, torch.float64):
-            fields = hard_networks(kind, contrast, grid, leak, "neumann", dtype)
+            fields = hard_networks(kind, contrast, grid, leak, dtype)
             source, leaks, *g = (x[:1, ..., :1] for x in (fields[0], fields[2], *fields[1]))
             given = [x.clone().requires_grad_() for x in (source, leaks, *g)]
             v = kirchhoff_network(given[0], given[2:], given[1], method="direct")
@@ -955,15 +712,6 @@ class TestManySources:
         assert (info.backward_error <= 1e-14).all()
         for i in range(4):
             assert_near(v[:, i], network_with_walls(sources[:, i], g, leak, **options), 1e-13)
-
-    def test_gradients(self):
-        source, leak, wall, *g = parameters((2, 3))
-
-        def solve(source, leak, wall, *g):
-            several = torch.stack([source, source.square()], 1)
-            return network_with_walls(several, g, leak, boundary="robin", wall=wall)
-
-        torch.autograd.gradcheck(solve, (source, leak, wall, *g))
 
     def test_errors(self):
         sources, g, leak = self.given()
@@ -1005,7 +753,7 @@ class TestBackward:
     def test_gradients_have_digits_without_factors(self, backend, memory, monkeypatch):
         """What is too much to be kept, of one network or of a batch, is eliminated once more. The
         leaks lift potentials a million times, whose differences had no digits."""
-        source, g, leak, _ = hard_networks("binary", 1e4, (20, 18), 1e-6, "neumann")
+        source, g, leak = hard_networks("binary", 1e4, (20, 18), 1e-6)
         weight = torch.linspace(-1, 2, source.numel(), dtype=torch.float64).reshape(source.shape)
 
         def gradients(dtype, **options):

@@ -13,7 +13,6 @@ from network_cases import (
     BACKENDS,
     EACH_BACKEND_THOROUGHLY,
     FASTEST,
-    edge_conductance,
     make_network,
     network_with_walls,
     within,
@@ -87,36 +86,15 @@ def test_gradgradcheck(backend, grid, boundary):
     assert torch.autograd.gradgradcheck(solve, leaves, check_fwd_over_rev=True, fast_mode=True)
 
 
-@EACH_BACKEND_THOROUGHLY
-def test_gradcheck_of_walls(backend):
-    source, conductance, leak = make_network((3, 2), B=1, C=1)
-    wall = torch.rand(2, 2, 1, dtype=torch.float64).requires_grad_()
-    leaves = (conductance[0].requires_grad_(), wall)
-
-    def solve(g, wall):
-        return network_with_walls(
-            source, (g, conductance[1]), leak, boundary="robin", wall=wall, **EXACT, backend=backend
-        )
-
-    assert torch.autograd.gradcheck(solve, leaves)
-    assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
-
-
 def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
-    """No wall, no leak, no edge, no conductivity: zeros in every formula."""
-    source = torch.ones(1, 3, 1)
-    leak = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
-    wall = torch.zeros(1).requires_grad_()
-    conductivity = torch.tensor([0.0, 0.0, 1.0]).reshape(1, 3, 1).requires_grad_()
-    (g,) = edge_conductance(conductivity)
-    leaves = (leak, wall, conductivity)
-    open_end = network_with_walls(source, (g,), leak, boundary="robin", wall=wall)
-    matched = network_with_walls(source, (g,), leak, boundary="matched")
-    grads = torch.autograd.grad((open_end + matched).sum(), leaves)
-    assert all(grad.isfinite().all() for grad in grads)
-    (g,) = edge_conductance(torch.ones(1, 3, 1))
-    v = network_with_walls(source, (g,), leak, boundary="robin", wall=wall)
-    assert torch.autograd.grad(v.sum(), wall)[0] < 0  # a wall that begins to open is felt
+    """No film, no leak, no edge, no conductivity: zeros in every formula."""
+    source, film = torch.ones(1, 3, 1), torch.zeros((), requires_grad=True)
+    leak, k = (torch.tensor([[[0.0], [0.0], [1.0]]]).requires_grad_() for _ in range(2))
+    circuits = [diffusion(k, boundary=x, absorption=leak) for x in (Robin(film), "matched")]
+    v = circuits[0].solve(source) + circuits[1].solve(source)
+    assert all(x.isfinite().all() for x in torch.autograd.grad(v.sum(), (leak, k, film)))
+    v = diffusion(torch.ones(1, 3, 1), boundary=Robin(film), absorption=leak).solve(source)
+    assert torch.autograd.grad(v.sum(), film)[0] < 0  # a film that begins to conduct is felt
 
 
 @pytest.mark.thorough
@@ -211,19 +189,6 @@ def test_dual_tensors(backend):
         lambda *args: torch.func.jvp(solve, args, tuple(tangents))[1].sum(), ALL
     )(*args)
     assert _worst(torch.autograd.grad(slope.sum(), leaves), by_func) < 1e-8
-
-
-@pytest.mark.parametrize("backend", ["cpu", "torch"])
-def test_dual_tensors_of_several_sources(backend):
-    """One elimination for all sources has the directional derivative of one call a source."""
-    args, solve = _args(), _solver(backend=backend)
-    tangents = [torch.sin(7 * x) for x in args]
-    with forward_ad.dual_level():
-        source, *rest = (forward_ad.make_dual(x, t) for x, t in zip(args, tangents, strict=True))
-        one = forward_ad.unpack_dual(solve(source, *rest)).tangent
-        both = solve(torch.stack([source, 2 * source], 1), *rest)
-        found = forward_ad.unpack_dual(both).tangent
-    torch.testing.assert_close(found, torch.stack([one, 2 * one], 1))
 
 
 @EACH_BACKEND

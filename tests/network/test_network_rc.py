@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from network_cases import BACKENDS, make_network, net_current, walled
+from network_cases import BACKENDS, make_network, matrix, walled
 
 from chonn_ops import Circuit, kirchhoff_network, rc_step
 
@@ -27,15 +27,6 @@ def _uniform(*shape, seed=3):
     return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
-def _matrix(conductance, leak, periodic):
-    """(n, n) of the first network, a unit potential at a time."""
-    nodes = leak[0, ..., 0].numel()
-    units = torch.eye(nodes, dtype=DOUBLE).reshape(nodes, *leak.shape[1:-1], 1)
-    g = [x[:1, ..., :1].expand_as(units) for x in conductance]
-    columns = net_current(units, tuple(g), leak[:1, ..., :1].expand_as(units), periodic)
-    return columns.flatten(1).T
-
-
 @EACH_METHOD
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("periodic", [False, True], ids=["neumann", "periodic"])
@@ -46,7 +37,7 @@ def test_a_step_is_its_equation(grid, periodic, backend, method):
     after = step_of(v, g, leak, C, dt, source, method=method,
                     boundary="periodic" if periodic else "neumann",
                     backend=backend, **EXACT)  # fmt: skip
-    A = _matrix(g, leak, (periodic,) * len(grid))
+    A = matrix(g, leak, (periodic,) * len(grid))[0]
     storage = torch.diag(C.flatten() / dt)
     s, x = source.flatten(), v.flatten()
     if method == "euler":
@@ -60,7 +51,7 @@ def test_a_step_is_its_equation(grid, periodic, backend, method):
 def test_the_order_in_time(method):
     _, g, leak = make_network((4, 3), B=1, C=1, contrast=10)
     v = _uniform(1, 4, 3, 1)
-    exact = torch.matrix_exp(-_matrix(g, leak, (False, False))) @ v.flatten()
+    exact = torch.matrix_exp(-matrix(g, leak, (False, False))[0]) @ v.flatten()
     errors = []
     for steps in (16, 32, 64, 128):
         x = v

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ import torch
 pytest.importorskip("scipy")
 
 from chonn_ops.network import reference
-from chonn_ops.network import torch as on_torch
 from chonn_ops.network.elimination import inverse_factors
 from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
@@ -229,73 +227,6 @@ def test_iterations_stay_few_in_three_dimensions():
     _, iterations, residual = solve(source, conductance, leak, (False,) * 3, 1e-5, 100)
     assert (residual <= 1e-5).all()
     assert iterations.max() <= 12
-
-
-def test_a_network_does_not_notice_the_others(monkeypatch):
-    source, conductance, leak = random_fields((24, 20), 3, 2)
-    source[1, ..., 0] = 0
-    conductance[1][2, ..., 1] *= 500
-    arguments = (conductance, leak, (False, True), 1e-8, 100)
-    v, iterations, residual = solve(source, *arguments)
-    assert (v[1, ..., 0] == 0).all()
-    assert iterations[1, 0] == residual[1, 0] == 0
-    monkeypatch.setattr(on_torch, "networks_at_once", lambda *_: 1)
-    alone, steps, _ = solve(source, *arguments)
-    assert steps.equal(iterations)
-    torch.testing.assert_close(v, alone, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("where", ["source", "leak", "conductance"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("sizes", [(12,), (16, 15)])
-def test_nan_stays_in_its_network(where, bad, sizes):
-    source, conductance, leak = random_fields(sizes)
-    periodic = (False,) * len(sizes)
-    whole, steps, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
-    spoilt = {"source": source, "leak": leak, "conductance": conductance[0]}[where]
-    spoilt[(0, *(3 for _ in sizes), 1)] = bad
-    v, iterations, residual = solve(source, conductance, leak, periodic, 1e-8, 100)
-    assert v[0, ..., 1].isnan().all()
-    assert residual.isnan().nonzero().tolist() == [[0, 1]]
-    others = torch.tensor([[True, False], [True, True]])
-    assert iterations[others].equal(steps[others])
-    for b, c in others.nonzero().tolist():
-        torch.testing.assert_close(v[b, ..., c], whole[b, ..., c], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("sizes", [(10,), (16, 15)])
-def test_last_entries_of_open_axes_are_ignored(sizes):
-    source, conductance, leak = random_fields(sizes)
-    periodic = (False,) * len(sizes)
-    before, _, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
-    for axis, g in enumerate(conductance):
-        g.select(axis + 1, -1).fill_(math.nan)
-    copies = [g.clone() for g in conductance]
-    after, _, _ = solve(source, conductance, leak, periodic, 1e-8, 100)
-    assert after.equal(before)
-    for g, copy in zip(conductance, copies, strict=True):
-        torch.testing.assert_close(g, copy, rtol=0, atol=0, equal_nan=True)
-
-
-def test_expanded_strided_and_half_inputs_are_read_as_they_are():
-    source, conductance, leak = random_fields((14, 13), 2, 3)
-    source, leak = source.bfloat16(), leak[:1, :1, :1, :1].expand_as(leak).half()
-    conductance = [g.float().transpose(1, 2).contiguous().transpose(1, 2) for g in conductance]
-    periodic = (True, False)
-    v, _, _ = solve(source, conductance, leak, periodic, 1e-6, 100)
-    assert v.dtype == torch.float32
-    truth = reference.solve(source, conductance, leak, periodic)[0]
-    assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
-
-
-def test_units_do_not_matter():
-    source, conductance, leak = random_fields((20, 21))
-    source, conductance, leak = source.float(), [g.float() for g in conductance], leak.float()
-    expected, _, _ = solve(source, conductance, leak, (False, False), 1e-5, 100)
-    ampere, siemens = 2.0**-90, 2.0**-60
-    small = [siemens * g for g in conductance]
-    v, _, _ = solve(ampere * source, small, siemens * leak, (False, False), 1e-5, 100)
-    torch.testing.assert_close(v, expected * (ampere / siemens), rtol=1e-6, atol=0)
 
 
 def test_what_does_not_converge_is_reported():

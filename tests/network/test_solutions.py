@@ -10,7 +10,13 @@ from torch.utils.checkpoint import checkpoint
 from chonn_ops import diffusion, kirchhoff_network
 from chonn_ops.network import methods
 
-GRIDS = [(9,), (7, 6), (24, 20), (5, 4, 6), (14, 14, 14)]
+THOROUGH = pytest.mark.thorough
+GRIDS = [
+    (9,),
+    (7, 6),
+    (5, 4, 6),
+    *(pytest.param(x, marks=THOROUGH) for x in ((24, 20), (14, 14, 14))),
+]
 KINDS = [torch.float32, torch.float64, torch.complex64]
 
 
@@ -29,7 +35,7 @@ def solve(source, *rest, **options):
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("method", ["auto", "direct", "multigrid"])
-@pytest.mark.parametrize("contrast", [100.0, 1e8])
+@pytest.mark.parametrize("contrast", [100.0, pytest.param(1e8, marks=THOROUGH)])
 def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
     backend, dtype, grid, method, contrast
 ):
