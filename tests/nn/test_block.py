@@ -143,23 +143,6 @@ def test_options_are_one_flat_mapping_and_back(cell):
     assert options == dataclasses.replace(CKBOptions(cell), order=3, boundary="periodic")
 
 
-def test_state_dict_is_plain_tensors_and_round_trips(tmp_path):
-    block = build(2)
-    state = block.state_dict()
-    assert all(type(value) is torch.Tensor for value in state.values())
-    torch.save(state, tmp_path / "block.pt")
-    other = CKB(8, 2, cell=Scan(d_state=4))
-    other.load_state_dict(torch.load(tmp_path / "block.pt", weights_only=True))
-    x = torch.randn(SHAPES[2])
-    torch.testing.assert_close(other(x), block(x), rtol=0, atol=0)
-
-
-def test_device_and_dtype_reach_every_tensor():
-    block = CKB(8, 2, cell="scan", order=2, expand=2, device="meta", dtype=torch.bfloat16)
-    for name, tensor in block.state_dict().items():
-        assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16), name
-
-
 @pytest.mark.parametrize(
     ("spatial_dims", "order", "backend"),
     [

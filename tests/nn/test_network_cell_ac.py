@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 
@@ -10,8 +9,6 @@ import pytest
 import torch
 
 from chonn_ops import (
-    CKB,
-    CHONNFNO2d,
     CHONNNetwork2d,
     CHONNUNet2d,
     CKBOptions,
@@ -96,49 +93,6 @@ def test_no_weights_make_a_network_that_feeds_power(boundary):
         assert leak.imag.max() < 0
 
 
-def test_gradients_are_those_of_finite_differences():
-    cell, u = _cell(), _features(1, 4, 3, 3).requires_grad_()
-    assert torch.autograd.gradcheck(cell, (u,))
-    y = cell(u).square().sum()
-    for parameter, gradient in zip(
-        cell.parameters(), torch.autograd.grad(y, list(cell.parameters())), strict=True
-    ):
-        assert gradient.isfinite().all()
-        assert gradient.shape == parameter.shape
-
-
-def test_potentials_converge_with_the_second_order_of_the_spacing():
-    cell, fields = _cell(4, 2, nodes="centres"), []
-    for n in (16, 32, 64):
-        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-        x, y = torch.meshgrid(x, x, indexing="ij")
-        u = torch.stack((x, y, torch.sin(3 * x), torch.cos(2 * y)), -1)[None]
-        fields.append(cell(u).unflatten(1, (16, -1)).mean(2).unflatten(2, (16, -1)).mean(3))
-    first, second = ((a - b).abs().max() for a, b in itertools.pairwise(fields))
-    assert first / second > 3.2
-
-
-def test_a_masked_grid_is_the_smaller_grid():
-    cell, u = _cell(boundary="neumann", nodes="centres"), _features(1, 6, 5, 3)
-    mask = torch.zeros(6, 5, dtype=torch.bool)
-    mask[:4] = True
-    spacing = [0.2, 0.25]
-    small = cell(u[:, :4], spacing)
-    torch.testing.assert_close(cell(u, spacing, mask)[:, :4], small, rtol=1e-8, atol=1e-10)
-    assert (cell(u, spacing, mask)[:, 4:] == 0).all()
-
-
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("stage_input", ["chain", "inject"])
-def test_blocks(order, stage_input):
-    cell = Network(num_networks=2, ac=True)
-    block = CKB(4, 2, cell=cell, order=order, stage_input=stage_input)
-    x = torch.randn(2, 4, 6, 6)
-    block(x).sum().backward()
-    assert block(x).shape == x.shape
-    assert all(parameter.grad is not None for parameter in block.parameters())
-
-
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
@@ -161,14 +115,6 @@ def test_models_and_their_reading(build, shape):
     assert (fields.power >= 0).all()
 
 
-def test_fno_with_a_lift():
-    options = CKBOptions(Network(num_networks=2, ac=True))
-    model = CHONNFNO2d(1, 4, 4, 8, initial_step=1, ckb=options)
-    grid = torch.stack(torch.meshgrid(*[torch.linspace(0, 1, 8)] * 2, indexing="ij"), -1)
-    out = model(torch.randn(1, 8, 8, 1), grid.expand(1, 8, 8, 2))
-    assert out.isfinite().all()
-
-
 def test_power_flows_along_a_wave():
     """From a source at the low end, out of the matched high end."""
     cell = _cell(1, 1, 1, boundary="matched", selective=False)
@@ -183,13 +129,6 @@ def test_power_flows_along_a_wave():
     assert (flow[:31] < 0).all()
     assert (flow[34:] > 0).all()
     assert flow[40:60].std() < 1e-2 * flow[40:60].mean()
-
-
-def test_bfloat16_features():
-    cell = NetworkCell(3, 2, Network(num_networks=2, ac=True), dtype=torch.bfloat16)
-    y = cell(torch.randn(1, 5, 5, 3, dtype=torch.bfloat16))
-    assert y.dtype == torch.float32
-    assert y.isfinite().all()
 
 
 def test_unfit_options_are_refused():
