@@ -10,6 +10,8 @@ import pickle
 import pytest
 import torch
 import torch.distributed as dist
+from model_cases import MODELS as OURS
+from model_cases import coordinates, fields, made
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -21,18 +23,7 @@ import chonn_ops
 from chonn_ops import CKB, CKBOptions, Network
 from chonn_ops.nn.layers import Pointwise
 
-NETWORKS = CKBOptions(Network(num_networks=2))
 FULL = CKBOptions(Network(num_networks=2), norm="group", order=2)
-SCANS = CKBOptions("scan")
-
-
-def fields(*shape):
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)) + 0.5
-
-
-def coordinates(*grid):
-    lines = [(torch.arange(n) + 0.5) / n for n in grid]
-    return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).expand(2, *grid, len(grid))
 
 
 def timm_model(**options):
@@ -60,50 +51,24 @@ def pdebench(name, ndim, host, **options):
 ONE, TWO = ({"num_channels": 1, "initial_step": n} for n in (1, 2))
 LINE, PLANE = (8,), (16, 16)
 MODELS = {
-    **{
-        f"CHONNNetwork{axes}d": (
-            lambda kind=kind: kind(1, 1, 4),
-            (fields(2, 1, *(6, 5, 4)[:axes]),),
-        )
-        for axes, kind in enumerate(
-            (chonn_ops.CHONNNetwork1d, chonn_ops.CHONNNetwork2d, chonn_ops.CHONNNetwork3d), 1
-        )
-    },
-    "CHONNUNet1d": (lambda: chonn_ops.CHONNUNet1d(1, 1, 2), (fields(2, 1, 32),)),
-    "CHONNUNet2d": (lambda: chonn_ops.CHONNUNet2d(1, 1, 2), (fields(2, 1, *PLANE),)),
-    "CHONNUNet3d": (lambda: chonn_ops.CHONNUNet3d(1, 1, 1), (fields(2, 1, 16, 16, 16),)),
+    **{name: case for name, case in OURS.items() if "3d of scans" not in name},
     "CHONNUNet2d, stages": (
-        lambda: chonn_ops.CHONNUNet2d(1, 1, 2, ckb=FULL, mode="stages"),
+        made("CHONNUNet2d", 1, 1, 2, ckb=FULL, mode="stages"),
         (fields(2, 1, *PLANE),),
     ),
-    "CHONNUNet2d, scans": (
-        lambda: chonn_ops.CHONNUNet2d(1, 1, 2, ckb=SCANS),
-        (fields(2, 1, *PLANE),),
-    ),
-    "CHONNFNO1d": (
-        lambda: chonn_ops.CHONNFNO1d(1, 2, 4, 1, ckb=NETWORKS),
-        (fields(2, *LINE, 1), coordinates(*LINE)),
-    ),
-    "CHONNFNO2d": (
-        lambda: chonn_ops.CHONNFNO2d(1, 2, 2, 4, 1, ckb=FULL, mode="replace"),
+    "CHONNFNO2d, replace": (
+        made("CHONNFNO2d", 1, 2, 2, 4, 1, ckb=FULL, mode="replace"),
         (fields(2, 6, 6, 1), coordinates(6, 6)),
     ),
-    "CHONNFNO3d": (
-        lambda: chonn_ops.CHONNFNO3d(1, 2, 2, 2, 4, 1, downsample=2),
+    "CHONNFNO3d, downsample": (
+        made("CHONNFNO3d", 1, 2, 2, 2, 4, 1, downsample=2),
         (fields(2, 4, 4, 4, 1), coordinates(4, 4, 4)),
     ),
-    "CNOUNet": (
-        lambda: chonn_ops.CNOUNet(1, 1, 2, 1, 1, 4, 4, ckb=NETWORKS),
-        (fields(2, 1, 8, 8),),
-    ),
-    "CHONNRollout1d": (lambda: chonn_ops.CHONNRollout1d(1, 2, 4), (fields(2, 2, *LINE),)),
-    "CHONNRollout2d": (lambda: chonn_ops.CHONNRollout2d(1, 2, 4), (fields(2, 2, 6, 6),)),
     "CHONNRollout2d, substeps": (
-        lambda: chonn_ops.CHONNRollout2d(1, 2, 4, substeps=2, coordinates=True),
+        made("CHONNRollout2d", 1, 2, 4, substeps=2, coordinates=True),
         (fields(2, 2, 6, 6),),
     ),
-    "CHONNWaves1d": (lambda: chonn_ops.CHONNWaves1d(1, 2, 4), (fields(2, 2, *LINE),)),
-    "CHONNWaves2d": (lambda: chonn_ops.CHONNWaves2d(1, 2, 4, media=1), (fields(2, 3, 6, 6),)),
+    "CHONNWaves2d, media": (made("CHONNWaves2d", 1, 2, 4, media=1), (fields(2, 3, 6, 6),)),
     "timm": (timm_model, (fields(2, 3, 64, 64),)),
     "timm, networks": (lambda: timm_model(cell="network"), (fields(2, 3, 64, 64),)),
     "neuralop FNO": (neuralop_fno, (fields(2, 1, 8, 8),)),
@@ -132,7 +97,15 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+# `make check` takes one of a kind.
+QUICK = ("CHONNNetwork2d", "CHONNUNet1d of networks", "CHONNFNO2d, replace")
+QUICK += ("CNOUNet of networks", "CHONNRollout2d, substeps")
+QUICK += ("CHONNWaves1d", "timm", "neuralop FNO", "neuralop CHONNNetwork", "PDEBench flow")
+
+
+@pytest.fixture(
+    params=[pytest.param(x, marks=() if x in QUICK else pytest.mark.thorough) for x in MODELS]
+)
 def case(request):
     build, inputs = MODELS[request.param]
     torch.manual_seed(0)
@@ -197,26 +170,18 @@ def test_averages_follow(case):
     averaged.update_parameters(model)  # the first one copies
     averaged.update_parameters(new)
     assert_same_parameters(averaged.module, new)
+    timm_utils = pytest.importorskip("timm.utils")
+    if "_metadata" not in model.state_dict():  # neuraloperator's models, which timm's refuse
+        for kind in (timm_utils.ModelEmaV2, timm_utils.ModelEmaV3):
+            ema = kind(model, decay=0.0)
+            ema.update(new)
+            assert_same_parameters(ema.module, new)
     with torch.no_grad():
         written, state = copy.deepcopy(model), new.state_dict()
         for name, value in written.state_dict().items():
             if isinstance(value, torch.Tensor):
                 value.copy_(state[name])
         torch.testing.assert_close(written(*inputs), new(*inputs), rtol=0, atol=0)
-
-
-def test_timm_averages_follow(case):
-    utils = pytest.importorskip("timm.utils")
-    model, inputs = case
-    if "_metadata" in model.state_dict():
-        pytest.skip("timm's averages take no neuraloperator model: its state dicts hold a dict")
-    new = moved(model)
-    for kind in (utils.ModelEmaV2, utils.ModelEmaV3):
-        ema = kind(model, decay=0.0)
-        ema.update(new)
-        assert_same_parameters(ema.module, new)
-        with torch.no_grad():
-            torch.testing.assert_close(ema.module(*inputs), new(*inputs), rtol=0, atol=0)
 
 
 def test_copies_compute_the_same(case):

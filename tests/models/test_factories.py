@@ -3,101 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
 
 import pytest
 import torch
+from model_cases import BLOCKS, MODELS
 
-import chonn_ops
-from chonn_ops import CKBOptions, Network, Scan
-
-# Tighter than the default, since a U-Net enlarges what a solve leaves.
-CELLS = {"network": Network(tol=1e-6), "scan": Scan()}
-GRIDS = {1: (16,), 2: (16, 16), 3: (8, 8, 8)}
-
-
-def _fields(axes, channels=1):
-    return ((1, channels, *GRIDS[axes]),)
-
-
-def _frames(axes):
-    return ((1, *GRIDS[axes], 2), (1, *GRIDS[axes], axes))
-
-
-# A small one of each, and the shapes it is called with.
-MODELS = {
-    **{
-        f"CHONNNetwork{axes}d": (
-            partial(getattr(chonn_ops, f"CHONNNetwork{axes}d"), width=4, depth=1),
-            _fields(axes),
-        )
-        for axes in (1, 2, 3)
-    },
-    **{
-        f"CHONNRollout{axes}d": (
-            partial(getattr(chonn_ops, f"CHONNRollout{axes}d"), 1, 2, 4, 1),
-            _fields(axes, 2),
-        )
-        for axes in (1, 2)
-    },
-    **{
-        f"CHONNWaves{axes}d": (
-            partial(getattr(chonn_ops, f"CHONNWaves{axes}d"), 1, 2, 4, 1),
-            _fields(axes, 2),
-        )
-        for axes in (1, 2)
-    },
-    **{
-        f"CHONNFNO{axes}d of {cell}s": (
-            partial(
-                getattr(chonn_ops, f"CHONNFNO{axes}d"),
-                1,
-                *[2] * axes,
-                4,
-                2,
-                ckb=CKBOptions(CELLS[cell]),
-            ),
-            _frames(axes),
-        )
-        for axes in (1, 2, 3)
-        for cell in CELLS
-    },
-    **{
-        f"CHONNUNet{axes}d of {cell}s": (
-            partial(
-                getattr(chonn_ops, f"CHONNUNet{axes}d"),
-                init_features=2,
-                ckb=CKBOptions(CELLS[cell]),
-            ),
-            ((2, 3, *[16] * axes),),
-        )
-        for axes in (1, 2, 3)
-        for cell in CELLS
-    },
-    **{
-        f"CNOUNet of {cell}s": (
-            partial(
-                chonn_ops.CNOUNet,
-                n_layers=1,
-                n_res=1,
-                n_res_neck=1,
-                channel_multiplier=4,
-                ckb=CKBOptions(CELLS[cell]),
-            ),
-            _fields(2),
-        )
-        for cell in CELLS
-    },
-    "KirchhoffCell": (partial(chonn_ops.KirchhoffCell, 4), ((1, 16, 4),)),
-    "NetworkCell": (partial(chonn_ops.NetworkCell, 4, 2, Network(2)), ((1, 8, 8, 4),)),
-    "CKB of scans": (partial(chonn_ops.CKB, 4, 2, cell=Scan()), _fields(2, 4)),
-    "CKB of networks": (
-        partial(chonn_ops.CKB, 4, 2, cell=Network(2)),
-        _fields(2, 4),
-    ),
-}
-
-
+EVERY = {**MODELS, **BLOCKS}
 # Of the names and shapes in the state dict, as the first checkpoints of these models have them.
 DIGESTS = {
     "CKB of scans": "5291aa4b8952",
@@ -128,25 +39,28 @@ DIGESTS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_dtype_is_that_of_all_it_holds_and_returns(name):
-    build, shapes = MODELS[name]
+    build, inputs = EVERY[name]
     model = build(dtype=torch.float64)
     tensors = [*model.parameters(), *model.buffers()]
     assert {x.dtype for x in tensors} <= {torch.float64, torch.complex128, torch.int64}
     assert torch.float64 in {x.dtype for x in tensors}
-    outputs = model(*(torch.rand(shape, dtype=torch.float64) for shape in shapes))
+    outputs = model(*(x.double() for x in inputs))
     assert outputs.dtype == torch.float64
     assert outputs.isfinite().all()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=pytest.mark.thorough if "UNet3d" in x else ()) for x in EVERY],
+)
 def test_output_and_gradients_are_those_of_the_reference(name, monkeypatch):
     """The operators by the backend of this machine, and by the reference's loops and matrices."""
-    build, shapes = MODELS[name]
+    build, inputs = EVERY[name]
     torch.manual_seed(0)
     model = build(dtype=torch.float64)
-    inputs = [torch.rand(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    inputs = [x.double().requires_grad_() for x in inputs]
     leaves = [*inputs[:1], *model.parameters()]
     results = []
     for backend in ("", "reference"):
@@ -161,18 +75,18 @@ def test_output_and_gradients_are_those_of_the_reference(name, monkeypatch):
         torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_on_the_meta_device_nothing_is_allocated(name):
-    build, _ = MODELS[name]
+    build, _ = EVERY[name]
     model, real = build(device="meta"), build()
     assert {x.device.type for x in (*model.parameters(), *model.buffers())} == {"meta"}
     shapes = {key: (x.shape, x.dtype) for key, x in real.state_dict().items()}
     assert {key: (x.shape, x.dtype) for key, x in model.state_dict().items()} == shapes
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_names_of_the_state_dict_stay(name):
-    build, _ = MODELS[name]
+    build, _ = EVERY[name]
     state = build(device="meta").state_dict()
     names = "\n".join(f"{key} {tuple(x.shape)}" for key, x in state.items())
     assert hashlib.sha256(names.encode()).hexdigest()[:12] == DIGESTS[name]

@@ -178,13 +178,6 @@ def test_the_medium_is_asked_for():
         build(media=1)(torch.randn(1, 2, 8, 8))
 
 
-def test_shifts_on_rings():
-    model, x = build(boundary="periodic"), torch.randn(2, 2, 12, 10)
-    with torch.no_grad():
-        moved = model(x.roll((3, -2), (2, 3)))
-        torch.testing.assert_close(moved, model(x).roll((3, -2), (2, 3)), rtol=1e-3, atol=1e-4)
-
-
 def test_half_precision_and_non_contiguous_input():
     model = build()
     x = torch.randn(2, 2, 10, 12).transpose(2, 3)
