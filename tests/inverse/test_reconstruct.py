@@ -98,24 +98,6 @@ def test_the_jacobian_is_that_of_finite_differences(unknown, grid, boundary, mas
         torch.testing.assert_close(found[:, p], expected, rtol=1e-6, atol=1e-8)
 
 
-def test_the_jacobian_is_that_of_autograd_through_the_operator():
-    k, source, measured = wells()
-    domain = domain_of((8, 8), 1.0, None, "dirichlet", CPU)
-    zeros = torch.zeros(8, 8, dtype=torch.float64)
-    experiment = Experiment(domain, "conductivity", None, zeros, source, weights_of(NODES, domain))
-    x = k.log().flatten().requires_grad_()
-    network = experiment.factorize(x.detach())
-    v = experiment.potentials(network, x.detach())
-    rows = torch.ones_like(measured).nonzero()
-    weight = torch.randn(measured.shape, dtype=torch.float64)
-    jacobian = experiment.jacobian(network, x.detach(), v, rows)
-    out = diffusion(x.exp().reshape(1, 8, 8, 1), boundary="dirichlet").solve(
-        source[None, ..., None]
-    )[0, ..., 0]
-    (expected,) = torch.autograd.grad(out[:, NODES[:, 0], NODES[:, 1]], x, weight)
-    torch.testing.assert_close(weight[rows[:, 0], rows[:, 1]] @ jacobian, expected)
-
-
 def dense_covariance(prior, domain):
     n = domain.mask.numel()
     return prior.on(domain).gaussian.times(torch.eye(n, dtype=torch.float64))
@@ -405,19 +387,6 @@ def test_a_misfit_is_said_beside_steps_that_have_not_converged():
     assert "times the noise" in messages
     assert not found.explained
     assert not found.converged
-
-
-def test_a_mask_in_a_dirichlet_box_is_grounded_at_its_edge():
-    mask = torch.ones(9, 9, dtype=torch.bool)
-    mask[:4, :4] = False
-    k = PRIOR.sample((9, 9), mask=mask, generator=torch.Generator().manual_seed(2))[0].exp()
-    source = torch.zeros(2, 9, 9, dtype=torch.float64)
-    source[0, 6, 6] = source[1, 2, 6] = 1
-    field = k[None, ..., None]
-    v = diffusion(field, boundary="dirichlet", mask=mask).solve(source[None, ..., None])[0, ..., 0]
-    nodes = torch.tensor([[6, 6], [2, 6], [6, 2], [4, 4], [8, 8]])
-    found = solved(v[:, nodes[:, 0], nodes[:, 1]], source, nodes, noise=1e-3, mask=mask)
-    assert found.fit < 1.5
 
 
 def test_a_dirichlet_face_grounds_nodes_whose_inner_neighbour_is_missing():
