@@ -369,7 +369,7 @@ def test_matched_media_go_on_behind_the_face():
     assert isinstance(conditions("matched", 1)[0][0], Matched)
 
 
-@pytest.mark.parametrize("arithmetic", [0.0, 0.4])
+@pytest.mark.parametrize("arithmetic", [pytest.param(0.0, marks=pytest.mark.thorough), 0.4])
 def test_gradients_of_everything_a_circuit_is_made_of(arithmetic):
     grid = (3, 4)
     k, c, f = uniform(1, *grid, 1) + 0.5, uniform(1, *grid, 1) + 0.1, uniform(1, *grid, 1)

@@ -157,7 +157,9 @@ def test_instruction_sets(isa, filling, monkeypatch):  # noqa: ARG001
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", MEDIA)
-@pytest.mark.parametrize("contrast", [1e2, 1e6, 1e12])
+@pytest.mark.parametrize(
+    "contrast", [*(pytest.param(x, marks=pytest.mark.thorough) for x in (1e2, 1e6)), 1e12]
+)
 def test_hard_media(backend, kind, contrast):
     """Leaks of 1e-12 at a few nodes, conductances of 1 to `contrast`: every digit stays."""
     n = 14
@@ -376,14 +378,14 @@ class TestGradients:
             factor = factorize(g, leak, periodic=(False, True), backend=backend)
             return RESULTS[result](factor, source)
 
-        torch.autograd.gradcheck(call, parameters((2, 4)))
+        torch.autograd.gradcheck(call, parameters((2, 4)), fast_mode=True)
 
     def test_second_derivatives(self, backend):
         def call(source, leak, *g):
             factor = factorize(g, leak, periodic=(False, True), backend=backend)
             return factor.solve(source).square().sum()
 
-        torch.autograd.gradgradcheck(call, parameters((2, 3)))
+        torch.autograd.gradgradcheck(call, parameters((2, 3)), fast_mode=True)
 
     def test_logdet_of_small_leaks_in_float32(self, backend):
         """Across an edge the inverse's entries differ in their last digits alone."""
@@ -542,7 +544,10 @@ class TestNetworksOperator:
     def test_volumes_that_are_iterated_first(self, kind, contrast, boundary):
         self.check(kind, contrast, (13, 12, 14), 1e-12, boundary, 1e-5)
 
-    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize(
+        "backend",
+        [BACKENDS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in BACKENDS[1:])],
+    )
     def test_iterations_and_elimination_agree_on_the_sign_of_an_edge(self, backend, monkeypatch):
         """Where the forward pass iterates and the backward pass eliminates, or the other way."""
         source, g, leak = random_network(2, (13, 12, 14), 1, dtype=torch.float32)
@@ -790,6 +795,7 @@ def test_a_program_that_holds_factors_ends_without_a_message():
     assert "Exception" not in ended.stderr
 
 
+@pytest.mark.thorough
 def test_within_compiled_functions():
     """The elimination breaks the graph; what stands around it is compiled."""
     source, conductance, leak = make_network((4, 5), B=1, C=1)

@@ -30,7 +30,12 @@ def rows(monkeypatch):
     monkeypatch.setattr(cpu, "_worth_lanes", lambda _: math.inf)
 
 
-@pytest.fixture(params=cpu.available_isas())
+ISAS = cpu.available_isas()
+
+
+@pytest.fixture(
+    params=[pytest.param(x, marks=() if x == ISAS[-1] else pytest.mark.thorough) for x in ISAS]
+)
 def isa(request, monkeypatch):
     monkeypatch.setenv("CHONN_NETWORK_ISA", request.param)
     return request.param
