@@ -653,7 +653,7 @@ class TestDigitsOfTheOperator:
 
     @pytest.mark.parametrize("boundary", BOUNDARIES)
     @pytest.mark.parametrize("kind", MEDIA)
-    @pytest.mark.parametrize("leak", [1e-2, 1e-12])
+    @pytest.mark.parametrize("leak", [pytest.param(1e-2, marks=pytest.mark.thorough), 1e-12])
     def test_planes(self, kind, boundary, leak):
         self.check(kind, 1e4, (9, 7), leak, boundary)
 

@@ -36,7 +36,7 @@ def _assert_close(found, expected, most=2e-5):
         assert (a.detach() - b).abs().max() <= most * b.abs().max()
 
 
-@pytest.mark.parametrize("leak", [1e-6, 1e-12])
+@pytest.mark.parametrize("leak", [pytest.param(1e-6, marks=pytest.mark.thorough), 1e-12])
 def test_transforms_and_compilers(leak):
     grid = (8, 7)
     source, weight, g, leaks = _fields(grid, torch.float32, leak)

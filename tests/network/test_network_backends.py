@@ -45,7 +45,7 @@ CASES = [*SMALL, pytest.param((63, 64), "neumann", 1e4, marks=pytest.mark.thorou
 EACH_CASE = pytest.mark.parametrize(("grid", "boundary", "contrast"), CASES, ids=str)
 IDS = [name for name in BACKENDS if name != "reference"]
 # Lines; a plane and a volume that are not eliminated where iterations are asked for.
-GRIDS = [(40,), (33, 26), (7, 9, 8)]
+GRIDS = [(40,), (33, 26), pytest.param((7, 9, 8), marks=pytest.mark.thorough)]
 
 
 def uniform(shape, seed):
@@ -139,7 +139,7 @@ class TestDoors:
         assert v.dtype == torch.bfloat16
         torch.testing.assert_close(v.float(), expected, rtol=1e-2, atol=1e-2)
 
-    @pytest.mark.parametrize("scale", [1e-30, 1e30])
+    @pytest.mark.parametrize("scale", [1e-30, pytest.param(1e30, marks=pytest.mark.thorough)])
     def test_units(self, door, grid, scale):
         """Conductances and sources of any magnitude, without overflow or underflow."""
         source, g, leak = make_network(grid, dtype=torch.float32)
@@ -170,7 +170,9 @@ class TestDoors:
             assert (actual - expected).norm() <= 1e-8 * expected.norm()
 
     @pytest.mark.parametrize("where", ["source", "conductance", "leak"])
-    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    @pytest.mark.parametrize(
+        "value", [math.nan, pytest.param(math.inf, marks=pytest.mark.thorough)]
+    )
     def test_numbers_that_are_not_finite_stay_in_their_network(self, door, grid, where, value):
         source, g, leak = make_network(grid, dtype=torch.float32)
         with door as solve, warnings.catch_warnings():

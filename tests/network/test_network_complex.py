@@ -22,6 +22,9 @@ EACH_THOROUGHLY = pytest.mark.parametrize(
     "backend",
     [pytest.param(x, marks=() if x == BACKENDS[0] else pytest.mark.thorough) for x in BACKENDS],
 )
+EACH_DIRECT_THOROUGHLY = pytest.mark.parametrize(
+    "backend", [BACKENDS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in BACKENDS[1:2])]
+)
 GRIDS = [(1,), (2,), (17,), (9, 11), (1, 6), (16, 12), (3, 4, 5)]
 
 
@@ -387,7 +390,7 @@ CANCELLING = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("backend", BACKENDS[:2])
+@EACH_DIRECT_THOROUGHLY
 @pytest.mark.parametrize("periodic", [False, True])
 @CANCELLING
 def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backend):

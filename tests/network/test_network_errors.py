@@ -93,7 +93,9 @@ def test_only_tensors(name, value, kind):
         kirchhoff_network(**_arguments(**{name: value}))
 
 
-@pytest.mark.parametrize("function", [edge_conductance, wall_leak])
+@pytest.mark.parametrize(
+    "function", [pytest.param(edge_conductance, marks=pytest.mark.thorough), wall_leak]
+)
 def test_signs_are_read_where_nodes_exist_and_values_may_be_read(function):
     k = _like(1.0)
     k[:, 0, 0] = -1.0
@@ -248,7 +250,14 @@ def test_islands_of_a_mask_are_found(boundary):
         network_with_walls(source, edges(island), leak, boundary=boundary)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.bfloat16,
+        *(pytest.param(x, marks=pytest.mark.thorough) for x in (torch.float64, torch.float16)),
+    ],
+)
 @pytest.mark.parametrize("grid", [(9,), (1, 7), (5, 6), (4, 1, 5), (3, 4, 5)])
 def test_compiled_search_finds_the_same_parts(grid, dtype):
     """Random edges, at and below the density at which parts join."""

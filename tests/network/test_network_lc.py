@@ -90,7 +90,9 @@ def test_energy_in_float32():
 
 
 @pytest.mark.parametrize("leaks", [0.0, 1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(DOUBLE, marks=pytest.mark.thorough)], ids=str
+)
 @pytest.mark.parametrize(
     ("grid", "boundary"),
     [((30,), "neumann"), ((4, 5), ("periodic", "dirichlet")), ((3, 2, 4), "neumann")],
