@@ -39,25 +39,32 @@ from chonn_ops.network.direct import Factor, Solution, factor_of
 from chonn_ops.network.edges import differences_by_axis, used_edges
 from chonn_ops.network.residual import excess, norm_of, relative_residual
 
+
+def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
+    name = module.__name__.rpartition(".")[2]
+    return direct.small_results(direct.BACKENDS[name], device)
+
+
 BACKENDS = Backends(
     "chonn_ops.network",
     "CHONN_NETWORK_BACKEND",
     needs={"reference": "scipy"},
-    names=("reference", "torch", "cpu"),
+    results_on=_small_results,
 )
 
 
 def available_backends() -> tuple[str, ...]:
     """Names that `chonn_ops.kirchhoff_network` takes as `backend` here.
 
-    "reference" needs SciPy; "cpu" needs the compiled kernel.
+    "reference" needs SciPy; "cpu" the compiled kernel; "triton" Triton and a CUDA device.
     """
     return BACKENDS.available()
 
 
 def direct_backend(backend: str, device: torch.device) -> str:
     """The backend of the direct method that goes with one of the operator."""
-    return "cpu" if BACKENDS.name_for(backend, device) == "cpu" else "torch"
+    name = BACKENDS.name_for(backend, device)
+    return "torch" if name == "reference" else name
 
 
 @dataclass(frozen=True)
@@ -231,25 +238,24 @@ def _solve(
     keep: bool,
 ) -> _Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
-    compiled = backend == "cpu"
     wanted: dict[str, Any] = {"drops": drops, "keep": keep}
     if backend == "reference":  # direct itself
         return _by_reference(networks, tol, max_iterations, drops=drops)
     if networks.dtype.is_complex:
-        return _eliminate_complex(networks, tol, compiled, **wanted)
+        return _eliminate_complex(networks, tol, backend, **wanted)
     several = networks.source.dim() > networks.leak.dim()
     shape, dtype = (networks.grid, networks.periodic), networks.dtype
     asked = "direct" if several else method
     choice = methods.choose(*shape, networks.count, dtype, backend, asked)
     if choice.method == "direct":
-        return _eliminate(networks, tol, compiled, **wanted)
+        return _eliminate(networks, tol, backend, **wanted)
     if recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
         return _Solved(v, iterations, residual, [], [])
     fits = choice.fallback
     if fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype):
-        return _eliminate(networks, tol, compiled, **wanted)
-    return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)
+        return _eliminate(networks, tol, backend, **wanted)
+    return _iterate(backend, networks, tol, max_iterations, fits, drops=drops)
 
 
 def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops: bool) -> _Solved:
@@ -275,16 +281,16 @@ def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops
 
 
 def _iterate(
-    solver: Any,
+    backend: str,
     networks: _Networks,
     tol: float,
     max_iterations: int,
-    compiled: bool,
     fits: bool,
     *,
     drops: bool,
 ) -> _Solved:
     """Iterations, and where networks `fits` the elimination of those that stay above `tol`."""
+    solver = BACKENDS[backend]
     axes = sum(n > 1 for n in networks.grid)
     most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
     # What can be eliminated is to be as right as if it were.
@@ -313,7 +319,7 @@ def _iterate(
     if not fits:
         _require(residual, iterations, tol, networks.grid, v.dtype)
     elif bool((late | short).any()):
-        _solve_rest(networks, solved, late, short, tol, compiled)
+        _solve_rest(networks, solved, late, short, tol, backend)
     return solved
 
 
@@ -362,13 +368,13 @@ def _drops_with_digits(
 
 
 def _solve_rest(
-    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, compiled: bool
+    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, backend: str
 ) -> None:
     """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
     both = late | short
     names = both.nonzero().tolist()
     drops = len(solved.drops) > 0
-    found = _eliminate(networks.pick(both), tol, compiled, drops=drops, keep=False, names=names)
+    found = _eliminate(networks.pick(both), tol, backend, drops=drops, keep=False, names=names)
     b, c = both.nonzero(as_tuple=True)
     mine = late[b, c]
     solved.v, solved.residual = solved.v.to(found.v.dtype), solved.residual.to(found.v.dtype)
@@ -409,23 +415,25 @@ def _require(
 def _eliminate(
     networks: _Networks,
     tol: float,
-    compiled: bool,
+    backend: str,
     *,
     drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
 ) -> _Solved:
     """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows.
-    `names` as in `_require`."""
+    `names` as in `_require`. The backend "triton" reads no value: residuals say which networks have
+    a part without ground."""
     grid, periodic, count = networks.grid, networks.periodic, networks.count
-    dtype, backend = networks.dtype, "cpu" if compiled else "torch"
+    dtype, read = networks.dtype, backend != "triton"
     source, leak, *g = (x.to(dtype) for x in networks.fields)
     most = methods.networks_at_once(grid, periodic, count, dtype)
     options: Any = {"backend": backend, "drops": drops}
     state: list[Tensor] = []
     if keep and most == count and methods.keeps(grid, periodic, count, dtype):
         factor = Factor(g, leak, periodic, dtype=dtype, source=source, **options)
-        solution, undetermined, state = factor.solution, factor.undetermined, factor.state()
+        undetermined = factor.undetermined if read else []
+        solution, state = factor.solution, factor.state()
     else:
         solution, undetermined = _in_groups(source, g, leak, periodic, most or count, **options)
     if undetermined:
@@ -435,18 +443,19 @@ def _eliminate(
     assert solution.residual is not None  # the networks were given
     residual = solution.residual.to(dtype)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
-    _require(residual, iterations, tol, grid, dtype, names)
+    if read:
+        _require(residual, iterations, tol, grid, dtype, names)
     return _Solved(solution.potential, iterations, residual, solution.drops, state)
 
 
 def _eliminate_complex(
-    networks: _Networks, tol: float, compiled: bool, *, drops: bool, keep: bool
+    networks: _Networks, tol: float, backend: str, *, drops: bool, keep: bool
 ) -> _Solved:
     """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
     grid, periodic, count = networks.grid, networks.periodic, networks.count
     dtype, channels = networks.dtype, networks.leak.shape[-1]
     keep = keep and methods.keeps(grid, periodic, count, dtype)
-    options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch"}
+    options: Any = {"dtype": dtype, "backend": "cpu" if backend == "cpu" else "torch"}
     options.update(tol=tol, keep=keep, drops=drops, channels=channels)
     most = count if keep else methods.networks_at_once(grid, periodic, count, dtype) or 1
     fields = networks.fields

@@ -2,6 +2,7 @@
 
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
+    BACKENDS,
     Factor,
     Factorization,
     factor_of,
@@ -9,10 +10,12 @@ from chonn_ops.network.direct.factor import (
     flops,
     predicted_bytes,
     restored,
+    small_results,
     solve,
 )
 
 __all__ = [
+    "BACKENDS",
     "Factor",
     "Factorization",
     "Solution",
@@ -21,5 +24,6 @@ __all__ = [
     "flops",
     "predicted_bytes",
     "restored",
+    "small_results",
     "solve",
 ]

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from chonn_ops._backends import Backends
 from chonn_ops._dtypes import (
     DTYPES,
     compute_dtype,
@@ -42,12 +43,25 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.derivatives import edge_gradients, potentials, tangents
 from chonn_ops.network.direct import alternating, cpu
-from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor, check_inverse
 
-_BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
+
+@torch.no_grad()
+def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
+    """Potentials and differences of a small network by the `Factors` of a module."""
+    ones = torch.ones(1, 9, 7, 1, device=device)
+    conductance, leak = (ones.cumsum(1), 1e3 / ones.cumsum(2)), 1e-3 * ones
+    plan, source = _plan_of((9, 7), (False, True)), ones.cumsum(1)[:, None]
+    solution = module.Factors(plan, conductance, leak, source, drops=True).solution
+    return solution.potential, *solution.drops
+
+
+# No variable of the environment selects one of these.
+BACKENDS = Backends(
+    "chonn_ops.network.direct", "", names=("torch", "cpu", "triton"), results_on=small_results
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,24 +112,21 @@ def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backen
     B, *grid, C = leak.shape
     if backend == "cpu":
         return cpu.plan_of(grid, periodic, B * C, dtype)
+    if backend == "triton":
+        return BACKENDS["triton"].plan_of(grid, periodic)
     return _plan_of(grid, periodic)
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel."""
-    return tuple(_BACKENDS) if cpu.available_isas() else ("torch",)
+    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel, "triton" a
+    CUDA device and Triton."""
+    return BACKENDS.available()
 
 
-def _backend_of(leak: Tensor, backend: str | None) -> tuple[str, Any]:
-    """Name and class; by default the compiled kernel for what it can read."""
-    if backend is None:
-        compiled = leak.device.type == "cpu" and bool(cpu.available_isas())
-        backend = "cpu" if compiled else "torch"
-    if backend not in available_backends():
-        raise ValueError(f"backend: expected one of {available_backends()}, got {backend!r}")
-    if backend == "cpu" and leak.device.type != "cpu":
-        raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {leak.device}")
-    return backend, _BACKENDS[backend]
+def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
+    """The backend; by default the fastest for the tensors' device. "triton" takes real networks."""
+    name = BACKENDS.name_for(backend or "", leak.device)
+    return "torch" if name == "triton" and dtype.is_complex else name
 
 
 def solve(
@@ -147,10 +158,11 @@ def solve(
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
-    backend, kind = _backend_of(leak, backend)
+    backend = _backend_of(leak, backend, dtype)
     fields = [x.to(dtype) for x in (leak, *conductance)]
     s = (source if several else source[:, None]).to(dtype)
     plan = _plan_for(leak, periodic, dtype, backend)
+    kind = BACKENDS[backend].Factors
     solution, undetermined = kind.solved(plan, fields[1:], fields[0], s, drops=drops)
     return solution if several else solution.single(), undetermined
 
@@ -168,8 +180,8 @@ class Factor:
         One an axis.
     dtype : torch.dtype, optional
         Default: float64 where any input is, else float32.
-    backend : {"cpu", "torch"}, optional
-        Default: "cpu" for tensors on the CPU where the compiled kernel is available.
+    backend : {"cpu", "torch", "triton"}, optional
+        Default: the fastest for the tensors' device.
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
         Solved for at once; `solution` holds what `solve_all` returns, and residuals.
     drops : bool
@@ -190,7 +202,8 @@ class Factor:
         self.dtype = dtype or compute_dtype(leak, *conductance)
         self.shape = leak.shape
         self._wide: Factor | None = None
-        self.backend, kind = _backend_of(leak, backend)
+        self.backend = _backend_of(leak, backend, self.dtype)
+        kind = BACKENDS[self.backend].Factors
         fields = [x.to(self.dtype) for x in conductance]
         plan = _plan_for(leak, periodic, self.dtype, self.backend)
         leak = leak.to(self.dtype)
@@ -270,7 +283,7 @@ def factor_of(
     dtype = dtype or compute_dtype(leak, *conductance)
     if not dtype.is_complex:
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
-    plan, backend = _plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend)[0]
+    plan, backend = _plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend, dtype)
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
@@ -285,14 +298,17 @@ def restored(
     backend: str,
 ) -> Factor | ComplexFactor:
     """The factor of networks from its `state`. `tol` is that of complex networks."""
-    plan, kind = _plan_of(leak.shape[1:-1], periodic), _BACKENDS[backend]
     network = [x.to(dtype) for x in (leak, *conductance)]
+    backend = _backend_of(leak, backend, dtype)
     if dtype.is_complex:
+        plan = _plan_of(leak.shape[1:-1], periodic)
         g, l = network[1:], network[0]  # noqa: E741
         return ComplexFactor(plan, g, l, dtype=dtype, backend=backend, tol=tol, state=state)
     factor = Factor.__new__(Factor)
     factor.dtype, factor.shape, factor.backend, factor._wide = dtype, leak.shape, backend, None
-    factor.factors = kind.restored(plan, state, *network)
+    # The compiled kernel makes its own plan from the state.
+    plan = _plan_for(leak, periodic, dtype, backend if backend == "triton" else "torch")
+    factor.factors = BACKENDS[backend].Factors.restored(plan, state, *network)
     return factor
 
 
@@ -574,8 +590,9 @@ def factorize(
         Conductance :math:`l_p \ge 0` from each node to ground.
     periodic : bool or sequence of bool
         As in `kirchhoff_network`.
-    backend : {"cpu", "torch"}, optional
-        Default: the compiled kernel for tensors on the CPU, else "torch".
+    backend : {"cpu", "torch", "triton"}, optional
+        Default: the compiled kernel for tensors on the CPU, the Triton kernels for real ones on a
+        CUDA device, else "torch".
 
     Returns
     -------

@@ -185,6 +185,13 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     return _Tables(panels, *tensors, *sizes)
 
 
+def _warps_of(panel: _Panel) -> int:
+    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers."""
+    if panel.width > _COLUMNS or panel.pivots > _PANEL:
+        return 8
+    return 4 if panel.pivots > 16 or panel.columns > 32 else 2
+
+
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
     kernel[grid](*args, **constants, num_warps=warps, enable_fp_fusion=True)
 
@@ -311,7 +318,7 @@ class Factors:
                 REST=p.width > 0,
                 FUSED=fused,
                 PRECISION=precision,
-                warps=8 if p.width > _COLUMNS or p.pivots > 32 else 4 if p.pivots > 16 or p.columns > 32 else 2,
+                warps=_warps_of(p),
             )
             if p.width and not fused:
                 tile = _TILE if p.width > 2 * _TILE else _TILE // 2

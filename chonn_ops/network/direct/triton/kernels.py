@@ -14,10 +14,10 @@ their turns come (B: before), the shares S = E / total, and the update S^T E of 
 go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S v_rest).
 
 Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
-network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the order of elimination
-("positions"); the fields of the caller are (batches, nodes, channels), or with sources
-(batches, sources, nodes, channels). Conductances are scaled by a power of two, `_scale`, when they
-are read.
+network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
+order of elimination ("positions"); the fields of the caller are (batches, nodes, channels), or with
+sources (batches, sources, nodes, channels). Conductances are scaled by a power of two, `_scale`,
+when they are read.
 """
 
 from __future__ import annotations
@@ -121,8 +121,23 @@ def _handed(handed, info, KID, entries, r, inside):
 
 @triton.jit
 def _entries(
-    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F, i, j, inside,
-    KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
+    g,
+    scale,
+    updates,
+    W,
+    info,
+    KID,
+    COLUMN,
+    EDGE,
+    entries,
+    degree,
+    F,
+    i,
+    j,
+    inside,
+    KE: tl.constexpr,
+    KIDS: tl.constexpr,
+    BEGIN: tl.constexpr,
 ):
     """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
     children add, later what the panel before left in the workspace."""
@@ -143,8 +158,22 @@ def _entries(
 
 @triton.jit
 def pack(
-    g0, g1, g2, leak, g, own, most, ENTRY, BESIDE, NODE, nodes, edges, channels,
-    AXES: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
+    g0,
+    g1,
+    g2,
+    leak,
+    g,
+    own,
+    most,
+    ENTRY,
+    BESIDE,
+    NODE,
+    nodes,
+    edges,
+    channels,
+    AXES: tl.constexpr,
+    DEGREE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Copy conductances by edge and leaks by position, -1 where a node has neither leak nor edge;
     `most`: the bits of the largest."""
@@ -166,11 +195,41 @@ def pack(
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
-    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW,
-    INFO, REGION, KID, COLUMN, EDGE,
-    start, k0, count, nodes, edges, num_shares, num_updates, num_grounds, entries, degree, F,
-    KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-    REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    g,
+    own,
+    most,
+    judged,
+    shares,
+    inverse,
+    grounded,
+    updates,
+    grounds,
+    W,
+    LW,
+    INFO,
+    REGION,
+    KID,
+    COLUMN,
+    EDGE,
+    start,
+    k0,
+    count,
+    nodes,
+    edges,
+    num_shares,
+    num_updates,
+    num_grounds,
+    entries,
+    degree,
+    F,
+    KE: tl.constexpr,
+    KIDS: tl.constexpr,
+    P: tl.constexpr,
+    C: tl.constexpr,
+    REST: tl.constexpr,
+    FUSED: tl.constexpr,
+    BEGIN: tl.constexpr,
+    END: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1, and its shares of C
@@ -290,10 +349,35 @@ def pivots(
 
 @triton.jit(do_not_specialize=PLAIN)
 def update(
-    g, most, shares, inverse, updates, W, INFO, REGION, KID, COLUMN, EDGE,
-    start, k0, count, nodes, edges, num_shares, num_updates, entries, degree, F, tiles,
-    KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr,
-    BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
+    g,
+    most,
+    shares,
+    inverse,
+    updates,
+    W,
+    INFO,
+    REGION,
+    KID,
+    COLUMN,
+    EDGE,
+    start,
+    k0,
+    count,
+    nodes,
+    edges,
+    num_shares,
+    num_updates,
+    entries,
+    degree,
+    F,
+    tiles,
+    KE: tl.constexpr,
+    KIDS: tl.constexpr,
+    P: tl.constexpr,
+    T: tl.constexpr,
+    BEGIN: tl.constexpr,
+    END: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
     m, index, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -370,10 +454,35 @@ def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, insi
 
 @triton.jit(do_not_specialize=PLAIN)
 def up(
-    source, own, most, level, x, handed, V, shares, inverse, INFO, REGION, KID, NODE,
-    start, k0, count, nodes, num_shares, num_grounds, entries, F, channels, sources,
-    P: tl.constexpr, C: tl.constexpr, KIDS: tl.constexpr,
-    BEGIN: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr,
+    source,
+    own,
+    most,
+    level,
+    x,
+    handed,
+    V,
+    shares,
+    inverse,
+    INFO,
+    REGION,
+    KID,
+    NODE,
+    start,
+    k0,
+    count,
+    nodes,
+    num_shares,
+    num_grounds,
+    entries,
+    F,
+    channels,
+    sources,
+    P: tl.constexpr,
+    C: tl.constexpr,
+    KIDS: tl.constexpr,
+    BEGIN: tl.constexpr,
+    END: tl.constexpr,
+    DROPS: tl.constexpr,
 ):
     """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
     the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
@@ -430,10 +539,31 @@ def up(
 
 @triton.jit(do_not_specialize=PLAIN)
 def down(
-    x, potential, relative, reference, most, shares, inverse, grounded,
-    INFO, REGION, POSITION, PLACE, NODE,
-    start, k0, nodes, num_shares, entries, regions, channels, sources,
-    P: tl.constexpr, C: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr,
+    x,
+    potential,
+    relative,
+    reference,
+    most,
+    shares,
+    inverse,
+    grounded,
+    INFO,
+    REGION,
+    POSITION,
+    PLACE,
+    NODE,
+    start,
+    k0,
+    nodes,
+    num_shares,
+    entries,
+    regions,
+    channels,
+    sources,
+    P: tl.constexpr,
+    C: tl.constexpr,
+    END: tl.constexpr,
+    DROPS: tl.constexpr,
     SAMPLE: tl.constexpr,
 ):
     """Potentials of a panel, from those of the rest, into x and, in the caller's units, the field
@@ -515,8 +645,22 @@ def down(
 
 @triton.jit(do_not_specialize=PLAIN)
 def drops(
-    x, relative, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
-    sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
+    x,
+    relative,
+    most,
+    drop,
+    EDGE_OF,
+    NEAR,
+    FAR,
+    POSITION,
+    nodes,
+    entries,
+    per_axis,
+    channels,
+    sources,
+    OFF: tl.constexpr,
+    AXES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Differences of potentials for each entry of the conductances, 0 where no edge is.
 
