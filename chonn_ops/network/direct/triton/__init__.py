@@ -49,10 +49,10 @@ def plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
 
 
 class _Panel(NamedTuple):
-    """One panel of the fronts of a level, which start with region `start` of `regions`."""
+    """One panel of the fronts of a level: of `fronts` regions, from `start` on in `regions`."""
 
     start: int
-    count: int
+    fronts: int
     k0: int
     width: int  # most columns of the rest
     begin: bool
@@ -113,7 +113,7 @@ def _panels_of(plan: Plan, rows: Array, start: int, kids: bool, edges: int) -> I
     for k0 in range(0, most, block):
         rest = int((pivots + width - np.minimum(pivots, k0 + block)).max())
         begin, end = k0 == 0, k0 + block >= most
-        common = {"start": start, "count": len(rows), "k0": k0, "begin": begin, "end": end}
+        common = {"start": start, "fronts": len(rows), "k0": k0, "begin": begin, "end": end}
         columns = min(_pad(rest), _COLUMNS)
         yield _Panel(
             width=rest, kids=kids, edges=edges, pivots=block, columns=columns, size=size, **common
@@ -180,9 +180,13 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
         return torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
 
     arrays = (info, by_level, plan.node, plan.edge, edge_of, beside, column, edge, near, far)
-    tensors = [tensor(x) for x in (*arrays, position, kid, plan.place)]
-    sizes = (int(share_at[-1]), int(update_at[-1]), int(plan.boundary_at[-1]))
-    return _Tables(panels, *tensors, *sizes)
+    return _Tables(
+        panels,
+        *(tensor(x) for x in (*arrays, position, kid, plan.place)),
+        num_shares=int(share_at[-1]),
+        num_updates=int(update_at[-1]),
+        num_grounds=int(plan.boundary_at[-1]),
+    )
 
 
 def _warps_of(panel: _Panel) -> int:
@@ -298,17 +302,17 @@ class Factors:
         work = work_leak = updates
         for p in t.panels:
             if p.begin and not p.end:
-                work = leak.new_empty(M, p.count, p.size, p.size)
-                work_leak = leak.new_empty(M, p.count, p.size)
+                work = leak.new_empty(M, p.fronts, p.size, p.size)
+                work_leak = leak.new_empty(M, p.fronts, p.size)
             fused = p.begin and p.end and p.width <= p.columns
             # The compiler of Triton 3.2 fails on other products of the smallest blocks.
             plain = leak.dtype == torch.float64 or not p.kids
             precision = "ieee" if plain else "tf32x3"
             block = {"KE": p.edges, "KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
-            offsets = (p.start, p.k0, p.count, nodes, edges, t.num_shares, t.num_updates)
+            offsets = (p.start, p.k0, p.fronts, nodes, edges, t.num_shares, t.num_updates)
             _launch(
                 _K.pivots,
-                (M, p.count, max(1, -(-p.width // p.columns))),
+                (M, p.fronts, max(1, -(-p.width // p.columns))),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
                 *(self._grounded, updates, grounds, work, work_leak),
                 *(t.info, t.regions, t.kid, t.column, t.edge),
@@ -325,7 +329,7 @@ class Factors:
                 tiles = -(-p.width // tile)
                 _launch(
                     _K.update,
-                    (M, p.count, tiles**2),
+                    (M, p.fronts, tiles**2),
                     *(self._g, most, self._shares, self._inverse, updates, work),
                     *(t.info, t.regions, t.kid, t.column, t.edge),
                     *(*offsets, entries, degree, p.size, tiles),
@@ -342,13 +346,13 @@ class Factors:
         values = x
         for p in t.panels:
             if p.begin and not p.end:
-                values = x.new_empty(len(x), rows, p.count, p.size)
+                values = x.new_empty(len(x), rows, p.fronts, p.size)
             _launch(
                 _K.up,
-                (rows, p.count, max(1, -(-p.width // p.columns))),
+                (rows, p.fronts, max(1, -(-p.width // p.columns))),
                 *(source, self._own, self._most, level, x, handed, values),
                 *(self._shares, self._inverse, t.info, t.regions, t.kid, t.node),
-                *(p.start, p.k0, p.count, nodes, t.num_shares, t.num_grounds, len(t.position)),
+                *(p.start, p.k0, p.fronts, nodes, t.num_shares, t.num_grounds, len(t.position)),
                 *(p.size, self._shape[-1], rows // self._networks),
                 P=p.pivots,
                 C=p.columns,
@@ -370,7 +374,7 @@ class Factors:
         for p in reversed(t.panels):
             _launch(
                 _K.down,
-                (rows, p.count),
+                (rows, p.fronts),
                 *(x, potential, relative, reference, self._most, self._shares, self._inverse),
                 *(self._grounded, t.info, t.regions, t.position, t.place, t.node),
                 *(p.start, p.k0, nodes, t.num_shares, len(t.position), self._plan.regions),

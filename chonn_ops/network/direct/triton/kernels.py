@@ -1,3 +1,4 @@
+# type: ignore  (device code: Triton compiles it, and its types are not Python's)
 """The kernels of the backend "triton": star-mesh elimination of fronts, level by level.
 
 A front holds the pivots of a region and its boundary; only edges right of the diagonal are kept.
@@ -121,24 +122,9 @@ def _handed(handed, info, KID, entries, r, inside):
 
 @triton.jit
 def _entries(
-    g,
-    scale,
-    updates,
-    W,
-    info,
-    KID,
-    COLUMN,
-    EDGE,
-    entries,
-    degree,
-    F,
-    i,
-    j,
-    inside,
-    KE: tl.constexpr,
-    KIDS: tl.constexpr,
-    BEGIN: tl.constexpr,
-):
+    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F, i, j, inside,
+    KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
+):  # fmt: skip
     """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
     children add, later what the panel before left in the workspace."""
     if BEGIN:
@@ -158,23 +144,9 @@ def _entries(
 
 @triton.jit
 def pack(
-    g0,
-    g1,
-    g2,
-    leak,
-    g,
-    own,
-    most,
-    ENTRY,
-    BESIDE,
-    NODE,
-    nodes,
-    edges,
-    channels,
-    AXES: tl.constexpr,
-    DEGREE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    g0, g1, g2, leak, g, own, most, ENTRY, BESIDE, NODE, nodes, edges, channels,
+    AXES: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Copy conductances by edge and leaks by position, -1 where a node has neither leak nor edge;
     `most`: the bits of the largest."""
     m = tl.program_id(0).to(tl.int64)
@@ -195,43 +167,12 @@ def pack(
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
-    g,
-    own,
-    most,
-    judged,
-    shares,
-    inverse,
-    grounded,
-    updates,
-    grounds,
-    W,
-    LW,
-    INFO,
-    REGION,
-    KID,
-    COLUMN,
-    EDGE,
-    start,
-    k0,
-    count,
-    nodes,
-    edges,
-    num_shares,
-    num_updates,
-    num_grounds,
-    entries,
-    degree,
-    F,
-    KE: tl.constexpr,
-    KIDS: tl.constexpr,
-    P: tl.constexpr,
-    C: tl.constexpr,
-    REST: tl.constexpr,
-    FUSED: tl.constexpr,
-    BEGIN: tl.constexpr,
-    END: tl.constexpr,
+    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
+    COLUMN, EDGE, start, k0, count, nodes, edges, num_shares, num_updates, num_grounds, entries,
+    degree, F, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+    REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1, and its shares of C
     columns of the rest.
 
@@ -349,36 +290,11 @@ def pivots(
 
 @triton.jit(do_not_specialize=PLAIN)
 def update(
-    g,
-    most,
-    shares,
-    inverse,
-    updates,
-    W,
-    INFO,
-    REGION,
-    KID,
-    COLUMN,
-    EDGE,
-    start,
-    k0,
-    count,
-    nodes,
-    edges,
-    num_shares,
-    num_updates,
-    entries,
-    degree,
-    F,
-    tiles,
-    KE: tl.constexpr,
-    KIDS: tl.constexpr,
-    P: tl.constexpr,
-    T: tl.constexpr,
-    BEGIN: tl.constexpr,
-    END: tl.constexpr,
+    g, most, shares, inverse, updates, W, INFO, REGION, KID, COLUMN, EDGE, start, k0, count, nodes,
+    edges, num_shares, num_updates, entries, degree, F, tiles, KE: tl.constexpr,
+    KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
     m, index, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     info = INFO + tl.load(REGION + start + index) * _WORDS
@@ -454,36 +370,11 @@ def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, insi
 
 @triton.jit(do_not_specialize=PLAIN)
 def up(
-    source,
-    own,
-    most,
-    level,
-    x,
-    handed,
-    V,
-    shares,
-    inverse,
-    INFO,
-    REGION,
-    KID,
-    NODE,
-    start,
-    k0,
-    count,
-    nodes,
-    num_shares,
-    num_grounds,
-    entries,
-    F,
-    channels,
-    sources,
-    P: tl.constexpr,
-    C: tl.constexpr,
-    KIDS: tl.constexpr,
-    BEGIN: tl.constexpr,
-    END: tl.constexpr,
+    source, own, most, level, x, handed, V, shares, inverse, INFO, REGION, KID, NODE, start, k0,
+    count, nodes, num_shares, num_grounds, entries, F, channels, sources, P: tl.constexpr,
+    C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     DROPS: tl.constexpr,
-):
+):  # fmt: skip
     """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
     the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
     row, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -539,33 +430,10 @@ def up(
 
 @triton.jit(do_not_specialize=PLAIN)
 def down(
-    x,
-    potential,
-    relative,
-    reference,
-    most,
-    shares,
-    inverse,
-    grounded,
-    INFO,
-    REGION,
-    POSITION,
-    PLACE,
-    NODE,
-    start,
-    k0,
-    nodes,
-    num_shares,
-    entries,
-    regions,
-    channels,
-    sources,
-    P: tl.constexpr,
-    C: tl.constexpr,
-    END: tl.constexpr,
-    DROPS: tl.constexpr,
-    SAMPLE: tl.constexpr,
-):
+    x, potential, relative, reference, most, shares, inverse, grounded, INFO, REGION, POSITION,
+    PLACE, NODE, start, k0, nodes, num_shares, entries, regions, channels, sources,
+    P: tl.constexpr, C: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr, SAMPLE: tl.constexpr,
+):  # fmt: skip
     """Potentials of a panel, from those of the rest, into x and, in the caller's units, the field
     `potential`; see `down` of the host for the order.
 
@@ -599,14 +467,15 @@ def down(
         reference += row * regions
         z = tl.load(second + here, mask=r < n, other=0.0)
         from_beside = tl.zeros([P, C], own.dtype)
-        above = relative + tl.load(info + PARENT_FRONT)
-        place = PLACE + tl.load(info + BOUNDARY)
-        change = tl.load(above + tl.load(place, mask=f > rest, other=0), mask=f > rest, other=0.0)
-        if END:
-            lifted = tl.load(reference + tl.load(info + PARENT), mask=f > rest, other=0.0) + change
+        if END:  # the rest is the boundary, which the parent has done
+            inner = width > 0
+            above = relative + tl.load(info + PARENT_FRONT)
+            place = PLACE + tl.load(info + BOUNDARY)
+            change = tl.load(above + tl.load(place, mask=inner, other=0), mask=inner, other=0.0)
+            lifted = change + tl.load(reference + tl.load(info + PARENT), mask=inner, other=0.0)
             inv = tl.load(inverse + m * nodes + here, mask=r < n, other=0.0)
             last = tl.max(tl.where(inv > 0, r, -1), 0)
-            lifted = tl.where(f > rest, lifted, tl.sum(tl.where(r == last, z, 0.0), 0))
+            lifted = tl.where(inner, lifted, tl.sum(tl.where(r == last, z, 0.0), 0))
             tl.store(reference + region, lifted)
         else:
             lifted = tl.load(reference + region)
@@ -618,7 +487,7 @@ def down(
         position = tl.load(POSITION + front + rest + column, mask=inside, other=0)
         received += S * tl.load(x + position, mask=inside, other=0.0)[None, :]
         if DROPS:
-            if END:  # the rest is the boundary
+            if END:
                 above_at = tl.load(place + column, mask=inside, other=0)
                 beside = tl.load(above + above_at, mask=inside, other=0.0) - change
                 beside = tl.where(inside, beside, 0.0)
@@ -645,23 +514,9 @@ def down(
 
 @triton.jit(do_not_specialize=PLAIN)
 def drops(
-    x,
-    relative,
-    most,
-    drop,
-    EDGE_OF,
-    NEAR,
-    FAR,
-    POSITION,
-    nodes,
-    entries,
-    per_axis,
-    channels,
-    sources,
-    OFF: tl.constexpr,
-    AXES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x, relative, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
+    sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Differences of potentials for each entry of the conductances, 0 where no edge is.
 
     NEAR, FAR: where the ends of an edge are in the tables of fronts. Where the difference deviates
