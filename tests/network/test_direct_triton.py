@@ -63,9 +63,11 @@ def check_plan(plan, g, leak, source):
     factors = backend.Factors(plan, g, leak, source, drops=True)
     tolerance = TOLERANCE[leak.dtype]
     _assert_close(factors.solution.potential, expected.solution.potential, tolerance)
-    for found, right in zip(factors.solution.drops, expected.solution.drops, strict=True):
-        if right.any():
-            _assert_close(found, right, tolerance)
+    for found, right, edge in zip(factors.solution.drops, expected.solution.drops, g, strict=True):
+        # Edges of 0 join parts, whose levels may differ a lot.
+        for some in (right != 0, (edge[:, None] > 0) & (right != 0)):
+            if some.any():
+                _assert_close(found[some], right[some], tolerance)
     _assert_close(factors.logdet(), expected.logdet(), tolerance)
     assert not factors.solution.residual.any()
     assert factors.undetermined == []

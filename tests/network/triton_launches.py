@@ -63,7 +63,7 @@ def compiled(kernel, constants, warps, dtype="fp32", capability=90):
 
 POINTERS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
-    *("grounds", "W", "LW", "source", "x", "handed", "V", "potential", "relative", "reference"),
+    *("grounds", "W", "LW", "source", "x", "handed", "V", "potential", "relative", "base"),
     "drop",
 }
 

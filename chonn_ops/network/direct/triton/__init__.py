@@ -144,14 +144,12 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
 
     info = np.zeros((regions, kernels.WORDS), np.int64)
     places = (share_at[:-1], update_at[:-1], plan.boundary_at[:-1], front_at[:-1])
-    info[:, :9] = np.stack(
-        [plan.first, pivots, size, *places, plan.parent, front_at[plan.parent]], 1
-    )
+    info[:, :8] = np.stack([plan.first, pivots, size, *places, front_at[plan.parent]], 1)
     for k, child in enumerate(plan.kids.T):
         there = child >= 0
         rows = child[there]
-        info[there, 9 + k], info[there, 11 + k] = update_at[rows], plan.boundary_at[rows]
-        info[there, 13 + k] = width[rows]
+        info[there, 8 + k], info[there, 10 + k] = update_at[rows], plan.boundary_at[rows]
+        info[there, 12 + k] = width[rows]
 
     row, far = np.minimum(plan.row, plan.column), np.maximum(plan.row, plan.column)
     every = np.arange(len(plan.edge))
@@ -366,19 +364,17 @@ class Factors:
     def _down(
         self, x: Tensor, potential: Tensor, *, drops: bool = False, sample: bool = False
     ) -> Tensor:
-        """Potentials from x, which becomes them by position; the last panels come first. Returns
-        relative potentials by entry of the fronts, for differences."""
+        """Potentials from x, which becomes them by position; the last panels come first. For
+        drops, returns relative potentials and their bases by entry of the fronts."""
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
-        relative = x.new_empty(rows, len(t.position)) if drops else x
-        reference = x.new_empty(rows, self._plan.regions) if drops else x
+        split = x.new_empty(2, rows, len(t.position) if drops else 1)
         for p in reversed(t.panels):
             _launch(
                 _K.down,
                 (rows, p.fronts),
-                *(x, potential, relative, reference, self._most, self._shares, self._inverse),
-                *(self._grounded, t.info, t.regions, t.position, t.place, t.node),
-                *(p.start, p.k0, nodes, t.num_shares, len(t.position), self._plan.regions),
-                *(self._shape[-1], rows // self._networks),
+                *(x, potential, *split, self._most, self._shares, self._grounded),
+                *(t.info, t.regions, t.position, t.place, t.node, p.start, p.k0, nodes),
+                *(t.num_shares, len(t.position), self._shape[-1], rows // self._networks),
                 P=p.pivots,
                 C=min(p.columns, _SWEPT // p.pivots),
                 END=p.end,
@@ -386,7 +382,7 @@ class Factors:
                 SAMPLE=sample,
                 warps=1 if p.pivots == 16 else 2,
             )
-        return relative
+        return split
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
@@ -408,12 +404,12 @@ class Factors:
                     first = (source, self._own, self._most, level, t.node)
                     _launch(_K.levels, (rows,), *first, *sizes, BLOCK=_BLOCK, warps=4)
                 self._up(source, level, x, drops=drops)
-                relative = self._down(x, potential, drops=drops)
+                split = self._down(x, potential, drops=drops)
                 if drops:
                     _launch(
                         _K.drops,
                         (rows, -(-axes * plan.nodes // _BLOCK)),
-                        *(x, relative, self._most, drop, t.edge_of, t.near, t.far, t.position),
+                        *(x, *split, self._most, drop, t.edge_of, t.near, t.far, t.position),
                         *(plan.nodes, len(t.position), source.numel(), C, S),
                         OFF=CONSTANTS["DIRECT_OFF"] * torch.finfo(source.dtype).eps,
                         AXES=axes,
@@ -456,8 +452,8 @@ class Factors:
         """Entries of the inverse, (B, \\*grid, C), by the backend "torch"."""
         B, *grid, C = self._shape
         axes, nodes, t = len(grid), self._plan.nodes, self._tables
-        g = self._g.new_zeros(len(self._g), axes * nodes).index_copy(1, t.entry, self._g)
-        leak = torch.empty_like(self._own).index_copy(1, t.node, self._own.clamp_min(0))
+        g = self._g.new_zeros(len(self._g), axes * nodes).index_copy(1, t.entry.long(), self._g)
+        leak = torch.empty_like(self._own).index_copy(1, t.node.long(), self._own.clamp_min(0))
         fields = [x.reshape(B, C, *grid).movedim(1, -1) for x in (leak, *g.split(nodes, 1))]
         return dense.Factors(self._plan, fields[1:], fields[0]).inverse_entries()
 

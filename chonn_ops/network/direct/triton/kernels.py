@@ -28,18 +28,16 @@ import triton.language as tl
 
 # The columns of INFO: position of the first pivot, numbers of pivots and of nodes of the front, and
 # where begin its shares (rows of the whole front), update (a square) and boundary, and its entries
-# of the tables POSITION, KID and so on. Then its parent, where its parent's entries begin, and for
-# both children where their updates and boundaries begin, and how wide these are.
+# of the tables POSITION, KID and so on. Then where its parent's entries begin, and for both
+# children where their updates and boundaries begin, and how wide these are.
 WORDS = 16
-FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT, PARENT_FRONT = map(
-    tl.constexpr, range(9)
-)
-KID_UPDATE, KID_BOUNDARY, KID_WIDTH = map(tl.constexpr, (9, 11, 13))
+FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT_FRONT = map(tl.constexpr, range(8))
+KID_UPDATE, KID_BOUNDARY, KID_WIDTH = map(tl.constexpr, (8, 10, 12))
 _WORDS = tl.constexpr(WORDS)
 
 # Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
 PLAIN = (
-    *("start", "k0", "count", "nodes", "edges", "channels", "sources", "entries", "regions"),
+    *("start", "k0", "count", "nodes", "edges", "channels", "sources", "entries"),
     *("num_shares", "num_updates", "num_grounds", "degree", "F", "tiles", "per_axis"),
 )
 
@@ -245,9 +243,11 @@ def pivots(
         at = m * nodes + first + k0 + r
         tl.store(shares + (k0 + i) * f + k0 + j, X, mask=(i < n) & (j < n))
         tl.store(inverse + at, inv, mask=r < n)
-        # A pivot without edges hands all to ground; the product would round that.
-        alone = tl.where(inv > 0, 1.0, 0.0).to(D.dtype)
-        tl.store(grounded + at, tl.where(beyond == 0, alone, handed * inv), mask=r < n)
+        # Just 1 where a pivot without edges hands all to ground, which no other does.
+        below = 1.0 - (2.0**-24 if D.dtype == tl.float32 else 2.0**-53)
+        part = tl.minimum(handed * inv, below)
+        part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
+        tl.store(grounded + at, part, mask=r < n)
         floats = tl.max(((r < n) & (own_leak >= 0) & (inv == 0)).to(tl.int32), 0) > 0
         sound = _finite(bits)
         judgement = tl.where(sound, float("inf"), float("nan")).to(D.dtype)
@@ -430,24 +430,25 @@ def up(
 
 @triton.jit(do_not_specialize=PLAIN)
 def down(
-    x, potential, relative, reference, most, shares, inverse, grounded, INFO, REGION, POSITION,
-    PLACE, NODE, start, k0, nodes, num_shares, entries, regions, channels, sources,
-    P: tl.constexpr, C: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr, SAMPLE: tl.constexpr,
+    x, potential, relative, base, most, shares, grounded, INFO, REGION, POSITION, PLACE, NODE,
+    start, k0, nodes, num_shares, entries, channels, sources, P: tl.constexpr, C: tl.constexpr,
+    END: tl.constexpr, DROPS: tl.constexpr, SAMPLE: tl.constexpr,
 ):  # fmt: skip
     """Potentials of a panel, from those of the rest, into x and, in the caller's units, the field
-    `potential`; see `down` of the host for the order.
+    `potential`. The last panel of a front comes first, and a parent before its children.
 
-    DROPS: also potentials u of the second sources relative to one node of each region's boundary,
-        u_p - u_r = z_p - h_p0 u_r + sum over q of h_pq (u_q - u_r),
-    h_p0 being what p hands to ground and z_p its received current over its total. So differences
-    between neighbours are found with errors relative to what potentials differ by around them.
-    `relative` has them for all nodes of each front, `reference` has u_r. The first reference is the
-    last node of the network. What is no part of the network is where the reference is.
+    DROPS: also potentials u of the second sources as a sum of a base b and of what is `relative` to
+    it, for all nodes of each front. Nodes of one connected part of the network have the same base
+    in a front, so that a pivot p, which hands h_p0 to ground and h_pq to later nodes, has
+        u_p - b = z_p - h_p0 b + sum over q of h_pq (u_q - b),
+    z_p being its received current over its total. A child's base is its first boundary node; parts
+    that this node does not belong to keep the parent's. So differences between neighbours are found
+    with errors relative to what potentials differ by around them. The base of a part begins with
+    its last node, which hands all to ground.
     """
     row, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
     m = row // sources
-    region = tl.load(REGION + start + index)
-    info = INFO + region * _WORDS
+    info = INFO + tl.load(REGION + start + index) * _WORDS
     first, f, front = tl.load(info + FIRST), tl.load(info + SIZE), tl.load(info + FRONT)
     n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
     rest = k0 + n
@@ -461,24 +462,18 @@ def down(
     x += row * nodes
     own = tl.load(x + here, mask=r < n, other=0.0)
     received = tl.zeros([P, C], own.dtype)
+    none = float("-inf")
     if DROPS:
-        second = x + tl.num_programs(0) * nodes
-        relative += row * entries
-        reference += row * regions
-        z = tl.load(second + here, mask=r < n, other=0.0)
+        relative, base = relative + row * entries, base + row * entries
+        z = tl.load(x + tl.num_programs(0) * nodes + here, mask=r < n, other=0.0)
         from_beside = tl.zeros([P, C], own.dtype)
+        bases = tl.full([P, C], none, own.dtype)
         if END:  # the rest is the boundary, which the parent has done
-            inner = width > 0
-            above = relative + tl.load(info + PARENT_FRONT)
+            above = tl.load(info + PARENT_FRONT)
             place = PLACE + tl.load(info + BOUNDARY)
-            change = tl.load(above + tl.load(place, mask=inner, other=0), mask=inner, other=0.0)
-            lifted = change + tl.load(reference + tl.load(info + PARENT), mask=inner, other=0.0)
-            inv = tl.load(inverse + m * nodes + here, mask=r < n, other=0.0)
-            last = tl.max(tl.where(inv > 0, r, -1), 0)
-            lifted = tl.where(inner, lifted, tl.sum(tl.where(r == last, z, 0.0), 0))
-            tl.store(reference + region, lifted)
-        else:
-            lifted = tl.load(reference + region)
+            one = above + tl.load(place, mask=width > 0, other=0)
+            change = tl.load(relative + one, mask=width > 0, other=0.0)
+            changed = tl.load(base + one, mask=width > 0, other=0.0)
     for q in range(tl.cdiv(width, C)):
         column = q * C + tl.arange(0, C)
         inside = column < width
@@ -487,14 +482,21 @@ def down(
         position = tl.load(POSITION + front + rest + column, mask=inside, other=0)
         received += S * tl.load(x + position, mask=inside, other=0.0)[None, :]
         if DROPS:
+            to = front + rest + column
             if END:
-                above_at = tl.load(place + column, mask=inside, other=0)
-                beside = tl.load(above + above_at, mask=inside, other=0.0) - change
-                beside = tl.where(inside, beside, 0.0)
-                tl.store(relative + front + rest + column, beside, mask=inside)
+                at = above + tl.load(place + column, mask=inside, other=0)
+                beside = tl.load(relative + at, mask=inside, other=0.0)
+                of_beside = tl.load(base + at, mask=inside, other=0.0)
+                shift = tl.where(inside & (of_beside == changed), change, 0.0)
+                beside -= shift
+                of_beside += shift
+                tl.store(relative + to, beside, mask=inside)
+                tl.store(base + to, of_beside, mask=inside)
             else:
-                beside = tl.load(relative + front + rest + column, mask=inside, other=0.0)
+                beside = tl.load(relative + to, mask=inside, other=0.0)
+                of_beside = tl.load(base + to, mask=inside, other=0.0)
             from_beside += S * beside[None, :]
+            bases = tl.maximum(bases, tl.where(S > 0, of_beside[None, :], none))
     own += tl.sum(received, 1)
     own = tl.sum(X * own[:, None], 0)
     tl.store(x + here, own, mask=r < n)
@@ -507,21 +509,25 @@ def down(
     tl.store(potential + at + node * channels, own * factor, mask=r < n)
     if DROPS:
         ground = tl.load(grounded + m * nodes + here, mask=r < n, other=0.0)
-        z += tl.sum(from_beside, 1) - ground * lifted
+        mine = tl.where(ground == 1, z, tl.max(bases, 1))
+        mine = tl.max(tl.where(X > 0, mine[:, None], none), 0)
+        mine = tl.where(mine == none, 0.0, mine)  # no part of the network
+        z += tl.sum(from_beside, 1) - ground * mine
         z = tl.sum(X * z[:, None], 0)
         tl.store(relative + front + k0 + r, z, mask=r < n)
+        tl.store(base + front + k0 + r, mine, mask=r < n)
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def drops(
-    x, relative, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
+    x, relative, base, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
     sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Differences of potentials for each entry of the conductances, 0 where no edge is.
 
     NEAR, FAR: where the ends of an edge are in the tables of fronts. Where the difference deviates
-    from the plain one by more than `OFF` times its rounding, the plain one is better: the reference
-    was a node of another part of the network.
+    from the plain one by more than `OFF` times its rounding, the plain one is better: between parts
+    of the network, or beside a node that is no part of it.
     """
     row = tl.program_id(0).to(tl.int64)
     m = row // sources
@@ -530,9 +536,10 @@ def drops(
     some = edge >= 0
     near = tl.load(NEAR + edge, mask=some, other=0)
     far = tl.load(FAR + edge, mask=some, other=0)
-    relative += row * entries
+    relative, base = relative + row * entries, base + row * entries
     found = tl.load(relative + near, mask=some, other=0.0)
     found -= tl.load(relative + far, mask=some, other=0.0)
+    found += tl.load(base + near, mask=some, other=0.0) - tl.load(base + far, mask=some, other=0.0)
     a = tl.load(x + row * nodes + tl.load(POSITION + near, mask=some, other=0))
     b = tl.load(x + row * nodes + tl.load(POSITION + far, mask=some, other=0))
     off = tl.abs(found - (a - b)) > OFF * (tl.abs(a) + tl.abs(b))
