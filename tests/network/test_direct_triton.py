@@ -437,12 +437,12 @@ def test_kernels_compile_for_hopper(kernel):
 @compiles
 @pytest.mark.parametrize("capability", [80, 90])
 def test_all_kernels_compile(capability):
-    """Spills where a thread holds most: the 64 pivots of a last front."""
+    """Spills are bounded, in bytes of a thread."""
     cases = [((64, 64), (False, False), "float32"), ((8, 8, 8), (False,) * 3, "float32")]
     cases += [((20, 20), (True, True), "float64")]
     for (name, text, dtype), launch in _distinct(*cases).items():
         _, stack = _compiled(*launch, dtype=dtype.replace("float", "fp"), capability=capability)
-        assert stack <= 256, (name, text, stack)
+        assert stack <= {"float32": 128, "float64": 600}[dtype], (name, text, stack)
 
 
 def test_networks_on_the_cpu_leave_triton_alone():

@@ -189,9 +189,7 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
 
 def _warps_of(panel: _Panel) -> int:
     """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers."""
-    if panel.width > _COLUMNS or panel.pivots > _PANEL:
-        return 8
-    return 4 if panel.pivots > 16 or panel.columns > 32 else 2
+    return min(8, 2 * panel.pivots // 16 * (1 if panel.columns <= 32 else 2))
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
@@ -358,7 +356,7 @@ class Factors:
                 BEGIN=p.begin,
                 END=p.end,
                 DROPS=drops,
-                warps=1 if p.pivots == 16 else 2,
+                warps=p.pivots // 16,
             )
 
     def _down(
@@ -380,7 +378,7 @@ class Factors:
                 END=p.end,
                 DROPS=drops,
                 SAMPLE=sample,
-                warps=1 if p.pivots == 16 else 2,
+                warps=p.pivots // 16 * (2 if drops else 1),
             )
         return split
 
