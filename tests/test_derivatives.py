@@ -46,7 +46,7 @@ def scaled(f, x):
     return lambda factor: f(factor * x)
 
 
-KERNELS, BOTH, PYTORCH = {"kernels"}, {"kernels", "PyTorch"}, {"PyTorch"}
+KERNELS, BOTH = {"kernels"}, {"kernels", "PyTorch"}
 func, functional = torch.func, torch.autograd.functional
 CALLS = {
     "backward": (gradient, KERNELS),
@@ -54,15 +54,15 @@ CALLS = {
     "functional.hvp": (lambda f, x: functional.hvp(f, x, torch.ones_like(x)), BOTH),
     "functional.jvp": (lambda f, x: functional.jvp(f, x, torch.ones_like(x)), BOTH),
     "functional.hessian": (lambda f, x: functional.hessian(scaled(f, x), torch.ones(1)), BOTH),
-    "func.grad": (lambda f, x: func.grad(f)(x), PYTORCH),
-    "func.vjp": (lambda f, x: func.vjp(f, x)[1](torch.tensor(1.0)), PYTORCH),
-    "func.jacrev": (lambda f, x: func.jacrev(f)(x), PYTORCH),
-    "func.jvp": (lambda f, x: func.jvp(f, (x,), (x,)), PYTORCH),
-    "func.jacfwd": (lambda f, x: func.jacfwd(scaled(f, x))(torch.ones(1)), PYTORCH),
-    "func.hessian": (lambda f, x: func.hessian(scaled(f, x))(torch.ones(1)), PYTORCH),
-    "nested": (lambda f, x: func.grad(lambda y: func.grad(f)(y).sum())(x), PYTORCH),
-    "vmap(grad)": (lambda f, x: torch.vmap(func.grad(f))(torch.stack([x] * 4)), PYTORCH),
-    "dual": (dual, PYTORCH),
+    "func.grad": (lambda f, x: func.grad(f)(x), KERNELS),
+    "func.vjp": (lambda f, x: func.vjp(f, x)[1](torch.tensor(1.0)), KERNELS),
+    "func.jacrev": (lambda f, x: func.jacrev(f)(x), KERNELS),
+    "func.jvp": (lambda f, x: func.jvp(f, (x,), (x,)), BOTH),
+    "func.jacfwd": (lambda f, x: func.jacfwd(scaled(f, x))(torch.ones(1)), BOTH),
+    "func.hessian": (lambda f, x: func.hessian(scaled(f, x))(torch.ones(1)), BOTH),
+    "nested": (lambda f, x: func.grad(lambda y: func.grad(f)(y).sum())(x), BOTH),
+    "vmap(grad)": (lambda f, x: torch.vmap(func.grad(f))(torch.stack([x] * 4)), KERNELS),
+    "dual": (dual, BOTH),
     "vmap": (lambda f, x: torch.vmap(f)(torch.stack([x] * 4)), KERNELS),
 }
 

@@ -15,9 +15,9 @@ which a state decays over the whole line:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,32 @@ from chonn_ops.scan.arguments import MIRROR, Inputs
 from chonn_ops.scan.walks import Walk, split_checkpoints
 
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
+# (u, delta, decay, b, c, d, initial_state, reverse, checkpoints) -> (y, state) of (lines, L, D)
+_LineScan = Callable[..., tuple[Tensor, Tensor]]
+
+
+def scan_fields(
+    scan: _LineScan,
+    inputs: Inputs,
+    walks: tuple[Walk, ...],
+    boundary: str,
+    checkpoints: Sequence[Tensor | None] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean of the walks' readouts plus ``d * u`` (B, P, D), and the last walk's final state.
+
+    `checkpoints` are those of each walk, which `scan` writes.
+    """
+    u, delta, decay, b, c, d, initial_state = inputs
+    c = c / len(walks) if len(walks) > 1 else c
+    y = state = None
+    for walk, kept in zip(walks, checkpoints or [None] * len(walks), strict=True):
+        line = _line(walk, u, delta, decay, b, c)
+        start = _start(scan, walk, line, initial_state, boundary, state)
+        lines, state = scan(*line, d if y is None else None, start, walk.reverse, kept)
+        y = _add(y, walk.to_field(lines))
+    assert y is not None
+    assert state is not None
+    return y, state
 
 
 @dataclass(frozen=True)
@@ -46,22 +72,12 @@ class OverLines:
         boundary: str,
         checkpoints: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Mean of the walks' readouts plus ``d * u`` (B, P, D); the last walk's final state."""
-        u, delta, decay, b, c, d, initial_state = _cast(self._dtype(*inputs), *inputs)
-        c = c / len(walks) if len(walks) > 1 else c
-        kept = self._kept(checkpoints, u, decay, walks)
-        y = state = None
-        for walk, part in zip(walks, kept, strict=True):
-            line = _line(walk, u, delta, decay, b, c)
-            start = self._start(walk, line, initial_state, boundary, state)
-            skip = d if y is None else None
-            lines, state = self.module.forward(*line, skip, start, walk.reverse, part)
-            y = _add(walk, y, lines)
+        """Output (B, P, D) and the last walk's final state."""
+        inputs = inputs.to(self._dtype(*inputs))
+        kept = self._kept(checkpoints, inputs, walks)
         if self.truth and checkpoints is not None:
             checkpoints.zero_()
-        assert y is not None
-        assert state is not None
-        return y, state
+        return scan_fields(self.module.forward, inputs, walks, boundary, kept)
 
     def backward(
         self,
@@ -74,10 +90,12 @@ class OverLines:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Gradients of the inputs (None where the input is)."""
         dtype = self._dtype(*inputs)
-        u, delta, decay, b, c, d, initial_state = _cast(dtype, *inputs)
-        grad_y, grad_state = _cast(dtype, grad_y, grad_state)
+        inputs = inputs.to(dtype)
+        kept = self._kept(checkpoints, inputs, walks)
+        u, delta, decay, b, c, d, initial_state = inputs
+        grad_y = grad_y.to(dtype)
+        grad_state = None if grad_state is None else grad_state.to(dtype)
         c = c / len(walks) if len(walks) > 1 else c
-        kept = self._kept(checkpoints, u, decay, walks)
         totals: list[Tensor | None] = [None] * 4
         grad_decay, grad_d, grad_start = torch.zeros_like(decay), None, None
         # The two walks of a line are neighbours; the adjoint of the reverse one comes first.
@@ -85,21 +103,20 @@ class OverLines:
             walk, part = walks[index], kept[index]
             line = _line(walk, u, delta, decay, b, c)
             if part is None:
-                start = self._start(walk, line, initial_state, boundary)
+                start = _start(self.module.forward, walk, line, initial_state, boundary)
             else:
                 start = part[:, 0].mT
             scan = (*line, d if index == 0 else None, start, walk.reverse, part)
             grad_lines, grad_end = walk.to_lines(grad_y), grad_state
             if boundary == "periodic":
                 around = self.module.backward(grad_lines, grad_state, *scan)[-1]
-                around = around / _lost(line[1], decay)
-                grad_end = around if grad_state is None else grad_state + around
+                grad_end = _add(grad_state, around / _lost(line[1], decay))
             elif boundary in MIRROR and not walk.reverse:
                 assert grad_start is not None
                 grad_end = MIRROR[boundary] * grad_start
             *grads, grad_start = self.module.backward(grad_lines, grad_end, *scan)
             fields = (grads[0], grads[1], grads[3], grads[4])
-            totals = [_add(walk, *pair) for pair in zip(totals, fields, strict=True)]
+            totals = [_add(x, walk.to_field(g)) for x, g in zip(totals, fields, strict=True)]
             grad_decay += grads[2]
             grad_d = grads[5] if index == 0 else grad_d
         grad_u, grad_delta, grad_b, grad_c = (total for total in totals if total is not None)
@@ -112,35 +129,28 @@ class OverLines:
         return torch.float64 if self.truth else compute_dtype(*tensors)
 
     def _kept(
-        self, checkpoints: Tensor | None, u: Tensor, decay: Tensor, walks: tuple[Walk, ...]
-    ) -> list[Tensor | None]:
+        self, checkpoints: Tensor | None, inputs: Inputs, walks: tuple[Walk, ...]
+    ) -> Sequence[Tensor | None]:
         """Checkpoints of each walk."""
         if checkpoints is None or self.truth:
             return [None] * len(walks)
-        return [*split_checkpoints(checkpoints, u.shape[0], walks, *decay.shape)]
-
-    def _start(
-        self,
-        walk: Walk,
-        line: _Coefficients,
-        initial_state: Tensor | None,
-        boundary: str,
-        end: Tensor | None = None,
-    ) -> Tensor | None:
-        """State before the first step; `end` is the final state of the forward walk if known."""
-        if boundary == "periodic":
-            _, final = self.module.forward(*line, None, None, walk.reverse, None)
-            return final / _lost(line[1], line[2])
-        if boundary in MIRROR and walk.reverse:
-            final = end
-            if final is None:
-                _, final = self.module.forward(*line, None, None, False, None)
-            return MIRROR[boundary] * final
-        return initial_state
+        return split_checkpoints(checkpoints, inputs.u.shape[0], walks, *inputs.decay.shape)
 
 
-def _cast(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
-    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+def _start(
+    scan: _LineScan,
+    walk: Walk,
+    line: _Coefficients,
+    initial_state: Tensor | None,
+    boundary: str,
+    end: Tensor | None = None,
+) -> Tensor | None:
+    """State before the first step; `end` is the final state of the forward walk if known."""
+    if boundary == "periodic":
+        return scan(*line, None, None, walk.reverse, None)[1] / _lost(line[1], line[2])
+    if boundary in MIRROR and walk.reverse:
+        return MIRROR[boundary] * (scan(*line, None, None, False, None)[1] if end is None else end)
+    return initial_state
 
 
 def _line(
@@ -154,10 +164,5 @@ def _lost(delta: Tensor, decay: Tensor) -> Tensor:
     return -torch.expm1(-delta.sum(1)[..., None] * decay)
 
 
-def _add(walk: Walk, total: Tensor | None, lines: Tensor) -> Tensor:
-    """Add lines to a field; without one, reshape them, as first walks have its order."""
-    if total is None:
-        batch, size = lines.shape[0] // walk.line_count, walk.line_count * walk.length
-        return lines.reshape(batch, size, lines.shape[2])
-    walk.add_lines(total, lines)
-    return total
+def _add(total: Tensor | None, more: Tensor) -> Tensor:
+    return more if total is None else total + more

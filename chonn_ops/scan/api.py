@@ -9,8 +9,8 @@ from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops.checks import check_bool, refuse_trace
-from chonn_ops.scan import autograd  # noqa: F401 - registers the operator and its derivatives
-from chonn_ops.scan.arguments import check_arguments
+from chonn_ops.scan.arguments import Inputs, Modes, check_arguments
+from chonn_ops.scan.autograd import scan
 
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
@@ -53,24 +53,13 @@ def scan_checked(
     refuse_trace("kirchhoff_scan")
     if not passive:
         delta = _limit_growth(delta, decay)
-    keep = _keeps_checkpoints(u, delta, decay, b, c, d, initial_state)
     # A grid with a single stride, as in a slice of channels, flattens to a view; others are copied.
-    y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
-        u.flatten(1, -2),
-        delta.flatten(1, -2),
-        decay,
-        b.flatten(1, -2),
-        c.flatten(1, -2),
-        d,
-        initial_state,
-        u.shape[1:-1],
-        directions,
-        reverse,
-        boundary,
-        requested(backend),
-        passive,
-        keep,
-    )
+    flat = (x.flatten(1, -2) for x in (u, delta, b, c))
+    u_flat, delta_flat, b_flat, c_flat = flat
+    inputs = Inputs(u_flat, delta_flat, decay, b_flat, c_flat, d, initial_state)
+    grid, keep = u.shape[1:-1], _keeps_checkpoints(*inputs)
+    modes = Modes(grid, directions, reverse, boundary, requested(backend), passive, keep)
+    y, state = scan(inputs, modes)
     return y.reshape(u.shape), state
 
 

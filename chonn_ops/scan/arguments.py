@@ -29,6 +29,10 @@ class Inputs(NamedTuple):
     d: Tensor | None  # (D,)
     initial_state: Tensor | None  # (B, D, N)
 
+    def to(self, dtype: torch.dtype) -> Inputs:
+        """The tensors in a dtype."""
+        return Inputs(*(None if x is None else x.to(dtype) for x in self))
+
 
 class Modes(NamedTuple):
     """The other arguments, in the order of the operator's schema.

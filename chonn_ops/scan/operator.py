@@ -154,11 +154,10 @@ def _scan_backward(
     u, decay = given.u, given.decay
     walks = _plan(u, modes)
     inputs = given._replace(decay=within_range(decay, checkpoints.dtype))
-    if modes.directions != "raster":  # the forward returned an empty state
-        grad_state = None
     implementation = BACKENDS.choose(modes.backend, u.device)
+    needless = implementation is cpu and walks_whole_lines(modes.grid, modes.directions)
     with without_autocast(u):
-        if not checkpoints.numel() and implementation is not cpu:
+        if not checkpoints.numel() and not needless:
             size = checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape)
             checkpoints = checkpoints.new_empty(size)
             implementation.forward(inputs, walks, modes.boundary, checkpoints)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
@@ -45,24 +46,30 @@ class Walk:
     def length(self) -> int:
         return math.prod(size for size, _ in self.steps)
 
-    def view(self, field: Tensor) -> Tensor:
-        """(B, P, C) as (B, \\*line sizes, \\*step sizes, C), without a copy."""
-        loops = (*self.lines, *self.steps)
-        batch, position, channel = field.stride()
-        return field.as_strided(
-            (field.shape[0], *(size for size, _ in loops), field.shape[2]),
-            (batch, *(stride * position for _, stride in loops), channel),
-        )
+    @property
+    def in_order(self) -> bool:
+        """Whether the steps of all lines follow each other in the field's own order."""
+        return len(_merged((*self.lines, *self.steps))) == 1
+
+    def positions(self, device: torch.device) -> Tensor:
+        """The position of each step of each line, (lines * length,)."""
+        at = torch.zeros(1, dtype=torch.long, device=device)
+        for size, stride in (*self.lines, *self.steps):
+            at = (at[:, None] + stride * torch.arange(size, device=device)).flatten()
+        return at
 
     def to_lines(self, field: Tensor) -> Tensor:
-        """(B, P, C) -> (B * lines, length, C): a view where strides allow, else a copy."""
-        count = field.shape[0] * self.line_count
-        return self.view(field).reshape(count, self.length, field.shape[2])
+        """(B, P, C) -> (B * lines, length, C): a view where lines lie one after the other."""
+        if not self.in_order:
+            field = field.index_select(1, self.positions(field.device))
+        return field.reshape(-1, self.length, field.shape[2])
 
-    def add_lines(self, field: Tensor, lines: Tensor) -> None:
-        """Add (B * lines, length, C) to a field (B, P, C), in place."""
-        view = self.view(field)
-        view += lines.reshape(view.shape)
+    def to_field(self, lines: Tensor) -> Tensor:
+        """(B * lines, length, C) -> (B, P, C), the inverse of `to_lines`."""
+        field = lines.reshape(-1, self.line_count * self.length, lines.shape[2])
+        if self.in_order:
+            return field
+        return torch.empty_like(field).index_copy(1, self.positions(field.device), field)
 
 
 def _merged(loops: Loops) -> Loops:

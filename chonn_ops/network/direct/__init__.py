@@ -4,12 +4,9 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     BACKENDS,
     Factor,
-    Factorization,
     factor_of,
-    factorize,
     flops,
     predicted_bytes,
-    restored,
     small_results,
     solve,
 )
@@ -17,13 +14,10 @@ from chonn_ops.network.direct.factor import (
 __all__ = [
     "BACKENDS",
     "Factor",
-    "Factorization",
     "Solution",
     "factor_of",
-    "factorize",
     "flops",
     "predicted_bytes",
-    "restored",
     "small_results",
     "solve",
 ]

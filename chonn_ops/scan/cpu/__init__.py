@@ -113,7 +113,9 @@ def backward(
     call = Call(u, decay, dtype, walks)
     (B, P, D), N = u.shape, decay.shape[1]
     grad_u, grad_delta = call.empty(B, P, D), call.empty(B, P, D)
-    grad_b, grad_c = (call.empty(call.groups, B, P, N) for _ in range(2))
+    # PyTorch refuses tangents of outputs that are parts of other tensors.
+    groups = () if call.groups == 1 else (call.groups,)
+    grad_b, grad_c = (call.empty(*groups, B, P, N) for _ in range(2))
     # Each thread has sums of its own, for each block of channels.
     grad_decay = torch.zeros(call.threads, call.blocks, N, call.lanes, dtype=dtype)
     grad_d = torch.zeros(call.threads, call.blocks, call.lanes, dtype=dtype)
@@ -128,15 +130,14 @@ def backward(
     else:
         parts = split_checkpoints(checkpoints, B, walks, D, N)
         carried = _walk_back(call, walks, boundary, d, parts, grad_state)
-    grad_b, grad_c = (
-        partial[0] if call.groups == 1 else partial.sum(0) for partial in (grad_b, grad_c)
-    )
+    if groups:
+        grad_b, grad_c = grad_b.sum(0), grad_c.sum(0)
     if len(walks) > 1:
         grad_c /= len(walks)
     return (
         *(grad_u, grad_delta),
-        grad_decay.sum(0).mT.reshape(-1, N)[:D].contiguous(),
+        grad_decay.sum(0).mT.reshape(-1, N)[:D].clone(memory_format=torch.contiguous_format),
         *(grad_b, grad_c),
-        None if d is None else grad_d.sum(0).flatten()[:D],
+        None if d is None else grad_d.sum(0).flatten()[:D].clone(),
         None if initial_state is None else carried,
     )
