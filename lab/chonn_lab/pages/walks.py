@@ -19,7 +19,7 @@ import torch
 import chonn_ops
 from chonn_lab.pages.blocks import Build
 from chonn_lab.report.document import markdown
-from chonn_ops._library import Operator
+from chonn_ops.network.direct.cpu.binding import kernel
 
 PACKAGE = Path(chonn_ops.__file__).parent
 
@@ -61,8 +61,9 @@ def follow(call: Callable[[], Any]) -> Walk:
 
         return run
 
+    kind = type(kernel())
     with ExitStack() as changes:
-        for operator in [x for x in gc.get_objects() if type(x) is Operator]:
+        for operator in [x for x in gc.get_objects() if type(x) is kind]:
             calls = {name: watched(function) for name, function in operator.call.items()}
             changes.enter_context(mock.patch.dict(operator.call, calls))
         changes.callback(sys.setprofile, None)
@@ -125,7 +126,12 @@ def _calls() -> dict[str, Callable[[], Any]]:
 
 @cache
 def _walks() -> dict[str, Walk]:
-    return {name: follow(call) for name, call in _calls().items()}
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # one thread passes a function less
+        return {name: follow(call) for name, call in _calls().items()}
+    finally:
+        torch.set_num_threads(threads)
 
 
 def counts() -> str:
