@@ -75,6 +75,13 @@ def test_nothing_is_overwritten(given, tmp_path, capsys):
     assert "output file exists" in capsys.readouterr().err
     assert kept.read_text() == "mine"
     assert list((tmp_path / "out").iterdir()) == [kept]
+
+
+@pytest.mark.thorough
+def test_files_are_replaced_on_request(given, tmp_path):
+    (tmp_path / "out").mkdir()
+    kept = tmp_path / "out" / FILES[1]
+    kept.write_text("mine")
     assert inspect(tmp_path, given[0], "--data", given[1], "--force") == 0
     assert kept.read_text() != "mine"
 
