@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "network/cpu/network.h"
-#include "network/direct/alternating/alternating.h"
 #include "network/direct/cpu/direct.h"
 #include "scan/cpu/scan.h"
 
@@ -57,25 +56,25 @@ static int processor_isa(void) {
  * - the bytes of the argument struct, which the caller compares with the size of its mirror;
  * - the elements that a vector holds, 0 where the instruction set is missing;
  * - the workspace of a call, see `workspace` of the argument struct. */
-#define OPERATOR(x)                                                                                    \
-    extern const struct x##_kernel chonn_##x##_generic[2], chonn_##x##_avx2[2], chonn_##x##_avx512[2]; \
-    static const struct x##_kernel *x##_kernel(int isa, int is_double) {                               \
-        static const struct x##_kernel *const kernels[] = {                                            \
-            chonn_##x##_generic, IF_AVX2(chonn_##x##_avx2), IF_AVX512(chonn_##x##_avx512)};            \
-        return isa <= processor_isa() && kernels[isa] ? &kernels[isa][is_double] : NULL;               \
-    }                                                                                                  \
-    EXPORT int64_t chonn_##x##_arguments(void) { return sizeof(struct x##_args); }                     \
-    EXPORT int32_t chonn_##x##_lanes(int32_t isa, int32_t is_double) {                                 \
-        const struct x##_kernel *kernel = x##_kernel(isa, is_double);                                  \
-        return kernel ? kernel->lanes : 0;                                                             \
-    }                                                                                                  \
-    EXPORT int64_t chonn_##x##_workspace(int32_t isa, int32_t is_double, const struct x##_args *a) {   \
-        return x##_kernel(isa, is_double)->workspace(a);                                               \
+#define OPERATOR(x)                                                                                 \
+    extern const struct x##_kernel chonn_##x##_generic[], chonn_##x##_avx2[], chonn_##x##_avx512[]; \
+    static const struct x##_kernel *x##_kernel(int isa, int kind) {                                 \
+        static const struct x##_kernel *const kernels[] = {                                         \
+            chonn_##x##_generic, IF_AVX2(chonn_##x##_avx2), IF_AVX512(chonn_##x##_avx512)};         \
+        return isa <= processor_isa() && kernels[isa] ? &kernels[isa][kind] : NULL;                 \
+    }                                                                                               \
+    EXPORT int64_t chonn_##x##_arguments(void) { return sizeof(struct x##_args); }                  \
+    EXPORT int32_t chonn_##x##_lanes(int32_t isa, int32_t kind) {                                   \
+        const struct x##_kernel *kernel = x##_kernel(isa, kind);                                    \
+        return kernel ? kernel->lanes : 0;                                                          \
+    }                                                                                               \
+    EXPORT int64_t chonn_##x##_workspace(int32_t isa, int32_t kind, const struct x##_args *a) {     \
+        return x##_kernel(isa, kind)->workspace(a);                                                 \
     }
 
-#define CALL(x, call)                                                                          \
-    EXPORT void chonn_##x##_##call(int32_t isa, int32_t is_double, const struct x##_args *a) { \
-        x##_kernel(isa, is_double)->call(a);                                                   \
+#define CALL(x, call)                                                                     \
+    EXPORT void chonn_##x##_##call(int32_t isa, int32_t kind, const struct x##_args *a) { \
+        x##_kernel(isa, kind)->call(a);                                                   \
     }
 
 OPERATOR(scan)
@@ -87,9 +86,6 @@ CALL(network, solve)
 
 OPERATOR(direct)
 CALL(direct, run)
-
-OPERATOR(alternating)
-CALL(alternating, run)
 
 /* The digest of all C sources. Python refuses a library that was built from other sources than those
  * beside it. */

@@ -4,10 +4,10 @@ The library is one file beside this module. ctypes calls it, which releases the 
 does not match the package is refused with a warning, and the operators fall back to PyTorch.
 
 ``_library.c`` exports these functions of every operator ``x``: ``chonn_x_arguments()``, the size of
-its argument struct; ``chonn_x_lanes(isa, is_double)``, the elements that a vector holds, or 0 where
+its argument struct; ``chonn_x_lanes(isa, kind)``, the elements that a vector holds, or 0 where
 the build or the processor lacks the instruction set;
-``chonn_x_workspace(isa, is_double, arguments)``, the elements that a thread needs; and its calls
-``chonn_x_<call>(isa, is_double, arguments)``.
+``chonn_x_workspace(isa, kind, arguments)``, the elements that a thread needs; and its calls
+``chonn_x_<call>(isa, kind, arguments)``.
 
 This module imports the standard library only, because ``hatch_build.py`` runs it at build time.
 """
@@ -28,9 +28,7 @@ PACKAGE = Path(__file__).parent
 SOURCES = (
     "scan/cpu",
     "network/cpu",
-    "network/direct",
     "network/direct/cpu",
-    "network/direct/alternating",
 )
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with
@@ -44,7 +42,7 @@ CONSTANTS = {
     "DTYPE_BFLOAT16": 2,
     "DTYPE_FLOAT16": 3,
     "NETWORK_PARALLEL": 16384,  # nodes of a level that more than one thread visits
-    # When iterations stop, see `network.stopping`.
+    # When iterations stop, see `Progress` in network/torch.py.
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
     "NETWORK_ERROR_ALLOWED": 0.5,
@@ -52,6 +50,7 @@ CONSTANTS = {
     "NETWORK_ROUNDING": 16,
     # Differences of potentials that deviate so many roundings from plain ones are replaced by them.
     "DIRECT_OFF": 64,
+    "DIRECT_REFINEMENTS": 4,  # most steps of refinement after the first solve of a complex network
     "DIRECT_PAD": 16,  # elements behind the factors of an item that whole blocks may touch
 }
 SHARED = ("_library.c", "_library.h", "_kernel.h", "_half.h")  # C sources of all operators
@@ -187,7 +186,7 @@ class Operator:
     arguments : type of ctypes.Structure
         The mirror of the C struct.
     calls : iterable of str
-        Names of the functions of (isa, is_double, arguments) without a result, for `call`.
+        Names of the functions of (isa, kind, arguments) without a result, for `call`.
 
     Raises
     ------
@@ -227,7 +226,7 @@ class Operator:
             raise ValueError(f"{variable}: expected one of {', '.join(self.isas)}, got {isa!r}")
         return ISAS.index(isa)
 
-    def isa_for(self, variable: str, lanes: int, is_double: bool) -> int:
+    def isa_for(self, variable: str, lanes: int, kind: int) -> int:
         """The index of the narrowest instruction set whose vectors hold so many elements.
 
         If none is so wide, it is the fastest one. The environment variable overrides both.
@@ -238,7 +237,7 @@ class Operator:
         if os.environ.get(variable):
             return widest
         known = [ISAS.index(isa) for isa in self.isas[1:] or self.isas]
-        return next((i for i in known if self.lanes(i, is_double) >= lanes), widest)
+        return next((i for i in known if self.lanes(i, kind) >= lanes), widest)
 
 
 @cache

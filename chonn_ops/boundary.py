@@ -2,7 +2,7 @@
 
 A condition says what a face of the grid adds to a node beside it: a conductance to ground and a
 current. That is all a circuit knows of its boundary. A new condition is one class here, with its
-word in `CONDITIONS` if it has a default.
+word in `CONDITIONS` if it has a default; circuits, cells, blocks and reconstructions take it then.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
-
-BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched", "robin")
-# Those of circuits with coils or directed edges.
-BOUNDED = ("neumann", "dirichlet", "periodic")
-
-Words = str | Sequence[str | tuple[str, str]]
 
 Number = float | Tensor
 
@@ -122,7 +116,24 @@ _NOT_NEGATIVE = {"least": 0.0}
 @dataclasses.dataclass(frozen=True, eq=False)
 class Condition:
     """A boundary condition. Numbers may be tensors that expand to the face: (B, \\*grid, C) with
-    1 along the face's axis."""
+    1 along the face's axis.
+
+    Attributes
+    ----------
+    periodic : bool
+        Whether the face is joined to the opposite one.
+    inner : bool
+        Whether it may hold at faces towards cells that do not exist.
+    grounded : bool
+        Whether current leaves through the face, so that it bounds the potential.
+    padding : str
+        What a convolution beside the face pads with, in the words of `torch.nn.Conv2d`.
+    """
+
+    periodic: ClassVar[bool] = False
+    inner: ClassVar[bool] = True
+    grounded: ClassVar[bool] = True
+    padding: ClassVar[str] = "zeros"
 
     def __post_init__(self) -> None:
         for name, value, least in self.numbers():
@@ -132,11 +143,6 @@ class Condition:
         """Name, value and least value of each number."""
         for field in dataclasses.fields(self):
             yield field.name, getattr(self, field.name), field.metadata.get("least", -math.inf)
-
-    @property
-    def periodic(self) -> bool:
-        """Whether the face is joined to the opposite one."""
-        return False
 
     def wall(self, face: Face) -> Wall:
         """What a face adds to the nodes beside it."""
@@ -153,6 +159,11 @@ class Neumann(Condition):
     flux : float or Tensor
         Into the domain, per unit area. 0, the default, is an insulated face.
     """
+
+    grounded: ClassVar[bool] = False
+    # The scan's mirror image repeats the last point (its reverse scan starts there), as "replicate"
+    # does at kernel size 3 and "reflect" never does.
+    padding: ClassVar[str] = "replicate"
 
     flux: Number = 0.0
 
@@ -174,6 +185,9 @@ class Dirichlet(Condition):
         How far behind the face the potential is given, >= 0, in the unit of the spacing. The cell's
         conductivity reaches that far.
     """
+
+    # The mirror image of a scan has the opposite sign, so the field is 0 half a step outside;
+    # PyTorch pads zeros, but no odd mirror images.
 
     value: Number = 0.0
     distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
@@ -213,6 +227,8 @@ class Matched(Condition):
     """An unbounded medium: an endless line of the cell at the face and its leak goes on behind it.
     It reflects nothing of a wave at normal incidence, and conducts nothing where the leak is 0."""
 
+    inner: ClassVar[bool] = False
+
     def wall(self, face: Face) -> Wall:
         g = face.conductivity * face.area / face.step
         return Wall(endless_line(g, face.leak))
@@ -222,24 +238,28 @@ class Matched(Condition):
 class Periodic(Condition):
     """The face is joined to the opposite one, which must be periodic, too."""
 
-    @property
-    def periodic(self) -> bool:
-        return True
+    periodic: ClassVar[bool] = True
+    inner: ClassVar[bool] = False
+    grounded: ClassVar[bool] = False
+    padding: ClassVar[str] = "circular"
 
 
-# What the words are short for. "robin" has no default; cells and blocks learn its distance.
-CONDITIONS = {
+# What the words are short for.
+CONDITIONS: dict[str, Condition] = {
     "neumann": Neumann(),
     "dirichlet": Dirichlet(),
     "periodic": Periodic(),
     "matched": Matched(),
 }
+# Those of cells and blocks, which learn the distance of "robin".
+CELL_CONDITIONS: dict[str, Condition] = {**CONDITIONS, "robin": Dirichlet()}
+BOUNDARIES = tuple(CELL_CONDITIONS)
 
 Boundary = str | Condition | Sequence[str | Condition | tuple[str | Condition, str | Condition]]
 Faces = tuple[tuple[Condition, Condition], ...]
 
 
-def conditions(boundary: Boundary, axes: int, words: Sequence[str] = tuple(CONDITIONS)) -> Faces:
+def conditions(boundary: Boundary, axes: int) -> Faces:
     """Two conditions an axis, for its low and its high face.
 
     Parameters
@@ -248,45 +268,30 @@ def conditions(boundary: Boundary, axes: int, words: Sequence[str] = tuple(CONDI
         One for all faces, or for each axis one or a pair (low face, high face).
     axes : int
         Number of axes.
-    words : sequence of str
-        The words that the caller accepts. Conditions of the classes of other words are refused.
 
     Raises
     ------
     ValueError
         For another word, another number of axes, or "periodic" at only one face of an axis.
     """
-    kinds = tuple(type(CONDITIONS[word]) for word in words)
-    kinds += (Robin,) if len(words) == len(CONDITIONS) else ()
-
-    def condition(entry: Any) -> Condition | None:
-        if isinstance(entry, str):
-            return CONDITIONS[entry] if entry in words else None
-        return entry if isinstance(entry, kinds) else None
-
-    single = isinstance(boundary, (str, Condition))
-    entries = (boundary,) * axes if single else _entries(boundary)
-    faces = tuple(tuple(map(condition, _pair(entry))) for entry in entries)
-    if len(faces) != axes or any(len(pair) != 2 or None in pair for pair in faces):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise ValueError(
-            f"boundary: expected one of {tuple(words)} or a condition ({names}), or {axes} of them "
-            f"or of pairs (low face, high face) of them, got {boundary!r}"
-        )
-    found: Any = faces
-    for low, high in found:
-        if low.periodic != high.periodic:
-            raise ValueError(
-                f"boundary: expected 'periodic' at both faces of an axis, got {boundary!r}"
-            )
-    return found
+    entries = _entries(boundary, axes)
+    pairs = [entry if isinstance(entry, (tuple, list)) else (entry, entry) for entry in entries]
+    faces: Any = tuple(
+        tuple(CONDITIONS.get(x) if isinstance(x, str) else x for x in pair) for pair in pairs
+    )
+    if len(faces) != axes or any(
+        len(pair) != 2 or not all(isinstance(x, Condition) for x in pair) for pair in faces
+    ):
+        known = f"one of {tuple(CONDITIONS)} or a condition such as Robin(1.0)"
+        expected = f"{known}, or {axes} of them or of pairs (low face, high face) of them"
+        raise error("boundary", expected, repr(boundary))
+    if any(low.periodic != high.periodic for low, high in faces):
+        raise error("boundary", "'periodic' at both faces of an axis", repr(boundary))
+    return faces
 
 
 def per_axis(
-    boundary: str | Sequence[str],
-    axes: int | None,
-    known: Sequence[str] = BOUNDARIES,
-    name: str = "boundary",
+    boundary: str | Sequence[str], axes: int | None, known: Sequence[str] = BOUNDARIES
 ) -> tuple[str, ...]:
     """Normalise boundary conditions to one word an axis.
 
@@ -298,70 +303,22 @@ def per_axis(
         Number of axes. With None, a sequence may have any length and a single word gives one entry.
     known : sequence of str
         The words that the caller accepts.
-    name : str
-        Name of the caller's argument, for the message.
 
     Raises
     ------
     ValueError
         For another word, or another number of words.
     """
-    words = (boundary,) * (axes or 1) if isinstance(boundary, str) else _entries(boundary)
-    if len(words) != (axes or max(len(words), 1)) or not _all_known(words, known):
+    words = _entries(boundary, axes or 1)
+    right = all(isinstance(word, str) and word in known for word in words)
+    if len(words) != (axes or max(len(words), 1)) or not right:
         count = "several" if axes is None else axes
-        expected = f"one of {tuple(known)}, or {count} of them"
-        raise ValueError(f"{name}: expected {expected}, got {boundary!r}")
+        raise error("boundary", f"one of {tuple(known)}, or {count} of them", repr(boundary))
     return words
 
 
-def _entries(boundary: Any) -> tuple[Any, ...]:
-    """The entries of a sequence; none of anything else."""
+def _entries(boundary: Any, axes: int) -> tuple[Any, ...]:
+    """One entry an axis, from one for all or a sequence; none of anything else."""
+    if isinstance(boundary, (str, Condition)):
+        return (boundary,) * axes
     return tuple(boundary) if isinstance(boundary, Sequence) else ()
-
-
-def _all_known(words: Sequence[Any], known: Sequence[str]) -> bool:
-    return all(isinstance(word, str) and word in known for word in words)
-
-
-def _pair(entry: Any) -> tuple[Any, ...]:
-    return tuple(entry) if isinstance(entry, (tuple, list)) else (entry, entry)
-
-
-def per_face(
-    boundary: Words, axes: int, known: Sequence[str] = BOUNDARIES
-) -> tuple[tuple[str, str], ...]:
-    """Normalise boundary conditions to two words an axis, for its low and its high face.
-
-    Parameters
-    ----------
-    boundary : str or sequence of str or pair of str
-        One word for all axes, or for each axis one word or a pair (low face, high face).
-    axes : int
-        Number of axes.
-    known : sequence of str
-        The words that the caller accepts.
-
-    Raises
-    ------
-    ValueError
-        For another word, another number of axes, or "periodic" at only one face of an axis.
-    """
-    entries = (boundary,) * axes if isinstance(boundary, str) else _entries(boundary)
-    faces = tuple(_pair(entry) for entry in entries)
-    right = all(len(pair) == 2 and _all_known(pair, known) for pair in faces)
-    if len(faces) != axes or not right:
-        raise ValueError(
-            f"boundary: expected one of {tuple(known)}, or {axes} of them or of pairs "
-            f"(low face, high face) of them, got {boundary!r}"
-        )
-    for low, high in faces:
-        if low != high and "periodic" in (low, high):
-            raise ValueError(
-                f"boundary: expected 'periodic' at both faces of an axis, got {(low, high)!r}"
-            )
-    return tuple((low, high) for low, high in faces)
-
-
-def is_periodic(faces: Sequence[tuple[str, str]]) -> list[bool]:
-    """Which axes are periodic, given what `per_face` returned."""
-    return [low == "periodic" for low, _ in faces]

@@ -85,16 +85,17 @@ def check_choice(name: str, value: object, known: Collection[object]) -> None:
         raise error(name, f"one of {known}", repr(value))
 
 
-def check_shape(name: str, tensor: Tensor, *shape: str | int) -> None:
-    """Raise a ValueError unless the tensor has this shape; a word stands for any size, the first
-    one for any number of samples."""
+def check_shape(name: str, tensor: Tensor, *shape: str | int, multiple: int = 1) -> None:
+    """Raise a ValueError unless the tensor has this shape; a word stands for any size that is a
+    multiple of a number, the first one for any number of samples."""
     sizes = tuple(tensor.shape)
     check_axes(name, sizes)
     if len(sizes) != len(shape) or any(
-        isinstance(wanted, int) and wanted != size
-        for wanted, size in zip(shape, sizes, strict=True)
+        wanted != size if isinstance(wanted, int) else axis and size % multiple
+        for axis, (wanted, size) in enumerate(zip(shape, sizes, strict=True))
     ):
-        raise error(name, f"shape ({', '.join(map(str, shape))})", sizes)
+        multiples = "" if multiple == 1 else f", sizes multiples of {multiple}"
+        raise error(name, f"shape ({', '.join(map(str, shape))}){multiples}", sizes)
 
 
 def check_axes(name: str, sizes: tuple[int, ...]) -> None:
@@ -119,14 +120,23 @@ def check_tensor(name: str, value: Any) -> None:
         raise error(name, "a dense tensor", f"the layout {value.layout}")
 
 
-def as_field(name: str, tensor: Tensor, parameters: Iterable[Tensor]) -> Tensor:
-    """The input of a module with these parameters: integers and booleans become numbers of the
-    parameters' dtype, as PyTorch would round every constant that is multiplied with an integer.
+def as_field(
+    name: str,
+    tensor: Tensor,
+    parameters: Iterable[Tensor],
+    *shape: str | int,
+    multiple: int = 1,
+) -> Tensor:
+    """Check the input of a module with these parameters, and return it as floating-point numbers.
 
-    What is no dense tensor is refused, and so are complex numbers, and float64 where the parameters
-    are narrower; which PyTorch would do obscurely.
+    Integers and booleans get the dtype of the parameters, because PyTorch rounds a constant that it
+    multiplies with an integer. What is no dense tensor is refused here, and so are complex numbers,
+    float64 where the parameters are narrower, and other shapes than the given one (`check_shape`):
+    PyTorch's own messages about them do not name the argument.
     """
     check_tensor(name, tensor)
+    if shape:
+        check_shape(name, tensor, *shape, multiple=multiple)
     dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
     if tensor.is_complex() or tensor.dtype == torch.float64 != dtype:
         raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)

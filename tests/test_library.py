@@ -190,7 +190,6 @@ HEADERS = {
     "scan/cpu/scan.h": ("scan_args", "scan_stream", "scan_loops"),
     "network/cpu/network.h": ("network_args", "network_field"),
     "network/direct/cpu/direct.h": ("direct_args",),
-    "network/direct/alternating/alternating.h": ("alternating_args",),
 }
 
 

@@ -1,10 +1,8 @@
 """What a plain `import chonn_ops` brings in."""
 
-import re
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import chonn_ops
 
@@ -36,12 +34,3 @@ def test_public_names_exist_and_are_documented():
 
 def test_version_is_the_distributions():
     assert metadata.version("chonn-ops") == chonn_ops.__version__
-
-
-def test_readme_code_runs():
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
-    scope: dict[str, object] = {}
-    exec(code, scope)
-    assert scope["y"].shape == (2, 1000, 32)
-    assert scope["p"].shape == (4, 1, 48, 64)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
+from chonn_ops.nn.geometry import spacing_and_nodes
 from chonn_ops.nn.network_cell import UNIT
 
 CELLS = (KirchhoffCell, NetworkCell)
@@ -63,7 +64,8 @@ class SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
         circuit, density = cell.assemble(u, spacing, mask, nodes)
         v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
-        _, steps, _ = cell.check(u, spacing, mask, nodes)
+        grid = (u.shape[:-1], [1.0] * cell.spatial_dims, cell.options.nodes)
+        steps, _ = spacing_and_nodes(*grid, spacing, mask, nodes)
         return cls(circuit, circuit.source(density), v, steps)
 
     def ground_power(self) -> Tensor:

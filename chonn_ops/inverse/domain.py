@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import BOUNDED, Words, is_periodic, per_face
+from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions
 from chonn_ops.checks import error
 from chonn_ops.network import Factorization, factorize
-from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.diffusion import Spacing, check_conditions, spacings, walls_of
 
 
 class Domain(NamedTuple):
-    """Grid, spacing of each axis, existing nodes, and the word of each face."""
+    """Grid, spacing of each axis, existing nodes, and the condition at each face."""
 
     grid: tuple[int, ...]
     steps: list[float]
     mask: Tensor
-    faces: tuple[tuple[str, str], ...]
+    faces: Faces
 
     @property
     def volume(self) -> float:
@@ -32,16 +32,16 @@ class Domain(NamedTuple):
     @property
     def periodic(self) -> list[bool]:
         """One an axis."""
-        return is_periodic(self.faces)
+        return [low.periodic for low, _ in self.faces]
 
     @property
-    def inner(self) -> str | None:
-        """What holds at faces towards missing nodes: "dirichlet" where it does at all faces of the
-        grid, else "neumann". None where no node is missing."""
-        words = {word for pair in self.faces for word in pair}
+    def inner(self) -> Condition | None:
+        """What holds at faces towards missing nodes: the condition of all faces of the grid that
+        are not periodic where it is one, else "neumann". None where no node is missing."""
         if bool(self.mask.all()):
             return None
-        return "dirichlet" if "dirichlet" in words and "neumann" not in words else "neumann"
+        walls = {x for pair in self.faces for x in pair if not x.periodic}
+        return walls.pop() if len(walls) == 1 else Neumann()
 
     def field(self, values: Tensor) -> Tensor:
         """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
@@ -67,7 +67,7 @@ def domain_of(
     grid: Sequence[int],
     spacing: Spacing,
     mask: Any,
-    boundary: Words,
+    boundary: Boundary,
     device: torch.device,
 ) -> Domain:
     """Check the arguments and make a domain of them."""
@@ -85,6 +85,12 @@ def domain_of(
             raise error("mask", f"shape (*grid) = {grid}", tuple(exists.shape))
         if not bool(exists.any()):
             raise error("mask", "at least one node", "none")
-    # Other boundaries depend on the unknown field in ways that are not offered here.
-    faces = per_face(boundary, len(grid), BOUNDED)
-    return Domain(grid, spacings(spacing, len(grid)), exists, faces)
+    steps, faces = spacings(spacing, len(grid)), conditions(boundary, len(grid))
+    k = torch.ones(1, *grid, 1, dtype=torch.float64, device=device)
+    check_conditions(faces, k)
+    # All currents are in the source, and the leak is unknown where "matched" needs it.
+    known = all(x.inner or x.periodic for pair in faces for x in pair)
+    if not known or walls_of(k, steps, faces, k).current is not None:
+        expected = "conditions other than 'matched', without a value or flux other than 0"
+        raise error("boundary", expected, repr(boundary))
+    return Domain(grid, steps, exists, faces)

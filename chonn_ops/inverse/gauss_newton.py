@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Words
+from chonn_ops.boundary import Boundary
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
 from chonn_ops.inverse.domain import as_tensor, domain_of
 from chonn_ops.inverse.experiment import (
@@ -170,7 +170,7 @@ def reconstruct(
     leak: Any = None,
     spacing: Spacing = 1.0,
     mask: Any = None,
-    boundary: Words = "neumann",
+    boundary: Boundary = "neumann",
     tol: float = 0.05,
     max_iterations: int = 50,
     progress: bool = False,
@@ -216,11 +216,12 @@ def reconstruct(
     spacing : float or sequence of float
         Distance between nodes along each axis.
     mask : array_like of bool, shape (\*grid), optional
-        Which nodes exist. Edges to missing nodes conduct nothing; but with "dirichlet" at all
-        faces, or at all that are not "periodic", the boundary of the mask is at potential 0, too.
-    boundary : {"neumann", "dirichlet", "periodic"} or a sequence
-        As in `diffusion`. A connected part without any path to ground takes sources that
-        sum to zero in it and measured differences: weights that sum to zero in it.
+        Which nodes exist. If all faces that are not "periodic" have one condition, it holds at the
+        boundary of the mask, too; else edges to missing nodes conduct nothing.
+    boundary : str, Condition, or a sequence
+        As in `diffusion`, but not "matched", and without values and fluxes. A connected part
+        without any path to ground takes sources that sum to zero in it and measured differences:
+        weights that sum to zero in it.
     tol : float
         Largest last step, in posterior standard deviations.
     max_iterations : int

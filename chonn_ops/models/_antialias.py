@@ -13,6 +13,8 @@ the domain are dropped and the others scaled to sum 1: constants stay constants 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,13 +56,20 @@ def half_band_taps(filter_size: int) -> Tensor:
 
 
 class _Resample(nn.Module):
-    """Filter of both directions for fields (B, C, H, W)."""
+    """A filter between two grids for fields (B, C, H, W).
+
+    Parameters
+    ----------
+    filter_size : int
+        See `half_band_taps`.
+    """
 
     taps: Tensor
+    order: tuple[int, int]  # of the axes
 
     def __init__(
         self,
-        filter_size: int,
+        filter_size: int = 6,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -68,57 +77,46 @@ class _Resample(nn.Module):
         taps = half_band_taps(filter_size).to(device=device, dtype=dtype)
         self.register_buffer("taps", taps, persistent=False)
 
-    def _filters(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Depthwise weights along H and along W."""
-        taps = self.taps.to(x.dtype).expand(x.shape[1], 1, -1)
-        return taps.unsqueeze(3).contiguous(), taps.unsqueeze(2).contiguous()
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        # The sum of the coefficients that lie inside the domain.
+        seen = self._along(x.new_ones(1, 1, height, 1), 0)
+        seen = seen * self._along(x.new_ones(1, 1, 1, width), 1)
+        for axis in self.order:
+            x = self._along(x, axis)
+        return x / seen
+
+    def _along(self, x: Tensor, axis: int) -> Tensor:
+        """The filter along H (0) or W (1)."""
+        shape = (-1, 1) if axis == 0 else (1, -1)
+        weight = self.taps.to(x.dtype).view(1, 1, *shape)
+        weight = weight.expand(x.shape[1], *weight.shape[1:]).contiguous()
+        chosen, side = (1 - axis, axis), self.taps.numel() // 2
+        stride, padding = [1 + on for on in chosen], [side * on for on in chosen]
+        return self._filtered(x, weight, stride, padding, chosen)
+
+    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
+        raise NotImplementedError
 
 
 class Upsample(_Resample):
-    """Band-limited interpolation to a grid twice as fine; old points keep their values.
+    """Band-limited interpolation to a grid twice as fine; old points keep their values."""
 
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    """
+    order = (0, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        along_h, along_w = self._filters(x)
-        side, channels = self.taps.numel() // 2, x.shape[1]
-        seen_h, seen_w = (self._seen(n, x) for n in x.shape[2:])
-        x = F.conv_transpose2d(x, along_h, None, (2, 1), (side, 0), (1, 0), channels)
-        x = F.conv_transpose2d(x, along_w, None, (1, 2), (0, side), (0, 1), channels)
-        return x / (seen_h[:, None] * seen_w)
-
-    def _seen(self, n: int, x: Tensor) -> Tensor:
-        """Sum of the coefficients inside the domain, for each of the 2n new points."""
-        taps = self.taps.to(x.dtype).view(1, 1, -1)
-        side = self.taps.numel() // 2
-        return F.conv_transpose1d(x.new_ones(1, 1, n), taps, None, 2, side, 1).flatten()
+    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
+        stride, padding, added = settings
+        return F.conv_transpose2d(x, weight, None, stride, padding, added, x.shape[1])
 
 
 class Downsample(_Resample):
-    """Low-pass filter and every second point of each axis.
+    """Low-pass filter and every second point of each axis."""
 
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    """
+    order = (1, 0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        along_h, along_w = self._filters(x)
-        side, channels = self.taps.numel() // 2, x.shape[1]
-        seen_h, seen_w = (self._seen(n, x) for n in x.shape[2:])
-        x = F.conv2d(x, along_w, None, (1, 2), (0, side), 1, channels)
-        x = F.conv2d(x, along_h, None, (2, 1), (side, 0), 1, channels)
-        return x / (seen_h[:, None] * seen_w)
-
-    def _seen(self, n: int, x: Tensor) -> Tensor:
-        """Sum of the coefficients inside the domain, for each of the n / 2 new points."""
-        taps = self.taps.to(x.dtype).view(1, 1, -1)
-        return F.conv1d(x.new_ones(1, 1, n), taps, None, 2, self.taps.numel() // 2).flatten()
+    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
+        stride, padding, _ = settings
+        return F.conv2d(x, weight, None, stride, padding, 1, x.shape[1])
 
 
 class AntialiasedLeakyReLU(nn.Module):

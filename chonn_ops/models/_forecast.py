@@ -12,16 +12,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
-from chonn_ops.models._blocks import checked_field
+from chonn_ops.checks import (
+    GRID_AXES,
+    as_field,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_number,
+    error,
+)
 from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
-from chonn_ops.nn.gain import Gained
-from chonn_ops.nn.geometry import NODES, check_geometry, default_spacing, node_positions
-from chonn_ops.nn.layers import Pointwise, PositionLinear
+from chonn_ops.nn.geometry import NODES, node_positions, spacing_and_nodes
+from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
 UNIT = 16.0
@@ -43,11 +49,11 @@ class Forecast(Gained, Pretrained):
     ----------
     readouts : int
         Channels of the readout that `advance` gets.
-    channels, history, width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, \
-    coordinates, reach, conservative
-        See `CHONNRollout2d`.
     media : int
         Channels behind the frames, which are the same at all times.
+    channels, history, width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, \
+    coordinates, reach, conservative, factory
+        See `CHONNRollout2d`.
     """
 
     axes: ClassVar[int]
@@ -55,7 +61,7 @@ class Forecast(Gained, Pretrained):
     def __init__(
         self,
         readouts: int,
-        *,
+        media: int,
         channels: int,
         history: int,
         width: int,
@@ -69,9 +75,7 @@ class Forecast(Gained, Pretrained):
         coordinates: bool,
         reach: float,
         conservative: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-        media: int = 0,
+        factory: Factory,
     ) -> None:
         super().__init__()
         check_integer(1, channels=channels, history=history, width=width)
@@ -82,24 +86,21 @@ class Forecast(Gained, Pretrained):
         words = per_axis(boundary, self.axes, BOUNDARIES)
         check_choice("nodes", nodes, NODES)
         if width % heads:
-            raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
+            raise error("heads", f"a divisor of width={width}", heads)
         check_number(reach=reach)
         if not 0 < reach < math.inf:
-            raise ValueError(f"reach: expected a number > 0, got {reach!r}")
+            raise error("reach", "a number > 0", repr(reach))
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
-        factory = {"device": device, "dtype": dtype}
-        self.media = media
+        self.conservative, self.media = conservative, media
         self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
         self.lift = PositionLinear(inputs, width, **factory)
-        self.conservative = conservative
-        moved = {"boundary": words, "reach": reach}
+        cell = Network(num_networks=num_networks, nodes=nodes)
         self.layers = nn.ModuleList(
-            CarrierLayer(width, num_networks, heads, self.axes, nodes, moved, factory)
-            for _ in range(depth)
+            CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
             Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
@@ -138,13 +139,13 @@ class Forecast(Gained, Pretrained):
         ValueError
             For another number of axes or channels, or a geometry that does not fit.
         """
-        x = checked_field(self, x, self.in_channels, self.axes)
-        x = x.movedim(1, -1)
+        shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
+        x = as_field("x", x, self.parameters(), *shape).movedim(1, -1)
         frames, media = x.tensor_split((self.history * self.channels,), -1)
-        grid = frames.shape[:-1]
-        given = check_geometry(grid, spacing, None, nodes)
-        nodes = nodes or self.nodes
-        steps = given or default_spacing(self.lengths, grid[1:], nodes)
+        steps, lie = spacing_and_nodes(
+            frames.shape[:-1], self.lengths, self.nodes, spacing, None, nodes
+        )
+        nodes = str(lie)
         h = self.features(frames)
         if self.media:
             h = torch.cat((h, media), -1)
@@ -207,8 +208,8 @@ class Forecast(Gained, Pretrained):
         return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
 
 
-class _Displaced(nn.Module):
-    """Base of modules that compute displacements from potentials.
+class Displacement(nn.Module):
+    """Displacements that are computed from potentials.
 
     Parameters
     ----------
@@ -216,9 +217,7 @@ class _Displaced(nn.Module):
         Potentials m.
     heads : int
         Number of displacements.
-    axes : {1, 2}
-    boundary
-        See `chonn_ops.models.transport.transport`.
+    boundary : sequence of {"periodic", "robin"}, one an axis
     reach : float
         Upper bound of a displacement.
     """
@@ -227,25 +226,22 @@ class _Displaced(nn.Module):
         self,
         num_networks: int,
         heads: int,
-        axes: int,
-        *,
         boundary: Sequence[str],
         reach: float,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        factory: Factory,
     ) -> None:
         super().__init__()
-        self.heads, self.axes, self.reach, self.boundary = heads, axes, reach, tuple(boundary)
+        self.heads, self.boundary, self.reach = heads, tuple(boundary), reach
+        self.axes = axes = len(self.boundary)
         # Vector fields and, in two dimensions, stream functions.
-        self.maps = PositionLinear(
-            num_networks, heads * (axes + (axes == 2)), bias=False, device=device, dtype=dtype
-        )
+        maps = heads * (axes + (axes == 2))
+        self.maps = PositionLinear(num_networks, maps, bias=False, **factory)
         with torch.no_grad():
             self.maps.weight.mul_(0.1)
             if axes == 2:
                 nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
 
-    def displacement(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
+    def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
         """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
         `spacing`."""
         maps = self.maps(potentials)
@@ -261,54 +257,10 @@ class _Displaced(nn.Module):
         return self.reach * torch.tanh(shift / self.reach)
 
 
-class Displacement(_Displaced):
-    """Displacements that are computed from potentials; parameters as in `_Displaced`."""
-
-    def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """`displacement`."""
-        return self.displacement(potentials, spacing)
-
-
-class Carrier(_Displaced):
-    """Transport of fields along displacements that are computed from potentials.
-
-    Parameters
-    ----------
-    num_networks, heads, axes, boundary, reach
-        See `_Displaced`; each displacement moves an equal part of a field's channels.
-    order, conservative
-        See `chonn_ops.models.transport.transport`.
-    """
-
-    def __init__(
-        self,
-        num_networks: int,
-        heads: int,
-        axes: int,
-        *,
-        boundary: Sequence[str],
-        reach: float,
-        order: int = 1,
-        conservative: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            num_networks, heads, axes, boundary=boundary, reach=reach, device=device, dtype=dtype
-        )
-        self.order, self.conservative = order, conservative
-
-    def forward(self, field: Tensor, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """Transport a field (B, \\*grid, C) on nodes of this spacing."""
-        steps = torch.tensor(spacing, dtype=potentials.dtype, device=potentials.device)
-        displacement = self.displacement(potentials, spacing) / steps
-        return transport(
-            field,
-            displacement,
-            boundary=self.boundary,
-            order=self.order,
-            conservative=self.conservative,
-        )
+def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
+    """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
+    unit = torch.tensor(spacing, dtype=displacement.dtype, device=displacement.device)
+    return displacement / unit
 
 
 class CarrierLayer(nn.Module):
@@ -317,27 +269,28 @@ class CarrierLayer(nn.Module):
     def __init__(
         self,
         width: int,
-        num_networks: int,
+        options: Network,
         heads: int,
-        axes: int,
-        nodes: str,
-        moved: dict,
-        factory: dict,
+        boundary: Sequence[str],
+        reach: float,
+        factory: Factory,
     ) -> None:
         super().__init__()
-        self.split = [width, num_networks, width]
-        self.in_proj = PositionLinear(width, 2 * width + num_networks, bias=False, **factory)
+        m = options.num_networks
+        self.split, self.boundary = [width, m, width], boundary
+        self.in_proj = PositionLinear(width, 2 * width + m, bias=False, **factory)
         # Without a norm, this initialisation keeps the size of signals.
         nn.init.normal_(self.in_proj.weight, std=width**-0.5)
-        options = Network(num_networks=num_networks, nodes=nodes)
-        self.cell = NetworkCell(width, axes, options, boundary=moved["boundary"], **factory)
-        self.carrier = Carrier(num_networks, heads, axes, **moved, **factory)
-        self.out_proj = PositionLinear(num_networks + width, width, **factory)
+        self.cell = NetworkCell(width, len(boundary), options, boundary=boundary, **factory)
+        self.carrier = Displacement(m, heads, boundary, reach, factory)
+        self.out_proj = PositionLinear(m + width, width, **factory)
 
     def forward(self, h: Tensor, spacing: list[float], nodes: str) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
-        moved = self.carrier(value, potentials, spacing) - value
+        path = in_steps(self.carrier(potentials, spacing), spacing)
+        # Features are many, so they are interpolated linearly.
+        moved = transport(value, path, boundary=self.boundary, order=1) - value
         gated = potentials * F.silu(gate.contiguous())
         return self.out_proj(torch.cat((gated, moved), -1)), potentials
 

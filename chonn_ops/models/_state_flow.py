@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from chonn_ops.models.transport import transport
 from chonn_ops.network import kirchhoff_network
-from chonn_ops.nn.gain import Gained
 from chonn_ops.nn.geometry import node_positions
+from chonn_ops.nn.layers import Gained
 
 # The source is stored divided by this gain, because it has to move further than a weight.
 GAIN = 8.0
@@ -35,8 +35,6 @@ class StateFlow(Gained):
         Channels C of the state.
     substeps : int
         Steps a frame.
-    order : int
-        Order of the interpolation, see `transport`.
     forced : bool
         Whether there is a forcing that depends on the place.
     """
@@ -45,14 +43,13 @@ class StateFlow(Gained):
         self,
         channels: int,
         substeps: int,
-        order: int,
         *,
         forced: bool,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.substeps, self.order = substeps, order
+        self.substeps = substeps
         # At the start there is no flow, and no forcing.
         self.source_param = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
         waves = 2 * HARMONICS + 1
@@ -127,7 +124,7 @@ class StateFlow(Gained):
             if correction is not None:
                 moved = moved + dt * correction
             path = (moved / unit)[..., None, :]
-            state = transport(state + half, path, order=self.order) + half
+            state = transport(state + half, path) + half
             last = substep == self.substeps - 1
             state = self._diffused(state, diffusivity, dt / 2 if last else dt, steps)
             earlier, gap = now, dt

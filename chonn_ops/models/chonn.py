@@ -26,6 +26,7 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from chonn_ops.models import vision
+from chonn_ops.nn import CKBBranch
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -49,7 +50,7 @@ ROUTINGS: dict[str, dict[str, Any]] = {
     "serial+constraints": {},
 }
 
-register_notrace_module(vision.TokenMixer)  # fx sees one node: shapes decide how cells scan
+register_notrace_module(CKBBranch)  # fx sees one node: shapes decide how cells scan
 
 
 class CHONN(nn.Module):

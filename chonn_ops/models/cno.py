@@ -8,14 +8,15 @@ put CKBs into it. The module names are ours; checkpoints of the original do not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer
+from chonn_ops.checks import as_field, check_integer, error
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
-from chonn_ops.models._blocks import Factory, build_ckb, checked_field
-from chonn_ops.nn import CKBOptions
+from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.layers import Factory
 from chonn_ops.nn.options import options_or_default
 
 
@@ -45,11 +46,6 @@ class CNOUNet(nn.Module):
         Twice the channels of the first level; even.
     latent : int
         Channels inside lifting and projection.
-    kernel_size : int
-        Of all convolutions but those in CKBs; odd.
-    filter_size : int
-        Number of coarse samples that an interpolated value depends on; even.
-    batch_norm : bool
     ckb : CKBOptions, optional
         Options of the CKBs. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
         ``CKBOptions(order=0)`` the plain CNO, parameter for parameter.
@@ -75,9 +71,6 @@ class CNOUNet(nn.Module):
         n_res_neck: int = 4,
         channel_multiplier: int = 32,
         latent: int = 64,
-        kernel_size: int = 3,
-        filter_size: int = 6,
-        batch_norm: bool = True,
         *,
         ckb: CKBOptions | None = None,
         stages: Sequence[str] | None = None,
@@ -89,14 +82,8 @@ class CNOUNet(nn.Module):
         check_integer(1, in_channels=in_channels, out_channels=out_channels, n_layers=n_layers)
         check_integer(0, n_res=n_res, n_res_neck=n_res_neck)
         check_integer(1, latent=latent, channel_multiplier=channel_multiplier)
-        check_integer(1, kernel_size=kernel_size, filter_size=filter_size)
-        check_bool(batch_norm=batch_norm)
         if channel_multiplier % 2:
-            raise ValueError(
-                f"channel_multiplier: expected a positive even number, got {channel_multiplier}"
-            )
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size: expected a positive odd number, got {kernel_size}")
+            raise error("channel_multiplier", "a positive even number", channel_multiplier)
         encoders = [f"encoder{k}" for k in range(1, n_layers + 1)]
         decoders = [f"decoder{k}" for k in range(n_layers, 0, -1)]
         known = ["lift", *encoders, "bottleneck", *decoders]
@@ -104,39 +91,31 @@ class CNOUNet(nn.Module):
             stages = (encoders[-1], "bottleneck", decoders[0])
         unknown = [stage for stage in stages if stage not in known]
         if unknown:
-            raise ValueError(f"stages: expected names out of {known}, got {unknown}")
+            raise error("stages", f"names out of {known}", unknown)
         self.n_layers, self.in_channels = n_layers, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
         # They have no parameters, so all blocks share them.
-        self.activation = AntialiasedLeakyReLU(filter_size, **factory)
-        self.upsample = Upsample(filter_size, **factory)
-        self.downsample = Downsample(filter_size, **factory)
+        self.activation = AntialiasedLeakyReLU(**factory)
+        self.upsample = Upsample(**factory)
+        self.downsample = Downsample(**factory)
 
-        def conv(channels: int, features: int, norm: bool) -> list[nn.Module]:
-            layer = nn.Conv2d(
-                channels, features, kernel_size, padding="same", bias=not norm, **factory
-            )
-            return [layer, nn.BatchNorm2d(features, **factory)] if norm else [layer]
+        def conv(channels: int, features: int, **options: Any) -> nn.Module:
+            return nn.Conv2d(channels, features, 3, padding="same", **options, **factory)
+
+        def normed(channels: int, features: int) -> tuple[nn.Module, nn.Module]:
+            return conv(channels, features, bias=False), nn.BatchNorm2d(features, **factory)
 
         def block(channels: int, features: int) -> nn.Sequential:
-            return nn.Sequential(*conv(channels, features, batch_norm), self.activation)
+            return nn.Sequential(*normed(channels, features), self.activation)
 
         def ends(channels: int, features: int) -> nn.Sequential:
-            return nn.Sequential(
-                *conv(channels, latent, False), self.activation, *conv(latent, features, False)
-            )
+            return nn.Sequential(conv(channels, latent), self.activation, conv(latent, features))
 
-        def residuals(features: int, count: int) -> nn.Sequential:
-            return nn.Sequential(
-                *(
-                    _Residual(
-                        *conv(features, features, batch_norm),
-                        self.activation,
-                        *conv(features, features, batch_norm),
-                    )
-                    for _ in range(count)
-                )
-            )
+        def residual(width: int) -> nn.Sequential:
+            return _Residual(*normed(width, width), self.activation, *normed(width, width))
+
+        def residuals(width: int, count: int) -> nn.Sequential:
+            return nn.Sequential(*(residual(width) for _ in range(count)))
 
         widths = [channel_multiplier // 2 * 2**k for k in range(n_layers + 1)]
         self.lift = ends(in_channels, widths[0])
@@ -159,7 +138,7 @@ class CNOUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         if ckb.order:
             for stage in stages:
-                self.ckbs[stage] = build_ckb(width_of[stage], 2, ckb, factory)
+                self.ckbs[stage] = CKB(width_of[stage], 2, **vars(ckb), **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields to fields.
@@ -178,7 +157,8 @@ class CNOUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that cannot be halved so often.
         """
-        x = checked_field(self, x, self.in_channels, 2, 2**self.n_layers)
+        shape = ("B", self.in_channels, "H", "W")
+        x = as_field("x", x, self.parameters(), *shape, multiple=2**self.n_layers)
         if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
             x = x.contiguous(memory_format=torch.channels_last)
         x = self._ckb("lift", self.lift(x))

@@ -9,25 +9,28 @@ same: with ``order=0`` a PDEBench checkpoint loads, and the same seed gives the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import as_field, check_choice, check_integer
-from chonn_ops.models._blocks import DownsampledCKB, Factory, hosted_ckb
+from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
 from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn.layers import CONV
+from chonn_ops.nn.geometry import Nodes
+from chonn_ops.nn.layers import CONV, Factory
 from chonn_ops.nn.options import options_or_default
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 LAYERS = 4
-MODES = ("lift", "replace", "alongside")
+MODES = ("lift", "replace")
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 # PDEBench pads non-periodic fields at the end of these many trailing axes by these many points.
 PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
@@ -92,6 +95,36 @@ class SpectralConv(nn.Module):
             where = (..., *corner, slice(0, one_sided))
             out[where] = torch.einsum("bi...,io...->bo...", spectrum[where], weight)
         return torch.fft.irfftn(out, s=grid, dim=axes)
+
+
+class DownsampledCKB(nn.Module):
+    """A CKB that runs on a coarser grid; the residual path keeps full resolution.
+
+    ``Y = X + up(CKB(pool(X)) - pool(X))`` with average pooling and linear interpolation: the
+    paper's "downsampling factor" in its shallow-water branch; the filters are our choice.
+
+    Parameters
+    ----------
+    ckb : CKB
+        Block for channels-first fields.
+    factor : int
+        Coarsening of every axis.
+    """
+
+    def __init__(self, ckb: nn.Module, factor: int) -> None:
+        super().__init__()
+        self.ckb, self.factor = ckb, factor
+
+    def forward(
+        self, x: Tensor, spacing: Sequence[float] | None = None, nodes: Nodes | None = None
+    ) -> Tensor:
+        """Apply the block; `spacing` and `nodes` are those of the input's grid."""
+        dims = x.ndim - 2
+        coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
+        if spacing is not None:
+            spacing = [self.factor * step for step in spacing]
+        evolved = self.ckb(coarse, spacing=spacing, nodes=nodes)
+        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
 class Keywords(TypedDict, total=False):
@@ -190,32 +223,18 @@ class CHONNFNO(nn.Module):
             For another number of axes or channels, a dtype that the parameters do not have, or
             more modes than the padded grid resolves.
         """
-        x = as_field("x", x, self.parameters())
-        grid = as_field("grid", grid, self.parameters())
-        if x.ndim != self.spatial_dims + 2 or x.shape[-1] != self.in_channels:
-            raise ValueError(
-                f"x: expected shape (B, *grid, {self.in_channels}) with {self.spatial_dims} grid "
-                f"axes, got {tuple(x.shape)}"
-            )
-        if grid.shape != (*x.shape[:-1], self.spatial_dims):
-            raise ValueError(
-                f"grid: expected shape {(*x.shape[:-1], self.spatial_dims)}, "
-                f"got {tuple(grid.shape)}"
-            )
-        geometry = {}
-        if self.takes_geometry:
-            geometry = grid_geometry(grid)
+        axes = GRID_AXES[: self.spatial_dims]
+        x = as_field("x", x, self.parameters(), "B", *axes, self.in_channels)
+        grid = as_field("grid", grid, self.parameters(), *x.shape[:-1], self.spatial_dims)
+        geometry = grid_geometry(grid) if self.takes_geometry else {}
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
-        if self.mode == "lift" and self.ckb is not None:
+        if self.ckb is not None:
             h = self.ckb(h, **geometry)
         h = F.pad(h, self.pad)
         for layer in range(LAYERS):
-            w = self.get_submodule(f"w{layer}")
-            replaced = layer == 0 and self.mode == "replace"
-            pointwise = w(h, **geometry) if replaced else w(h)
-            out = self.get_submodule(f"conv{layer}")(h) + pointwise
-            if layer == 0 and self.mode == "alongside" and self.ckb is not None:
-                out = out + self.ckb(h, **geometry)
+            first = geometry if layer == 0 and self.ckb is None else {}
+            w = self.get_submodule(f"w{layer}")(h, **first)
+            out = self.get_submodule(f"conv{layer}")(h) + w
             h = F.gelu(out) if layer < LAYERS - 1 else out
         h = h[self.interior].movedim(1, -1)
         return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
@@ -251,10 +270,10 @@ class CHONNFNO2d(CHONNFNO):
     ckb : CKBOptions, optional
         Options of the block. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
         ``CKBOptions(order=0)`` the plain FNO, parameter for parameter.
-    mode : {"lift", "replace", "alongside"}, optional
+    mode : {"lift", "replace"}, optional
         Whether the block stands in front of the first layer, on the lifted input without padding
-        (default for networks), takes the place of the first layer's pointwise branch ``w0`` (the
-        paper's, default for scans), or is added to it.
+        (default for networks), or takes the place of the first layer's pointwise branch ``w0`` (the
+        paper's, default for scans).
     downsample : int
         Coarsening of the grid inside the block (the paper's shallow water uses 2). Default: 1.
     padding : int, optional

@@ -6,13 +6,13 @@ Public for integrations with hosts, whose models are called with coordinates.
 from __future__ import annotations
 
 import math
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn.geometry import NODES, Nodes, num_steps
+from chonn_ops.nn.geometry import NODES, Nodes
 
 
 class Geometry(TypedDict):
@@ -23,65 +23,7 @@ class Geometry(TypedDict):
 
 
 def grid_geometry(grid: Tensor) -> Geometry:
-    """`grid_spacing` and `grid_nodes`; under `torch.export` and compilers tensors with the same
-    numbers, which are computed when the program runs.
-
-    Parameters
-    ----------
-    grid : Tensor, shape (B, \\*grid, number of axes)
-        Coordinates, equally spaced and the same for all samples.
-    """
-    if not torch.compiler.is_compiling():
-        return {"spacing": grid_spacing(grid), "nodes": grid_nodes(grid)}
-    lines = [line.double() for line in _lines(grid)]
-    found = torch.stack([_placement(line) for line in lines])
-    nodes = torch.where((found == found[0]).all(), found[0], math.nan)
-    centres = nodes.new_tensor(NODES["centres"])
-    low, high = torch.where(nodes.isnan(), centres, nodes).unbind()
-    steps, lengths = [], []
-    for line in lines:
-        n = line.shape[0]
-        step = (line[1] - line[0]).abs() if n > 1 else line.new_zeros(())
-        step = torch.where(step > 0, step, 1 / n)
-        steps.append(step)
-        lengths.append(step * (n - 1 + low + high).clamp(min=1))
-    longest = torch.stack(lengths).amax()
-    return {"spacing": [step / longest for step in steps], "nodes": nodes}  # pyright: ignore[reportReturnType]
-
-
-def _placement(line: Tensor) -> Tensor:
-    """The entry of `NODES` that the coordinates of an axis show, NaN if none."""
-    first, last = line[0], line[-1]
-    step = (last - first) / max(line.shape[0] - 1, 1)
-    shown = line.new_full((2,), math.nan)
-    for low, high in NODES.values():
-        off = torch.maximum((first - low * step).abs(), (1 - last - high * step).abs())
-        shown = torch.where((step > 0) & (off < 0.1 * step), line.new_tensor((low, high)), shown)
-    return shown
-
-
-def grid_spacing(grid: Tensor) -> list[float]:
-    """Distance of the nodes along each axis, in units of the domain's longest axis.
-
-    Parameters
-    ----------
-    grid : Tensor, shape (B, \\*grid, number of axes)
-        Coordinates, equally spaced and the same for all samples. An axis of one point, or whose
-        coordinates are all the same, counts as one of length 1.
-    """
-    steps = []
-    for line in _lines(grid):
-        step = abs(float(line[1] - line[0])) if len(line) > 1 else 0.0
-        steps.append(step if step > 0 else 1 / len(line))
-    nodes = grid_nodes(grid) or "centres"
-    longest = max(
-        num_steps(n, nodes) * step for n, step in zip(grid.shape[1:], steps, strict=False)
-    )
-    return [step / longest for step in steps]
-
-
-def grid_nodes(grid: Tensor) -> str | None:
-    """Where nodes lie between walls, see `chonn_ops.Network`; None if the grid does not show it.
+    """What coordinates say about the nodes of a grid.
 
     Parameters
     ----------
@@ -90,26 +32,52 @@ def grid_nodes(grid: Tensor) -> str | None:
 
     Returns
     -------
-    str or None
-        "left" or "corners" where every axis starts at 0 and ends a step before 1 or at 1, "centres"
-        where every axis starts and ends half a step inside of 0 and 1.
+    spacing : list of float, one an axis
+        Distance of the nodes, in units of the domain's longest axis. An axis of one point, or whose
+        coordinates are all the same, counts as one of length 1.
+    nodes : str or None
+        Where the nodes lie between walls, see `chonn_ops.Network`: "left" or "corners" where every
+        axis starts at 0 and ends a step before 1 or at 1, "centres" where every axis starts and
+        ends half a step inside of 0 and 1, else None. Under `torch.export` and compilers, which
+        cannot read the coordinates, spacing and nodes are tensors with the same numbers, NaN for
+        None.
     """
-    found = set()
-    for line in _lines(grid):
-        first, last = float(line[0]), float(line[-1])
-        step = (last - first) / max(len(line) - 1, 1)
-        found |= {
-            nodes
-            for nodes, (low, high) in NODES.items()
-            if step > 0 and max(abs(first - low * step), abs(1 - last - high * step)) < 0.1 * step
-        } or {None}
-    return found.pop() if len(found) == 1 else None
-
-
-def _lines(grid: Tensor) -> list[Tensor]:
-    """The coordinates along each axis."""
-    first = grid[0].detach()
-    return [
-        first[..., axis].movedim(axis, 0).reshape(first.shape[axis], -1)[:, 0]
-        for axis in range(grid.shape[-1])
+    axes, sizes = grid.shape[-1], grid.shape[1:-1]
+    samples = grid.detach()
+    lines = [
+        samples[(0, *[0] * axis, slice(None), *[0] * (axes - 1 - axis), axis)]
+        for axis in range(axes)
     ]
+    first, last = (torch.stack([line[end] for line in lines]).double() for end in (0, -1))
+    gaps = [(line[1] - line[0]).abs() if len(line) > 1 else 0 * line[0] for line in lines]
+    steps = [
+        torch.where(gap > 0, gap, 1 / n)
+        for gap, n in zip(torch.stack(gaps).double(), sizes, strict=True)
+    ]
+    # The entry of `NODES` that the ends of all axes show; at most one fits.
+    widths = zip(last - first, sizes, strict=True)
+    mean = torch.stack([width / max(n - 1, 1) for width, n in widths])
+    table = first.new_tensor(list(NODES.values()))
+    low, high = table.T.unsqueeze(-1)
+    off = torch.maximum((first - low * mean).abs(), (1 - last - high * mean).abs())
+    shown = ((mean > 0) & (off < 0.1 * mean)).all(-1)
+    at_walls = torch.where(shown.any(), shown.double() @ table, table[0])
+    counts = [(n - 1 + at_walls.sum()).clamp(min=1) for n in sizes]
+    longest = torch.stack([n * step for n, step in zip(counts, steps, strict=True)]).amax()
+    spacing: Any = torch.stack(steps) / longest
+    if torch.compiler.is_compiling():
+        nodes = torch.where(shown.any(), at_walls, math.nan)
+        return {"spacing": list(spacing), "nodes": nodes}
+    numbers = torch.cat((spacing, shown)).tolist()  # one transfer from a GPU
+    names = [name for name, fits in zip(NODES, numbers[axes:], strict=True) if fits]
+    return {"spacing": numbers[:axes], "nodes": names[0] if names else None}
+
+
+def grid_spacing(grid: Tensor) -> Any:
+    """The spacing of `grid_geometry`."""
+    return grid_geometry(grid)["spacing"]
+
+
+def grid_nodes(grid: Tensor) -> Any:
+    """The nodes of `grid_geometry`."""
+    return grid_geometry(grid)["nodes"]

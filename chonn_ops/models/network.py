@@ -10,13 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops._forward_mode import at_lower_levels
-from chonn_ops.checks import check_bool, check_integer, check_number, error
-from chonn_ops.models._blocks import Factory, checked_field
+from chonn_ops.checks import (
+    GRID_AXES,
+    as_field,
+    check_bool,
+    check_integer,
+    check_number,
+    error,
+)
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
-from chonn_ops.nn import CKB, CKBOptions, Network
-from chonn_ops.nn.geometry import Nodes, check_geometry, default_spacing, node_positions
-from chonn_ops.nn.layers import Pointwise, PositionLinear
+from chonn_ops.nn import CKBBranch, CKBOptions, Network
+from chonn_ops.nn.geometry import node_positions, spacing_and_nodes
+from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
@@ -123,21 +129,6 @@ def _offsets(offset: Any, channels: int) -> list[float]:
     return [float(value) for value in values]
 
 
-class NetworkBlock(CKB):
-    """A Cascaded Kirchhoff Block, channels-last, that returns the potentials of its networks, which
-    the model reads out itself, beside what it adds to its input."""
-
-    def forward(
-        self,
-        x: Tensor,
-        spacing: Spacing | None = None,
-        mask: Tensor | None = None,
-        nodes: Nodes | None = None,
-    ) -> Any:
-        potentials, gate = self.gated(x, spacing, mask, nodes)
-        return potentials, self.project(potentials, gate)
-
-
 class CHONNNetwork(Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
@@ -165,7 +156,7 @@ class CHONNNetwork(Pretrained):
         check_bool(coordinates=coordinates)
         ckb = options_or_default(ckb)
         if not isinstance(ckb.cell, Network):
-            raise ValueError(f"ckb: expected cell='network', got {ckb}")
+            raise error("ckb", "cell='network'", ckb)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.patch, self.coordinates = patch, coordinates
         self._check_nodes(ckb.cell.nodes)
@@ -185,7 +176,7 @@ class CHONNNetwork(Pretrained):
         blocks, pointwise = [], []
         for _ in range(depth):
             if ckb.order:
-                blocks.append(NetworkBlock(width, self.axes, **vars(ckb), **factory))
+                blocks.append(CKBBranch(width, self.axes, **vars(ckb), **factory))
             pointwise.append(Pointwise(width, mlp_ratio * width, gain=POINTWISE_GAIN, **factory))
         self.blocks, self.pointwise = nn.ModuleList(blocks), nn.ModuleList(pointwise)
         # For each output the weights of all potentials; the output itself without circuits.
@@ -228,14 +219,15 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, a grid that the patches do not tile, or a
             geometry that does not fit.
         """
-        x = checked_field(self, x, self.in_channels, self.axes, self.patch)
-        grid = x.shape[2:]
-        given = check_geometry((x.shape[0], *grid), spacing, mask, nodes)
-        nodes = self.nodes if nodes is None else nodes
+        shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
+        x = as_field("x", x, self.parameters(), *shape, multiple=self.patch)
+        spacing, lie = spacing_and_nodes(
+            (x.shape[0], *x.shape[2:]), self.lengths, self.nodes, spacing, mask, nodes
+        )
+        nodes = str(lie)
         self._check_nodes(nodes)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
-        spacing = given or default_spacing(self.lengths, grid, nodes)
         steps = [self.patch * step for step in spacing]
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
@@ -249,7 +241,7 @@ class CHONNNetwork(Pretrained):
         potentials = []
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                v, added = self.blocks[layer](h, steps, mask, nodes)
+                added, v = self.blocks[layer](h, steps, mask, nodes)
                 potentials.append(v.to(h.dtype))
                 h = h + bounded(added, CIRCUITS_ADD)
             h = h + bounded(pointwise(h), POINTWISE_ADDS)
@@ -268,7 +260,7 @@ class CHONNNetwork(Pretrained):
 
     def _check_nodes(self, nodes: str) -> None:
         if self.patch > 1 and nodes != "centres":
-            raise ValueError(f"nodes: expected 'centres' with patch={self.patch}, got {nodes!r}")
+            raise error("nodes", f"'centres' with patch={self.patch}", repr(nodes))
 
     def _to_patches(self, field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_choice, check_integer
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Carrier, Displacement, Forecast
+from chonn_ops.checks import check_bool, check_integer, error
+from chonn_ops.models._forecast import RATE_GAIN, UNIT, Displacement, Forecast, in_steps
 from chonn_ops.models._state_flow import StateFlow
-from chonn_ops.models.transport import ORDERS
+from chonn_ops.models.transport import transport
 from chonn_ops.network import Circuit, rc_step
+from chonn_ops.nn.layers import Factory
 
-DAMPINGS = ("state", "increment", "none")
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
 DIFFUSIVITY = 0.125
 
@@ -38,67 +38,41 @@ class _CHONNRollout(Forecast):
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,
-        order: int = 3,
         conservative: bool = False,
         carried: bool = True,
-        damping: str = "state",
+        damped: bool = True,
         substeps: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_choice("order", order, ORDERS)
-        check_choice("damping", damping, DAMPINGS)
-        check_bool(carried=carried)
+        check_bool(carried=carried, damped=damped)
+        factory: Factory = {"device": device, "dtype": dtype}
         super().__init__(
-            channels,
-            channels=channels,
-            history=history,
-            width=width,
-            depth=depth,
-            num_networks=num_networks,
-            heads=heads,
-            mlp_ratio=mlp_ratio,
-            boundary=boundary,
-            nodes=nodes,
-            lengths=lengths,
-            coordinates=coordinates,
-            reach=reach,
-            conservative=conservative,
-            device=device,
-            dtype=dtype,
+            *(channels, 0, channels, history, width, depth, num_networks, heads, mlp_ratio),
+            *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
         )
-        self.carried, self.damping = carried, damping
-        self.flow = self._flow(substeps, order, {"device": device, "dtype": dtype})
-        factory = {"device": device, "dtype": dtype}
+        self.carried, self.damped = carried, damped
+        self.flow = self._flow(substeps, factory)
         self.carrier = None
         if carried:
-            moved = {"boundary": self.boundary, "reach": reach, **factory}
-            if self.flow is None:
-                moved |= {"order": order, "conservative": conservative}
-                self.carrier = Carrier(num_networks, channels, self.axes, **moved)
-            else:
-                self.carrier = Displacement(num_networks, 1, self.axes, **moved)
+            moves = channels if self.flow is None else 1
+            self.carrier = Displacement(num_networks, moves, self.boundary, reach, factory)
         # The diffusivity is softplus(RATE_GAIN * parameter).
         self.diffusivity_param = None
-        if damping != "none":
+        if damped:
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
 
-    def _flow(self, substeps: int | None, order: int, factory: dict) -> StateFlow | None:
+    def _flow(self, substeps: int | None, factory: Factory) -> StateFlow | None:
         if substeps is None:
             return None
         check_integer(1, substeps=substeps)
         if self.axes != 2 or set(self.boundary) != {"periodic"}:
-            raise ValueError(
-                "substeps: expected 2 axes, both periodic, "
-                f"got {self.axes} with boundary={self.boundary}"
-            )
-        if self.conservative or self.damping == "increment":
-            raise ValueError(
-                "substeps: expected conservative=False and damping='state' or 'none', "
-                f"got conservative={self.conservative}, damping={self.damping!r}"
-            )
-        return StateFlow(self.channels, substeps, order, forced=self.coordinates, **factory)
+            found = f"{self.axes} with boundary={self.boundary}"
+            raise error("substeps", "2 axes, both periodic", found)
+        if self.conservative:
+            raise error("substeps", "conservative=False", "conservative=True")
+        return StateFlow(self.channels, substeps, forced=self.coordinates, **factory)
 
     def diffusivity(self) -> Tensor:
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""
@@ -115,37 +89,23 @@ class _CHONNRollout(Forecast):
         steps: list[float],
         nodes: str,
     ) -> Tensor:
-        """Transport the last frame, add the readout, and diffuse the sum or the readout."""
+        """Transport the last frame, add the readout, and diffuse the sum."""
         state = frames[..., -self.channels :]
         increment = self._without_mean(readout)
+        path = None if self.carrier is None else self.carrier(potentials, steps)
         if self.flow is not None:
-            return self._flowing(frames, increment, potentials, steps, nodes)
-        if self.carrier is not None:
-            state = self.carrier(state, potentials, steps)
-        if self.damping == "increment":
-            return state + self._damped(increment, steps)
+            earlier = frames[..., -2 * self.channels : -self.channels]
+            before = earlier if self.history > 1 else None
+            correction = None if path is None else path[..., 0, :]
+            diffusivity = self.diffusivity() if self.damped else None
+            return self.flow(state, before, increment, correction, diffusivity, steps, nodes)
+        if path is not None:
+            way = {"boundary": self.boundary, "conservative": self.conservative}
+            state = transport(state, in_steps(path, steps), **way)
         state = state + increment
-        return self._damped(state, steps) if self.damping == "state" else state
+        return self._damped_step(state, steps) if self.damped else state
 
-    def _flowing(
-        self,
-        frames: Tensor,
-        increment: Tensor,
-        potentials: Tensor,
-        steps: list[float],
-        nodes: str,
-    ) -> Tensor:
-        """The next frame by substeps in the flow of the state."""
-        assert self.flow is not None
-        state = frames[..., -self.channels :]
-        before = frames[..., -2 * self.channels : -self.channels] if self.history > 1 else None
-        correction = None
-        if self.carrier is not None:
-            correction = self.carrier(potentials, steps)[..., 0, :]
-        diffusivity = None if self.diffusivity_param is None else self.diffusivity()
-        return self.flow(state, before, increment, correction, diffusivity, steps, nodes)
-
-    def _damped(self, field: Tensor, steps: list[float]) -> Tensor:
+    def _damped_step(self, field: Tensor, steps: list[float]) -> Tensor:
         """One implicit step of diffusion, solved as an RC network."""
         wide = field.to(torch.promote_types(field.dtype, torch.float32))
         diffusivity = self.diffusivity().to(wide)
@@ -169,7 +129,7 @@ class CHONNRollout2d(_CHONNRollout):
     and transports features along them; a pointwise network follows. What either adds to a feature
     is at most 4, so a rollout stays finite while weights are not yet right. The next frame is the
     last frame, transported along displacements computed from the last potentials (`carried`), plus
-    the readout; an implicit step of diffusion then acts on the sum (`damping`). In a rollout,
+    the readout; an implicit step of diffusion then acts on the sum (`damped`). In a rollout,
     errors at the scale of the grid are therefore transported and decay, while a model that only
     adds increments keeps them.
 
@@ -203,24 +163,21 @@ class CHONNRollout2d(_CHONNRollout):
         axes. Without them the model is equivariant to shifts along periodic axes.
     reach : float
         Upper bound of a displacement, in the unit of `lengths`.
-    order : {1, 3}
-        Order of the interpolation of the last frame, see `chonn_ops.models.transport.transport`.
-        Features, of which there are many more, are interpolated linearly.
     conservative : bool
         Whether the sum of a frame over the nodes is conserved: transport is in conservative form,
         and the mean of the readout is removed.
     carried : bool
         Whether the last frame is transported before the readout is added (ablation).
-    damping : {"state", "increment", "none"}
-        Where diffusion acts: on the sum, on the readout alone, or nowhere (ablation).
+    damped : bool
+        Whether diffusion acts on the sum (ablation).
     substeps : int, optional
         Steps a frame in the flow that the state itself makes, for vorticity and the like. In each,
         one network with constant conductances and a source linear in the state gives a stream
         function, whose curl carries the state; the readout is added, and another network diffuses
         the state by the midpoint rule. The displacement of `carried` is a correction, and `reach`
         bounds it alone. The flow uses the last two frames, and it is zero before training. All
-        axes must be periodic, `conservative` False and `damping` "state" or "none". Default: no
-        such flow, and one step a frame.
+        axes must be periodic, and `conservative` False. Default: no such flow, and one step a
+        frame.
 
     Raises
     ------

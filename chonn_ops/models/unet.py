@@ -15,12 +15,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_choice, check_integer
-from chonn_ops.models._blocks import Factory, checked_field, hosted_ckb
-from chonn_ops.models.hosted import suit_host
+from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
+from chonn_ops.models.hosted import hosted_ckb, suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn.layers import CONV
+from chonn_ops.nn.layers import CONV, Factory
 from chonn_ops.nn.options import options_or_default
 
 LEVELS = 4
@@ -64,11 +63,11 @@ class CHONNUNet(nn.Module):
         ckb = options_or_default(ckb)
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
-            raise ValueError(f"stages: expected names out of {STAGES}, got {unknown}")
+            raise error("stages", f"names out of {STAGES}", unknown)
         mode = self.default_mode[ckb.cell.name] if mode is None else mode
         check_choice("mode", mode, MODES)
         if mode == "correction" and ckb.order and ckb.cell.name != "network":
-            raise ValueError(f"mode: expected 'stages' with cell={ckb.cell.name!r}, got {mode!r}")
+            raise error("mode", f"'stages' with cell={ckb.cell.name!r}", repr(mode))
         dims, self.in_channels = self.spatial_dims, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
@@ -134,7 +133,8 @@ class CHONNUNet(nn.Module):
         ValueError
             For another number of axes or channels, or a grid that four poolings do not divide.
         """
-        x = checked_field(self, x, self.in_channels, self.spatial_dims, 2**LEVELS)
+        shape = ("B", self.in_channels, *GRID_AXES[: self.spatial_dims])
+        x = as_field("x", x, self.parameters(), *shape, multiple=2**LEVELS)
         first = None
         if self.network is not None:
             first = self.network(x)

@@ -12,9 +12,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from chonn_ops.checks import as_field
-from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn import CKB, CKBOptions
-from chonn_ops.nn.geometry import Nodes
+from chonn_ops.nn import CKBBranch, CKBOptions
 
 SIZES: dict[str, dict[str, Any]] = {
     "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
@@ -89,19 +87,6 @@ class Downsample(nn.Module):
         return self.norm(self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
 
-class TokenMixer(CKB):
-    """A Cascaded Kirchhoff Block without its residual, NHWC."""
-
-    def forward(
-        self,
-        x: Tensor,
-        spacing: Spacing | None = None,
-        mask: Tensor | None = None,
-        nodes: Nodes | None = None,
-    ) -> Tensor:
-        return self.branch(x, spacing, mask, nodes)
-
-
 class Mlp(nn.Module):
     """Linear, GELU, linear."""
 
@@ -138,14 +123,14 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.mixer = TokenMixer(dim, 2, **vars(ckb), **dd)  # has its norm inside
+        self.mixer = CKBBranch(dim, 2, **vars(ckb), **dd)  # has its norm inside
         self.drop_path1 = drop_path1
         self.norm = nn.LayerNorm(dim, **dd)
         self.mlp = Mlp(dim, hidden, **dd)
         self.drop_path2 = drop_path2
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path1(self.mixer(x))
+        x = x + self.drop_path1(self.mixer(x)[0])
         return x + self.drop_path2(self.mlp(self.norm(x)))
 
 

@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_bool, check_integer
+from chonn_ops.checks import check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
-from chonn_ops.network import diffusion, kirchhoff_network
-from chonn_ops.network.edges import drops, outflow, used_edges
-from chonn_ops.nn.gain import Gained
-from chonn_ops.nn.layers import PositionLinear
+from chonn_ops.network import diffusion
+from chonn_ops.network.edges import drops_along, outflow, used_edges
+from chonn_ops.nn.layers import Factory, Gained, PositionLinear
 
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
@@ -47,7 +46,6 @@ class _CHONNWaves(Forecast):
         coordinates: bool = False,
         reach: float = 0.125,
         conservative: bool = True,
-        implicit: bool = False,
         substeps: int = 1,
         media: int = 0,
         device: torch.device | str | None = None,
@@ -55,37 +53,22 @@ class _CHONNWaves(Forecast):
     ) -> None:
         check_integer(1, channels=channels, substeps=substeps)
         check_integer(2, history=history)
-        check_bool(implicit=implicit)
+        factory: Factory = {"device": device, "dtype": dtype}
+        readouts = channels if media else 2 * channels
         super().__init__(
-            channels if media else 2 * channels,
-            channels=channels,
-            history=history,
-            width=width,
-            depth=depth,
-            num_networks=num_networks,
-            heads=heads,
-            mlp_ratio=mlp_ratio,
-            boundary=boundary,
-            nodes=nodes,
-            lengths=lengths,
-            coordinates=coordinates,
-            reach=reach,
-            conservative=conservative,
-            media=media,
-            device=device,
-            dtype=dtype,
+            *(readouts, media, channels, history, width, depth, num_networks, heads, mlp_ratio),
+            *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
         )
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
         self.rates = _Rates(
             {
-                name: torch.full((channels,), value / RATE_GAIN, device=device, dtype=dtype)
+                name: torch.full((channels,), value / RATE_GAIN, **factory)
                 for name, value in start.items()
             }
         )
-        self.implicit, self.substeps = implicit, substeps
+        self.substeps = substeps
         self.medium = None
         if media:
-            factory = {"device": device, "dtype": dtype}
             first = PositionLinear(media, width, **factory)
             last = PositionLinear(width, channels, **factory)
             with torch.no_grad():
@@ -134,12 +117,10 @@ class _CHONNWaves(Forecast):
             """Current into the capacitors at the voltages v."""
             into = push
             for axis, (edge, closed) in enumerate(zip(per_node, circuit.periodic, strict=True)):
-                flow = (edge if closed else used_edges(edge, axis, False)) * drops(v, axis, closed)
+                flow = (edge if closed else used_edges(edge, axis, False)) * drops_along(
+                    v, axis, closed
+                )
                 into = into - outflow(flow, axis, closed)
-            if self.implicit:
-                quarter = [edge / 4 for edge in per_node]
-                one = torch.ones_like(into)
-                into = kirchhoff_network(into, quarter, one, periodic=circuit.periodic, tol=1e-4)
             return into
 
         # `moved` is twice the displacement of a network that starts at rest: two frames and their
@@ -178,16 +159,10 @@ class CHONNWaves2d(_CHONNWaves):
     :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`. Shallow water of depth v over a flat
     bed has k = g v, and s contains the divergence of the momentum flux.
 
-    `implicit` selects the midpoint rule of `chonn_ops.lc_step`, at the cost of one more solve::
-
-        (1 + L / 4) (d' - a d) = s - L v
-
-    It is stable for any step as long as the inductors are constant; leapfrog is stable while waves
-    travel less than about one node per step.
-
-    `substeps` is for frames that are far apart. Frames of a network without resistance obey
+    Leapfrog is stable while waves travel less than about one node per step. `substeps` is for
+    frames that are further apart. Frames of a network without resistance obey
     :math:`v' + v_{before} = 2 T(v)`, where T takes a network that is at rest at v one frame on. T
-    is `substeps` steps of leapfrog or of the midpoint rule, so the two frames stay the state, and a
+    is `substeps` steps of leapfrog, so the two frames stay the state, and a
     wave may travel as many times further per frame. With a resistance the frame is
     :math:`v' = (1 + a) T(v) - a v_{before}`, which is stable for the same steps.
 
@@ -208,8 +183,6 @@ class CHONNWaves2d(_CHONNWaves):
         waves are reflected.
     conservative : bool
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
-    implicit : bool
-        Use the midpoint rule instead of leapfrog.
     substeps : int
         Steps of the network from one frame to the next.
     media : int

@@ -2,11 +2,11 @@
 `available_backends`."""
 
 from chonn_ops.boundary import BOUNDARIES
-from chonn_ops.network.alternating import absorbing_layer, helmholtz
 from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.circuit import Circuit, Currents
 from chonn_ops.network.diffusion import diffusion
-from chonn_ops.network.direct import Factorization, factorize
+from chonn_ops.network.factorization import Factorization, factorize
+from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.rc import rc_step

@@ -12,22 +12,17 @@ from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import (
-    NETWORK_DTYPES,
-    Periodic,
-    check_arguments,
-)
-from chonn_ops.network.direct.factor import check_sources
+from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_arguments, check_sources
+from chonn_ops.network.edges import backward_error
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS
-from chonn_ops.network.residual import backward_error
 
 Method = Literal["auto", "direct", "multigrid"]
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 
 
 class NetworkInfo(NamedTuple):
-    """How the solves went: what `kirchhoff_network` returns with ``return_info=True``.
+    """How the solves went, as `kirchhoff_network` returns it with ``return_info=True``.
 
     Attributes
     ----------
@@ -69,9 +64,10 @@ def solve_checked(
     backend: str | None,
     method: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`kirchhoff_network` of checked arguments.
+    """Solve networks whose arguments have been checked.
 
-    Returns potentials in the dtype of the solve, iterations and what was compared with `tol`.
+    Returns potentials in the dtype of the solve, iterations and the residuals that were compared
+    with `tol`.
     """
     refuse_trace("kirchhoff_network")
     axes = len(conductance)
@@ -171,7 +167,7 @@ def kirchhoff_network(
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
-        `chonn_ops.network.stopping`. A direct solve is right to rounding.
+        `chonn_ops.network.torch.Progress`. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
@@ -268,7 +264,7 @@ def info_of(
     backend: str | None,
     method: str,
 ) -> NetworkInfo:
-    """How a solve of these networks, which returned potentials v, went."""
+    """Describe a solve of these networks that returned potentials v."""
     source, conductance, leak, periodic = network
     error = backward_error(v, source, conductance, leak, periodic)
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix

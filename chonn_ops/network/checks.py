@@ -47,6 +47,16 @@ def check_like(
     check_kind(name, tensor, field.device, owner, dtypes)
 
 
+def check_sources(name: str, source: Any, leak: Tensor, dtypes: Dtypes = DTYPES) -> None:
+    """Require (B, \\*grid, C) or (B, S, \\*grid, C), where the leak is."""
+    check_tensor(name, source)
+    shape = tuple(leak.shape)
+    several = source.dim() == leak.dim() + 1
+    if tuple(source.shape[:1] + source.shape[2:] if several else source.shape) != shape:
+        raise error(name, f"shape (B, *grid, C) = {shape} or (B, S, *grid, C)", tuple(source.shape))
+    check_kind(name, source, leak.device, "the network", dtypes)
+
+
 def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
     """One bool an axis, from one for all axes or one each."""
     closed = (periodic,) * axes if isinstance(periodic, bool) else periodic
@@ -117,7 +127,7 @@ def _number(value: Any) -> float:
 
 
 def any_complex(*tensors: Tensor | None) -> bool:
-    """Whether a network is one of complex numbers."""
+    """Whether a network has a complex number, so that it is one at a frequency."""
     return any(tensor is not None and tensor.is_complex() for tensor in tensors)
 
 
@@ -133,11 +143,15 @@ def recording(field: Tensor) -> bool:
     return field.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def check_not_negative(name: str, tensor: Tensor) -> None:
-    """Refuse negative values where values may be read; a NaN passes."""
+def check_not_negative(name: str, tensor: Tensor) -> float | None:
+    """Refuse negative values where values may be read; a NaN passes.
+
+    Returns the smallest value, None where it may not be read.
+    """
     smallest = answer(lambda: _smallest(tensor), tensor)
     if smallest is not None and smallest < 0:
         raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
+    return smallest
 
 
 def check_positive(name: str, tensor: Tensor) -> None:
@@ -147,14 +161,16 @@ def check_positive(name: str, tensor: Tensor) -> None:
         raise error(name, "> 0 everywhere", f"minimum {smallest:g}")
 
 
-def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
-    """Refuse negative values where values may be read."""
+def refuse_negative(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+) -> float | None:
+    """Refuse negative values where values may be read. Returns the smallest leak."""
     for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
         # Reading a whole tensor is faster than reading its edges only.
         smallest = answer(partial(_smallest, g), g)
         if smallest is not None and not smallest >= 0:
             check_not_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
-    check_not_negative("leak", leak)
+    return check_not_negative("leak", leak)
 
 
 def check_some_leak(leak: Tensor) -> None:
@@ -175,7 +191,7 @@ def check_some_leak(leak: Tensor) -> None:
 
 
 def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> list[Tensor]:
-    """(B, edges, C) of each axis."""
+    """The edges of each axis in one dimension, (B, edges, C)."""
     pairs = enumerate(zip(conductance, periodic, strict=True))
     return [used_edges(g, axis, wraps).flatten(1, -2) for axis, (g, wraps) in pairs]
 
@@ -193,15 +209,21 @@ def check_not_empty(conductance: Sequence[Tensor], leak: Tensor, periodic: Seque
         )
 
 
-def check_grounded(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
+def check_grounded(
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    least: float | None = None,
+) -> None:
     """Refuse networks with a part whose potentials no leak determines. Reads values.
 
     A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part; most
-    calls check no more than that. Complex numbers count as 0 or as not 0.
+    calls check no more than that. Complex numbers count as 0 or as not 0. `least` is the smallest
+    leak, where it is known.
     """
     if any_complex(leak, *conductance):
         leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
-    if _smallest(leak) > 0:
+    if (_smallest(leak) if least is None else least) > 0:
         return
     found = floating(conductance, leak, periodic)
     if found is not None and bool((found == -1).all()):

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
-from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_like, per_axis_periodic
-from chonn_ops.network.direct.factor import (
-    Factorization,
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    Periodic,
+    check_like,
     check_sources,
-    currents_of,
-    factorize_for_densities,
+    per_axis_periodic,
 )
-from chonn_ops.network.edges import drops, pad, used_edges
-from chonn_ops.network.residual import backward_error
+from chonn_ops.network.edges import backward_error, drops_along, pad, used_edges
+from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
 
 
 class Currents(NamedTuple):
@@ -170,14 +170,14 @@ class Circuit:
             found = found._replace(backward_error=error)
         return rounded, found
 
+    @uncompiled
     def factorize(self, *, backend: str | None = None) -> Factorization:
         """The circuit, eliminated once, for many sources and more: see `factorize`.
 
         Its `solve` takes sources as that of the circuit does.
         """
-        return factorize_for_densities(
-            self.conductance, self.leak, self.periodic, backend, self.volume, self.current
-        )
+        network = (self.conductance, self.leak, self.periodic)
+        return Factorization(*network, backend, self.volume, self.current)
 
     def currents(self, v: Tensor) -> Currents:
         """Where the current flows at the potentials v, (B, \\*grid, C)."""
@@ -185,7 +185,7 @@ class Circuit:
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed and v.shape[axis + 1] > 1
-            flow = used_edges(g, axis, closed) * drops(v, axis, closed)
+            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)

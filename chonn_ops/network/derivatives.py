@@ -1,13 +1,24 @@
-r"""Derivatives of any order: differentiable potentials whose differences have digits.
+r"""Derivatives of any order: potentials and their differences in float64, with digits at any leak.
 
-The map from sources s and currents c of edges to potentials v and their differences d along edges
-(`chonn_ops.network.levels`) is symmetric up to a sign, and so its derivatives are the same map: for
-the gradients of v and d, with w and e what the map makes of them and of minus them, w for s, -e for
-c, -w v for the leak and -e d for conductances.
+Small leaks lift all potentials of a part alike, so that rounding them takes the digits of their
+differences, which gradients of conductances are made of. Here v = V + u, with the level
+V = sum(s) / sum(l) of each connected part. u has the mean 0, weighted with the leaks, and is found
+with one more conductance to ground, k at one node x of the part, which lifts nothing: with
+A' = A + k e_x e_x^T,
+
+    a = A'^-1 (s - l V),   b = A'^-1 l,   u = a + m (1 - b),   m = -sum(l a) / (k b_x).
+
+Besides its sources s a network has currents c of edges, which leave one node and enter the next.
+They add their net inflow to s - l V and nothing to V: their sum over a part is 0, which a sum of
+rounded numbers is not. v and its differences d along edges follow from s and c.
+
+This map from s and c to v and d is symmetric up to a sign, so that its derivatives are the same
+map. Let it make w and e of the gradient for v and of minus that for d, both conjugated: then the
+gradients are those of `adjoint`, and -e* for c.
 
 `network` is what the operator takes behind the source: g0, g1 and g2, None where there is no such
-axis, the leak, and its options from `periodic` to `method`. Sources may be (B, \\*grid, C) or, of
-networks (B, \\*grid, C), (B, S, \\*grid, C): S sources share one elimination.
+axis, the leak, and its options from `periodic` to `method`. Sources are (B, \*grid, C), or
+(B, S, \*grid, C) where S of them share one elimination of networks (B, \*grid, C).
 """
 
 from __future__ import annotations
@@ -19,10 +30,54 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _in_graph
-from chonn_ops._dtypes import to_dtype_of
+from chonn_ops._dtypes import compute_dtype, to_dtype_of
 from chonn_ops._forward_mode import at_lower_levels
+from chonn_ops.network.direct import factor_of
+from chonn_ops.network.edges import at_both_ends, differences_by_axis, pad, used_edges
+from chonn_ops.network.operator import direct_backend
 
-NAME = "chonn_ops::network_potentials"
+
+def adjoint(
+    w: Tensor,
+    over_w: Sequence[Tensor],
+    v: Tensor,
+    over_v: Sequence[Tensor],
+    inputs: Sequence[Any],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    r"""Gradients through potentials v of networks A v = s; A is symmetric.
+
+    .. math::
+
+        A w = \bar v^*, \qquad \bar s = w^*, \qquad \bar l_p = -(w_p v_p)^*, \qquad
+        \bar g_{pq} = -((w_p - w_q) (v_p - v_q))^*
+
+    The bar denotes gradients, PyTorch's of a real loss, and the star conjugates complex numbers.
+    Real inputs get the real part.
+
+    Parameters
+    ----------
+    w, v : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
+    over_w, over_v : sequence of Tensor
+        For each axis the differences of w and v along its edges, as `differences_by_axis` has them;
+        empty where no gradient of a conductance is needed.
+    inputs : sequence of Tensor
+        Source, g0, g1, g2 and leak; None for g1 and g2 where there is no such axis.
+    needed : sequence of bool
+        Which of their gradients are returned; the others are None.
+    """
+    source, *conductance, leak = inputs
+    several = v.dim() > leak.dim()
+
+    def product(a: Tensor, b: Tensor, given: Tensor) -> Tensor:
+        gradient = (a * b).neg().conj()
+        return to_dtype_of(gradient.sum(1) if several else gradient, given)
+
+    gradients = [to_dtype_of(w.conj(), source) if needed[0] else None]
+    for axis, (g, wanted) in enumerate(zip(conductance, needed[1:4], strict=True)):
+        gradients.append(product(over_w[axis], over_v[axis], g) if wanted else None)
+    gradients.append(product(w, v, leak) if needed[4] else None)
+    return gradients
 
 
 def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -40,6 +95,8 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
 
 
 class _Potentials(torch.autograd.Function):
+    """The arguments are source, currents, g0, g1, g2, leak and the options of the operator."""
+
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor]:
         return torch.ops.chonn_ops.network_potentials(*args)
@@ -52,20 +109,13 @@ class _Potentials(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        *inputs, v, over_v = ctx.saved_tensors
-        several, network = v.dim() > inputs[5].dim(), (*inputs[2:], *ctx.options)
-        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), network)
-
-        def of_networks(product: Tensor) -> Tensor:
-            product = product.conj().neg()
-            return product.sum(1) if several else product
-
-        out: list[Any] = [w.conj(), -over_w.conj(), None, None, None, of_networks(w * v)]
-        for axis in range(len(ctx.options[0])):
-            out[2 + axis] = of_networks(over_w[..., axis] * over_v[..., axis])
-        pairs = zip(out, inputs, strict=True)
-        gradients = [None if a is None or x is None else to_dtype_of(a, x) for a, x in pairs]
-        return *gradients, *[None] * len(ctx.options)
+        source, currents, *network, v, over_v = ctx.saved_tensors
+        options, needed = ctx.options, ctx.needs_input_grad
+        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), (*network, *options))
+        fields = (w, over_w.unbind(-1), v, over_v.unbind(-1))
+        of_source, *others = adjoint(*fields, (source, *network), (needed[0], *needed[2:6]))
+        of_currents = to_dtype_of(-over_w.conj(), currents) if needed[1] else None
+        return of_source, of_currents, *others, *[None] * len(options)
 
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
@@ -78,7 +128,7 @@ class _Potentials(torch.autograd.Function):
 
 
 def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
-    """What `_Potentials` returns."""
+    """Apply `_Potentials`."""
     found: Any = _Potentials.apply(*args)
     return found
 
@@ -86,28 +136,21 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 def potentials(
     source: Tensor, currents: Tensor | None, network: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Potentials, and behind a last dimension for the axes each node's potential less the next
-    one's, 0 where no edge is; in float64 or complex128. `currents`, of the shape of the latter, run
-    from each node to the next."""
+    """Solve for potentials and their differences, in float64 or complex128.
+
+    The differences have a last dimension for the axes: each node's potential less the next one's, 0
+    where no edge is. `currents`, of that shape, run from each node to the next.
+    """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
     return apply(source, currents, *network)
 
 
-def edge_gradients(
-    source: Tensor, grad: Tensor, network: tuple[Any, ...]
-) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-    """v, conj(w) and, one an axis, the gradients of conductances for that of v."""
-    v, over_v = potentials(source, None, network)
-    w, over_w = potentials(grad.conj(), None, network)
-    return v, w, (over_w * over_v).neg().conj().unbind(-1)
-
-
 def tangents(
-    v: Tensor, drops: Tensor, changes: Sequence[Tensor | None], network: tuple[Any, ...]
+    v: Tensor, over_v: Tensor, changes: Sequence[Tensor | None], network: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
-    """The tangents of `potentials`, of which `v` and `drops` are results, for those of source,
-    currents, g0, g1, g2 and leak."""
+    """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
+    source, currents, g0, g1, g2 and leak."""
     source, currents, *g, leak = changes
     several = v.dim() > network[3].dim()
     if source is None:
@@ -117,8 +160,140 @@ def tangents(
     for axis, change in enumerate(g):
         if change is not None:
             if currents is None:
-                currents = torch.zeros_like(drops)
-            flow = (change[:, None] if several else change) * drops[..., axis]
-            rest = drops.shape[-1] - axis - 1
+                currents = torch.zeros_like(over_v)
+            flow = (change[:, None] if several else change) * over_v[..., axis]
+            rest = over_v.shape[-1] - axis - 1
             currents = currents + torch.nn.functional.pad(flow[..., None], (axis, rest))
     return potentials(source, currents, network)
+
+
+torch.library.define(
+    "chonn_ops::network_potentials",
+    "(Tensor source, Tensor? currents, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, "
+    "bool[] periodic, float tol, int max_iterations, str backend, str method) "
+    "-> (Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+
+
+def _parts(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> tuple[Tensor, Tensor]:
+    """Find where to ground each connected part: at the node whose edges conduct most.
+
+    Returns (B, C, nodes) each: the node, in row-major order, at which the part of a node is
+    grounded, and the conductance of the edges there, 0 for all other nodes.
+    """
+    g0 = conductance[0]
+    B, *grid, C = g0.shape
+    nodes = torch.arange(g0[0, ..., 0].numel() if B and C else 0, device=g0.device)
+    part = nodes.reshape(-1, 1).expand(B, len(nodes), C).reshape(g0.shape)
+    total = torch.zeros_like(g0)
+    joined: list[tuple[int, bool, Tensor]] = []
+    for axis, g in enumerate(conductance):
+        if grid[axis] > 1:
+            edges = used_edges(g.nan_to_num(), axis, periodic[axis]).abs()
+            total = total + at_both_ends(edges, axis, periodic[axis])
+            joined.append((axis + 1, bool(periodic[axis]), edges != 0))
+
+    def flat(field: Tensor) -> Tensor:
+        return field.movedim(-1, 1).flatten(2)
+
+    before = torch.empty_like(part[:0])
+    while not torch.equal(part, before):  # labels grow to the largest node of each part
+        before = part
+        for dim, closed, edge in joined:
+            n = part.shape[dim]
+            low = part if closed else part.narrow(dim, 0, n - 1)
+            high = part.roll(-1, dim) if closed else part.narrow(dim, 1, n - 1)
+            both = torch.where(edge, torch.maximum(low, high), -1)
+            part = torch.maximum(part, both if closed else pad(both, dim - 1, 0, 1))
+            part = torch.maximum(part, both.roll(1, dim) if closed else pad(both, dim - 1, 1, 0))
+        rows = flat(part)
+        part = rows.gather(2, rows).unflatten(2, grid).movedim(1, -1)
+    label, size = flat(part), flat(total)
+    largest = torch.zeros_like(size).scatter_reduce(2, label, size, "amax").gather(2, label)
+    here = torch.where(size == largest, nodes, len(nodes))
+    first = torch.full_like(label, len(nodes)).scatter_reduce(2, label, here, "amin")
+    node = first.gather(2, label)
+    return node, torch.where(node == nodes, size, 0)
+
+
+def _ratio(a: Tensor, b: Tensor) -> Tensor:
+    """Divide; 0 where b is 0, as at nodes without edges or without leaks."""
+    some = b != 0
+    return torch.where(some, a / torch.where(some, b, 1), 0)
+
+
+def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
+    """Reduce a field over the part of each node: sum it, or take its largest magnitude."""
+    C, nodes = node.shape[1:]
+    rows = field.movedim(-1, 1).reshape(field.shape[0], C, -1, nodes)
+    node = node[:, :, None].expand(rows.shape)
+    found = torch.zeros_like(rows).scatter_reduce(-1, node, rows, reduce).gather(-1, node)
+    return found.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
+
+
+def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
+    dtype = compute_dtype(source, *fields)
+    if source.device.type == "mps":
+        return dtype
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+@torch.library.impl("chonn_ops::network_potentials", "default")
+def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """Compute `potentials`, without derivatives."""
+    periodic, tol, max_iterations, backend, method = arguments[4:]
+    axes, several = len(periodic), source.dim() > arguments[3].dim()
+    dtype = _wide(source, currents, *arguments[:4])
+    s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
+
+    def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
+        if several:
+            name = direct_backend(backend, leak.device)
+            return factor_of(g, total, periodic, dtype=dtype, backend=name).solve
+        three, options = (*g, None, None)[:3], (periodic, tol, max_iterations, backend, method)
+        operator = torch.ops.chonn_ops.kirchhoff_network
+        return lambda s: operator(s, *three, total, *options, False)[0]
+
+    def differ(v: Tensor) -> Tensor:
+        return torch.stack([x.contiguous() for x in differences_by_axis(v, periodic)], -1)
+
+    node, ground = _parts([x.abs() for x in g], periodic)
+    label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))
+    within = torch.zeros_like(s)
+    for axis in range(0 if currents is None else axes):
+        assert currents is not None
+        current, axis = currents[..., axis].to(dtype), axis - 1 - axes
+        # These currents enter another part, over an edge of conductance 0.
+        across = label != label.roll(-1, axis)
+        across = torch.where(across[:, None] if several else across, current, 0)
+        within = within - (current - across) + (current - across).roll(1, axis)
+        s = s - across + across.roll(1, axis)
+    if dtype.is_complex:  # complex networks, which have no level, are solved as they are
+        v = prepare(leak)(s + within)
+        return v.contiguous(), differ(v)
+    solve = prepare(leak + ground)
+    b = solve(leak)
+    leaks, held = _total(leak, node), _total(ground * b, node)
+    if several:
+        leak, ground, b, leaks, held = (x[:, None] for x in (leak, ground, b, leaks, held))
+    level = _ratio(_total(s, node), leaks)
+    # The level is taken off twice: a node's own leak may take nearly all of its source, and leave
+    # rounding.
+    rest = s - leak * level
+    rest = rest - leak * _ratio(_total(rest, node), leaks)
+    u = solve(rest + within)
+    # m equals a_x / b_x, because all currents sum to 0. Of the two forms the one with less rounding
+    # is taken.
+    lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
+    m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))
+    u = u + _ratio(m, held) * (1 - b)
+    # Levels of one part are equal. Forward mode wants tangents with the strides of the values.
+    return (level + u).contiguous(), differ(level) + differ(u)
+
+
+@torch.library.register_fake("chonn_ops::network_potentials")
+def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    dtype, axes = _wide(source, *arguments[:5]), len(arguments[5])
+    v = source.new_empty(source.shape, dtype=dtype)
+    return v, source.new_empty((*source.shape, axes), dtype=dtype)

@@ -11,14 +11,11 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import (
-    BOUNDED,
+    CONDITIONS,
     Boundary,
     Condition,
-    Dirichlet,
     Face,
     Faces,
-    Neumann,
-    Robin,
     Wall,
     conditions,
     series,
@@ -177,7 +174,7 @@ def walls_of(
     inner: Faces | None = None,
     distances: Sequence[float | Tensor] = (0.5, 0.5),
 ) -> Wall:
-    """What all faces add to the nodes, (B, \\*grid, C) each.
+    """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
     Parameters
     ----------
@@ -375,7 +372,7 @@ def _inner(inner: str | Condition | None, faces: Faces) -> Faces:
     if inner is None:
         first = faces[0][0]
         same = all(condition is first for pair in faces for condition in pair)
-        if not same or not isinstance(first, (Neumann, Dirichlet, Robin)):
+        if not same or not first.inner:
             raise error(
                 "inner",
                 "a condition for faces towards missing cells, such as 'neumann' or 'dirichlet', "
@@ -383,7 +380,8 @@ def _inner(inner: str | Condition | None, faces: Faces) -> Faces:
                 None,
             )
         return faces
-    (pair,) = conditions(inner, 1, BOUNDED) if isinstance(inner, str) else conditions(inner, 1)
-    if not isinstance(pair[0], (Neumann, Dirichlet, Robin)):
-        raise error("inner", "Neumann, Dirichlet or Robin", repr(inner))
-    return (pair,) * len(faces)
+    found = CONDITIONS.get(inner) if isinstance(inner, str) else inner
+    if not isinstance(found, Condition) or not found.inner:
+        words = tuple(word for word, condition in CONDITIONS.items() if condition.inner)
+        raise error("inner", f"one of {words} or a condition like those", repr(inner))
+    return ((found, found),) * len(faces)

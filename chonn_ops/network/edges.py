@@ -1,4 +1,5 @@
-"""The edges along an axis of a grid: their layout, voltage drops and net currents."""
+"""Kirchhoff's law on a grid in PyTorch operations: edges, differences of potentials along them, net
+currents out of nodes, and what potentials leave over of their sources."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from chonn_ops._library import CONSTANTS
 
 
 def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
@@ -34,7 +37,7 @@ def edges_alone(g: Tensor, axis: int, periodic: bool) -> Tensor:
     return torch.where(indices(g, axis) < n - 1, g, 0)
 
 
-def drops(v: Tensor, axis: int, closed: bool) -> Tensor:
+def drops_along(v: Tensor, axis: int, closed: bool) -> Tensor:
     """The potential at the start of each edge of an axis minus that at its end."""
     dim, n = axis + 1, v.shape[axis + 1]
     if closed:
@@ -59,14 +62,14 @@ def differences_by_axis(v: Tensor, periodic: Sequence[bool]) -> list[Tensor]:
 
 
 def outflow(current: Tensor, axis: int, closed: bool) -> Tensor:
-    """The current that the edges of an axis carry out of each node; the transpose of `drops`."""
+    """The current that the edges of an axis carry out of each node; transposes `drops_along`."""
     if closed:
         return current - current.roll(1, axis + 1)
     return pad(current, axis, 0, 1) - pad(current, axis, 1, 0)
 
 
 def sum_of_ends(size: Tensor, axis: int, closed: bool) -> Tensor:
-    """What both nodes of each edge of an axis have."""
+    """Add the values at both nodes of each edge of an axis."""
     dim, n = axis + 1, size.shape[axis + 1]
     if closed:
         return size + size.roll(-1, dim)
@@ -78,3 +81,91 @@ def at_both_ends(value: Tensor, axis: int, closed: bool) -> Tensor:
     if closed:
         return value + value.roll(1, axis + 1)
     return pad(value, axis, 0, 1) + pad(value, axis, 1, 0)
+
+
+def excess(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+) -> Tensor:
+    """Residuals s - A v, (B, \\*grid, C)."""
+    left = source - leak * v
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        if v.shape[axis + 1] > 1:
+            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
+            left = left - outflow(flow, axis, closed)
+    return left
+
+
+def relative_residual(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+) -> Tensor:
+    """Residuals |s - A v| / |s|, (B, C), and 0 where rounding v alone may leave that much.
+
+    Eliminations are judged by it, because their rounding may leave more than any `tol`.
+    """
+    # Where potentials underflow, they have no digits to be right in.
+    info = torch.finfo(v.dtype)
+    least = info.tiny / info.eps
+    size = v.abs() + least
+    sizes, tied = leak * size + least, leak != 0
+    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+        if v.shape[axis + 1] == 1:
+            continue
+        edges = used_edges(g, axis, closed)
+        strength = edges * sum_of_ends(size, axis, closed)
+        sizes = sizes + at_both_ends(strength, axis, closed)
+        tied = tied | (at_both_ends((edges != 0).to(v.dtype), axis, closed) != 0)
+    # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
+    left = excess(v, source, conductance, leak, periodic)
+    left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
+    relative = left / torch.where(norm > 0, norm, 1)
+    rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
+    return torch.where(left <= rounding, 0, relative).to(v.dtype)
+
+
+def widened(field: Tensor) -> Tensor:
+    """Convert to float64 or complex128, which "mps" does not have, and detach."""
+    wide = torch.complex128 if field.is_complex() else torch.float64
+    return field.detach() if field.device.type == "mps" else field.detach().to(wide)
+
+
+@torch.no_grad()
+def backward_error(
+    v: Tensor,
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+) -> Tensor:
+    """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
+    if v.dim() > leak.dim():
+        pairs = zip(v.unbind(1), source.unbind(1), strict=True)
+        found = [backward_error(x, s, conductance, leak, periodic) for x, s in pairs]
+        nothing = widened(leak.new_empty(len(v), 0, v.shape[-1])).abs()
+        return torch.stack(found, 1) if found else nothing
+    v, source, leak, *conductance = (widened(x) for x in (v, source, leak, *conductance))
+    # All axes are closed, some by an edge of 0: `torch.export` refuses an axis of two nodes where
+    # tensors have n - 1 entries.
+    conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
+    left = excess(v, source, conductance, leak, [True] * len(conductance)).abs()
+    size, tied = v.abs(), leak != 0
+    sizes = source.abs() + leak.abs() * size
+    for axis, g in enumerate(conductance):
+        if v.shape[axis + 1] > 1:
+            sizes = sizes + at_both_ends(g.abs() * sum_of_ends(size, axis, True), axis, True)
+            tied = tied | (at_both_ends((g != 0).to(size.dtype), axis, True) != 0)
+    # A node without edge and leak is no part of the network; a NaN in its source still counts.
+    error = torch.where(tied & (left != 0), left / sizes, 0 * left)
+    return error.flatten(1, -2).amax(1)
+
+
+def norm_of(field: Tensor) -> Tensor:
+    """Norms of the fields of networks, (B, C), float64."""
+    return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=torch.float64)

@@ -19,9 +19,14 @@ from chonn_ops.network.checks import (
     check_positive,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import at_both_ends, differences_by_axis, edges_alone, used_edges
+from chonn_ops.network.edges import (
+    at_both_ends,
+    differences_by_axis,
+    edges_alone,
+    used_edges,
+    widened,
+)
 from chonn_ops.network.rc import check_step, like
-from chonn_ops.network.residual import widened
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this

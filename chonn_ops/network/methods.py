@@ -25,7 +25,7 @@ NODES = (1, 512**2, 512**2, 32**3)
 # Iterations after which they have failed: about what an elimination costs. Smooth networks take 3
 # to 8.
 PATIENCE = (12, 12, 12, 40)
-# Below this `tol` iterations go further than asked, and differences of potentials are found apart.
+# Below this `tol` iterations go further than asked, and the forward finds differences, too.
 TIGHT = 1e-4
 # Where rounding the largest potential is a larger part of the largest difference along an axis than
 # this times `tol`, differences have too few digits for gradients of conductances, products of two.

@@ -6,10 +6,10 @@ A backend is a module with this, `periodic` being one bool an axis::
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
-with `tol`: after iterations the deviation of `chonn_ops.network.stopping`, after an elimination
-|s - A v| / |s|. Values have been checked; whether a network converged is judged here, and what did
-not is eliminated by the direct method or refused. A source at a node without edge and leak counts
-for nothing. Derivatives are `chonn_ops.network.autograd`'s.
+with `tol`: after iterations the deviation of `chonn_ops.network.torch.Progress`, after an
+elimination |s - A v| / |s|. Values have been checked. A source at a node without edge and leak
+counts for nothing. Whether a network converged is judged here: the direct method eliminates what
+did not, or it is refused. `chonn_ops.network.autograd` adds derivatives.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import (
-    any_complex,
     check_grounded,
     node_index,
     recording,
@@ -35,9 +35,14 @@ from chonn_ops.network.checks import (
     resonance,
     ungrounded,
 )
-from chonn_ops.network.direct import Factor, Solution, factor_of
-from chonn_ops.network.edges import differences_by_axis, used_edges
-from chonn_ops.network.residual import excess, norm_of, relative_residual
+from chonn_ops.network.direct import Solution, factor_of
+from chonn_ops.network.edges import (
+    differences_by_axis,
+    excess,
+    norm_of,
+    relative_residual,
+    used_edges,
+)
 
 BACKENDS = Backends(
     "chonn_ops.network",
@@ -71,7 +76,7 @@ class _Networks:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What they are solved in."""
+        """The dtype of the solve."""
         return compute_dtype(self.source, self.leak, *self.conductance)
 
     @property
@@ -96,7 +101,7 @@ class _Networks:
         return _Networks(source, tuple(g), leak, self.periodic)
 
     def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
-        """What the backend returns."""
+        """Run the backend."""
         network = (self.source, self.conductance, self.leak, self.periodic)
         return backend.solve(*network, tol, max_iterations)
 
@@ -115,7 +120,7 @@ class _Solved:
         Empty where they were not wanted, and where the solve has none with enough digits for
         gradients of conductances: then the backward finds them.
     factor : list of Tensor
-        What `direct.restored` makes a factor of; empty where none was wanted or kept.
+        The state of a factor, see `direct.Factor`; empty where none was wanted or kept.
     """
 
     v: Tensor
@@ -143,20 +148,11 @@ torch.library.define(
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
-def _network(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C), iterations (B, C), and (B, C) what was compared with `tol`, all
-    in the dtype of the solve. With a source (B, S, \\*grid, C) all have the dimension S."""
-    return _checked(*args)[:3]
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _network(*args)[:3]
 
 
-@torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
-def _network_kept(*args: Any, drops: bool) -> Any:
-    """The same, and what gradients need: differences of potentials, and the factor of an
-    elimination; see `_Solved`."""
-    return _checked(*args, drops=drops, keep=True)
-
-
-def _checked(
+def _network(
     source: Tensor,
     g0: Tensor,
     g1: Tensor | None,
@@ -172,6 +168,11 @@ def _checked(
     drops: bool = False,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """Solve networks, in the dtype of the solve: the fields of `_Solved`, in their order.
+
+    ``kirchhoff_network`` returns the first three. ``kirchhoff_network_kept`` keeps a factor for
+    gradients, too.
+    """
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
@@ -182,12 +183,11 @@ def _checked(
     if not leak.dim() - 2 == len(conductance) == len(periodic):
         counts = f"{len(conductance)}, {len(periodic)}"
         raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
-    if check and leak.device.type == "cpu":  # reading values stalls a GPU
-        if not any_complex(source, leak, *conductance):
-            refuse_negative(conductance, leak, periodic)
-        check_grounded(conductance, leak, periodic)
     networks = _Networks(source, conductance, leak, tuple(map(bool, periodic)))
     dtype = networks.dtype
+    if check and leak.device.type == "cpu":  # reading values stalls a GPU
+        least = None if dtype.is_complex else refuse_negative(conductance, leak, periodic)
+        check_grounded(conductance, leak, periodic, least)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -202,6 +202,9 @@ def _checked(
     )
     v, iterations, residual = (x.contiguous() for x in outputs)
     return v, iterations, residual, [x.to(dtype) for x in solved.drops], solved.factor
+
+
+torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")(partial(_network, keep=True))
 
 
 def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
@@ -231,25 +234,20 @@ def _solve(
     keep: bool,
 ) -> _Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
-    compiled = backend == "cpu"
-    wanted: dict[str, Any] = {"drops": drops, "keep": keep}
     if backend == "reference":  # direct itself
         return _by_reference(networks, tol, max_iterations, drops=drops)
-    if networks.dtype.is_complex:
-        return _eliminate_complex(networks, tol, compiled, **wanted)
     several = networks.source.dim() > networks.leak.dim()
     shape, dtype = (networks.grid, networks.periodic), networks.dtype
     asked = "direct" if several else method
     choice = methods.choose(*shape, networks.count, dtype, backend, asked)
-    if choice.method == "direct":
-        return _eliminate(networks, tol, compiled, **wanted)
-    if recording(networks.leak):  # nothing may be read
+    if choice.method == "multigrid" and recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
         return _Solved(v, iterations, residual, [], [])
     fits = choice.fallback
-    if fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype):
-        return _eliminate(networks, tol, compiled, **wanted)
-    return _iterate(BACKENDS[backend], networks, tol, max_iterations, compiled, fits, drops=drops)
+    at_once = fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype)
+    if choice.method == "direct" or at_once:
+        return _eliminate(networks, tol, backend, drops=drops, keep=keep)
+    return _iterate(networks, tol, max_iterations, backend, fits, drops=drops)
 
 
 def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops: bool) -> _Solved:
@@ -275,19 +273,14 @@ def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops
 
 
 def _iterate(
-    solver: Any,
-    networks: _Networks,
-    tol: float,
-    max_iterations: int,
-    compiled: bool,
-    fits: bool,
-    *,
-    drops: bool,
+    networks: _Networks, tol: float, max_iterations: int, backend: str, fits: bool, *, drops: bool
 ) -> _Solved:
-    """Iterations, and where networks `fits` the elimination of those that stay above `tol`."""
+    """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
+    that (`fits`)."""
+    solver = BACKENDS[backend]
     axes = sum(n > 1 for n in networks.grid)
     most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
-    # What can be eliminated is to be as right as if it were.
+    # Networks that could be eliminated are iterated until they are as right as if they were.
     enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
     v, iterations, residual = networks.solve_by(solver, enough, most)
     residual = _without_rounding(networks, v, iterations, residual, tol)
@@ -313,7 +306,7 @@ def _iterate(
     if not fits:
         _require(residual, iterations, tol, networks.grid, v.dtype)
     elif bool((late | short).any()):
-        _solve_rest(networks, solved, late, short, tol, compiled)
+        _solve_rest(networks, solved, late, short, tol, backend)
     return solved
 
 
@@ -362,13 +355,13 @@ def _drops_with_digits(
 
 
 def _solve_rest(
-    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, compiled: bool
+    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, backend: str
 ) -> None:
     """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
     both = late | short
     names = both.nonzero().tolist()
     drops = len(solved.drops) > 0
-    found = _eliminate(networks.pick(both), tol, compiled, drops=drops, keep=False, names=names)
+    found = _eliminate(networks.pick(both), tol, backend, drops=drops, keep=False, names=names)
     b, c = both.nonzero(as_tuple=True)
     mine = late[b, c]
     solved.v, solved.residual = solved.v.to(found.v.dtype), solved.residual.to(found.v.dtype)
@@ -409,82 +402,51 @@ def _require(
 def _eliminate(
     networks: _Networks,
     tol: float,
-    compiled: bool,
+    backend: str,
     *,
     drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
 ) -> _Solved:
-    """The direct method, on as many networks at a time as `chonn_ops.network.methods` allows.
-    `names` as in `_require`."""
-    grid, periodic, count = networks.grid, networks.periodic, networks.count
-    dtype, backend = networks.dtype, "cpu" if compiled else "torch"
-    source, leak, *g = (x.to(dtype) for x in networks.fields)
-    most = methods.networks_at_once(grid, periodic, count, dtype)
-    options: Any = {"backend": backend, "drops": drops}
-    state: list[Tensor] = []
-    if keep and most == count and methods.keeps(grid, periodic, count, dtype):
-        factor = Factor(g, leak, periodic, dtype=dtype, source=source, **options)
-        solution, undetermined, state = factor.solution, factor.undetermined, factor.state()
-    else:
-        solution, undetermined = _in_groups(source, g, leak, periodic, most or count, **options)
-    if undetermined:
-        network, node = undetermined[0]
-        where = tuple(names[network]) if names else divmod(network, leak.shape[-1])
-        raise ungrounded(where, node_index(node, grid))
-    assert solution.residual is not None  # the networks were given
-    residual = solution.residual.to(dtype)
-    iterations = torch.zeros_like(residual, dtype=torch.int32)
-    _require(residual, iterations, tol, grid, dtype, names)
-    return _Solved(solution.potential, iterations, residual, solution.drops, state)
-
-
-def _eliminate_complex(
-    networks: _Networks, tol: float, compiled: bool, *, drops: bool, keep: bool
-) -> _Solved:
-    """The direct method for complex networks, see `chonn_ops.network.direct.refined`."""
-    grid, periodic, count = networks.grid, networks.periodic, networks.count
-    dtype, channels = networks.dtype, networks.leak.shape[-1]
-    keep = keep and methods.keeps(grid, periodic, count, dtype)
-    options: Any = {"dtype": dtype, "backend": "cpu" if compiled else "torch"}
-    options.update(tol=tol, keep=keep, drops=drops, channels=channels)
-    most = count if keep else methods.networks_at_once(grid, periodic, count, dtype) or 1
-    fields = networks.fields
+    """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
+    `_require`."""
+    grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
+    channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
+    shape = (grid, periodic, count, dtype)
+    most = methods.networks_at_once(*shape)
+    keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
+    most = count if keep else most or (1 if at_frequency else count)
+    groups = [networks.fields]
     if most < count:
-        fields = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in fields)
+        rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in networks.fields)
+        groups = zip(*(x.split(most) for x in rows), strict=True)
+    options: Any = {"backend": backend, "drops": drops}
     solutions: list[Solution] = []
     state: list[Tensor] = []
-    for s, l, *g in zip(*(x.split(most) for x in fields), strict=True):  # noqa: E741
+    for s, l, *g in groups:  # noqa: E741
         before = len(solutions) * most
-        factor: Any = factor_of(g, l, periodic, source=s.to(dtype), before=before, **options)
-        solutions.append(factor.solution)
-        if keep:
-            state = factor.state()
-    solution = _joined(solutions, networks.source)
-    assert solution.residual is not None  # every complex solve has found it
-    iterations = torch.zeros_like(solution.residual, dtype=torch.int32)
-    return _Solved(solution.potential, iterations, solution.residual, solution.drops, state)
-
-
-def _in_groups(
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: tuple[bool, ...],
-    most: int,
-    **options: Any,
-) -> tuple[Solution, list[tuple[int, int]]]:
-    """`direct.solve` of at most so many networks at a time."""
-    if most == leak.shape[0] * leak.shape[-1]:
-        return direct.solve(source, conductance, leak, periodic, **options)
-    rows = [x.movedim(-1, 1).flatten(0, 1)[..., None] for x in (source, leak, *conductance)]
-    solutions, undetermined = [], []
-    for start in range(0, len(rows[0]), most):
-        s, l, *g = (x[start : start + most] for x in rows)  # noqa: E741
-        solution, without = direct.solve(s, g, l, periodic, **options)
+        if at_frequency or keep:
+            one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
+            if at_frequency:
+                one.update(tol=tol, keep=keep, before=before, channels=channels)
+            factor: Any = factor_of(g, l, periodic, **one)
+            solution, undetermined = factor.solution, factor.undetermined
+            state = factor.state() if keep else []
+        else:
+            solution, undetermined = direct.solve(s, g, l, periodic, **options)
+        if undetermined:
+            network, node = undetermined[0]
+            where = tuple(names[network + before]) if names else divmod(network + before, channels)
+            raise ungrounded(where, node_index(node, grid))
         solutions.append(solution)
-        undetermined += [(start + network, node) for network, node in without]
-    return _joined(solutions, source), undetermined
+    solution = _joined(solutions, networks.source)
+    residual = solution.residual
+    assert residual is not None  # the networks were given
+    if not at_frequency:  # a `ComplexFactor` judges its own
+        residual = residual.to(dtype)
+        _require(residual, torch.zeros_like(residual), tol, grid, dtype, names)
+    iterations = torch.zeros_like(residual, dtype=torch.int32)
+    return _Solved(solution.potential, iterations, residual, solution.drops, state)
 
 
 def _joined(solutions: Sequence[Solution], source: Tensor) -> Solution:

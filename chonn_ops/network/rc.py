@@ -17,8 +17,7 @@ from chonn_ops.network.checks import (
     check_not_negative,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.direct.factor import currents_of
-from chonn_ops.network.residual import widened
+from chonn_ops.network.edges import widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -187,7 +186,7 @@ def rc_step(
     current = storage * v
     if source is not None:
         check_like("source", source, v)
-        current = current + currents_of(source, circuit.volume, circuit.current)
+        current = current + circuit.source(source)
     elif circuit.current is not None:
         current = current + circuit.current
     total = circuit.leak + storage

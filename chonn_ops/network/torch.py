@@ -1,26 +1,77 @@
 """Resistor networks in plain PyTorch, on any device: elimination or conjugate gradients.
 
 A line is eliminated. Grids of more axes take conjugate gradients, preconditioned by one cycle of
-`Multigrid`; every network of a batch has its own step lengths and stops by the rule of `stopping`.
+`Multigrid`; every network of a batch has its own step lengths and stops by the rule of `Progress`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
+from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import recording
 from chonn_ops.network.elimination import solve_lines
 from chonn_ops.network.grid import Grid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes
-from chonn_ops.network.stopping import Progress
 
-# From networks, their hierarchy, sources, tol and max_iterations what `conjugate_gradients` gives.
-Iterate = Callable[[Network, Multigrid, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
+LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
+ALLOWED = CONSTANTS["NETWORK_ERROR_ALLOWED"]
+
+
+class Progress:
+    r"""When iterations of M networks stop: one rule for the kernels in C and in PyTorch.
+
+    Conjugate gradients from zero add one term an iteration, :math:`v = \sum_j \alpha_j p_j`, so the
+    error after iteration k is the sum of the terms to come [1]_. Its norm is estimated from terms
+    in [2]_, in the energy norm. Here the terms are read in the maximum norm: in the energy norm, as
+    in the residual, one node with a large leak or source outweighs all others. With :math:`d_k =
+    \max |\alpha_k p_k|` and q the larger of the last two ratios :math:`d_k / d_{k-1}`, between
+    `LEAST` and `MOST`, the terms to come are taken for a geometric series:
+
+    .. math:: e_k = d_k \, q / (1 - q)
+
+    A network has converged where
+
+    .. math:: |r|_2 \le tol \, |s|_2 \quad\text{and}\quad e_k \le \text{ALLOWED} \, tol \, \max |v|
+
+    A solver returns the larger of :math:`|r|_2 / |s|_2` and :math:`e_k / (\text{ALLOWED} \, \max
+    |v|)`, its `deviation`, which is at most `tol` in exactly these networks. It is 0 where r is 0.
+
+    The estimate is no bound. On networks of two and three axes (smooth, two-phase, noise of
+    contrasts up to 10,000, nodes held by leaks of 1e6 and 1e9, layers of metal, capacitors over
+    twelve decades) and `tol` of 1e-3 to 1e-8, errors of potentials and of all gradients were at
+    most 10 `tol` of the largest, where the residual alone stopped at up to 5e6 `tol`. With four
+    times as large an `ALLOWED` gradients of edges were up to 18 `tol` off. Smooth networks take one
+    iteration more than by the residual alone: 3 or 4 at a `tol` of 1e-3 and 5 or 6 at 1e-5. Noise
+    of contrast 10,000 takes 13 to 15 for 10 to 14, and 19 to 22 for 17 to 22.
+
+    References
+    ----------
+    .. [1] M. R. Hestenes, E. Stiefel, "Methods of conjugate gradients for solving linear systems",
+       J. Res. Nat. Bur. Standards 49 (1952) 409, section 6.
+    .. [2] Z. Strakos, P. Tichy, "On error estimation in the conjugate gradient method and why it
+       works in finite precision computations", Electronic Transactions on Numerical Analysis 13
+       (2002) 56.
+    """
+
+    def __init__(self, norm: Tensor) -> None:
+        """Begin with the norms :math:`|s|_2` of the sources, (M,)."""
+        self._norm = torch.where(norm > 0, norm, 1)
+        self._term, self._ratio = torch.full_like(norm, torch.inf), torch.zeros_like(norm)
+
+    def deviation(self, residual: Tensor, term: Tensor, largest: Tensor) -> Tensor:
+        """Judge an iteration by its :math:`|r|_2`, :math:`\\max |\\alpha p|` and
+        :math:`\\max |v|`, (M,) each."""
+        ratio = torch.where(self._term > 0, term / self._term, 0)
+        q = torch.maximum(ratio, self._ratio).clamp(LEAST, MOST)
+        self._term, self._ratio = term, ratio
+        error = term * q / ((1 - q) * ALLOWED * largest)
+        return torch.where(residual == 0, 0, torch.maximum(residual / self._norm, error))
 
 
 def networks_at_once(grid: Sequence[int], device: torch.device) -> int:
@@ -45,7 +96,7 @@ def _each(factor: Tensor, field: Tensor) -> Tensor:
 def conjugate_gradients(
     network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials, iterations and deviations (`stopping`) of networks; overwrites `source`."""
+    """Solve for potentials, iterations and deviations (`Progress`); overwrites `source`."""
     grid, r = network.grid, source
     norm = _dot(source, source).sqrt()
     progress = Progress(norm)
@@ -53,7 +104,7 @@ def conjugate_gradients(
     running = norm > 0
     iterations = torch.zeros_like(norm, dtype=torch.int32)
     p, Ap = grid.new(source), grid.new(source)
-    # Rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
+    # v is rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
     wide = source.dtype if source.device.type == "mps" else torch.float64
     v = torch.zeros_like(source, dtype=wide)
     pAp = torch.ones_like(norm)
@@ -102,7 +153,6 @@ def _solve_grids(
     periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
-    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
     grid = Grid(source.shape[1:], periodic)
@@ -116,7 +166,7 @@ def _solve_grids(
     for lead, rows in _groups(network):
         part = network if rows is None else network.pick(rows)
         every = slice(None) if rows is None else rows
-        x, iterations[every], deviation[every] = iterate(
+        x, iterations[every], deviation[every] = conjugate_gradients(
             part, Multigrid(part, lead), s[every], tol, max_iterations
         )
         v[every] = grid.inside(x)
@@ -138,8 +188,8 @@ def _solve_lines(
 
 
 def unit(values: Sequence[Tensor], networks: int = 0) -> tuple[Tensor, Tensor]:
-    """(M,): a power of two near the largest magnitude of fields, and whether all are finite, for
-    the M networks along an axis."""
+    """Find units for the M networks along an axis: powers of two near the largest magnitude of
+    their fields, and whether all numbers are finite, (M,) each."""
     magnitudes = (field.abs().movedim(networks, 0).flatten(1) for field in values)
     largest = torch.stack([magnitude.amax(1) for magnitude in magnitudes]).amax(0)
     finite = largest.isfinite()
@@ -154,7 +204,6 @@ def _solve_networks(
     periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
-    iterate: Iterate,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid); overwrites its tensors."""
     for axis, g in enumerate(conductance):
@@ -169,7 +218,7 @@ def _solve_networks(
     if len(periodic) == 1:
         v, iterations, deviation = _solve_lines(source, conductance[0], leak)
     else:
-        arguments = (source, conductance, leak, periodic, tol, max_iterations, iterate)
+        arguments = (source, conductance, leak, periodic, tol, max_iterations)
         v, iterations, deviation = _solve_grids(*arguments)
     v.mul_(_each(current / siemens, v)).masked_fill_(_each(~sound, v), math.nan)
     return v, iterations, deviation.masked_fill_(~sound, math.nan)
@@ -183,7 +232,6 @@ def solve(
     periodic: Sequence[bool],
     tol: float,
     max_iterations: int,
-    iterate: Iterate = conjugate_gradients,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
 
@@ -197,11 +245,9 @@ def solve(
     periodic : sequence of bool
         Whether an axis is periodic; else no edge leaves its ends.
     tol : float
-        Every network stops by the rule of `chonn_ops.network.stopping`.
+        Every network stops by the rule of `Progress`.
     max_iterations : int
         Where it stops at the latest. Lines are eliminated, in no iterations.
-    iterate : callable
-        What solves networks of one hierarchy: `conjugate_gradients`, or kernels that do the same.
 
     Returns
     -------
@@ -210,7 +256,7 @@ def solve(
     iterations : Tensor, shape (B, C)
         int32.
     deviation : Tensor, shape (B, C)
-        See `chonn_ops.network.stopping`; of lines the relative residual in the 2-norm.
+        See `Progress`; for lines the relative residual in the 2-norm.
     """
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
@@ -230,7 +276,7 @@ def solve(
             f.movedim(-1, 1)[b, c].to(dtype).reshape(shape) for f in (source, leak, *wide)
         )
         x, iterations[b, c], deviation[b, c] = _solve_networks(
-            s, g, leaks, wrapped, tol, max_iterations, iterate
+            s, g, leaks, wrapped, tol, max_iterations
         )
         v[b, c] = x.reshape(len(row), *sizes)
     return v.movedim(1, -1), iterations, deviation

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import per_axis
-from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, check_shape
+from chonn_ops.boundary import CELL_CONDITIONS
+from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn.geometry import Nodes, existing
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
-
-# How the local convolution pads. "neumann": the scan's mirror image repeats the last point (its
-# reverse scan starts there), as "replicate" does at kernel size 3 and "reflect" never does.
-# "dirichlet": the mirror image has the opposite sign, so the field is 0 half a step outside;
-# PyTorch pads zeros, but no odd mirror images.
-PADDINGS = {
-    "matched": "zeros",
-    "periodic": "circular",
-    "neumann": "replicate",
-    "dirichlet": "zeros",
-    "robin": "zeros",
-}
 
 
 class CKB(nn.Module):
@@ -50,8 +37,9 @@ class CKB(nn.Module):
     kernel.
 
     Blocks of networks differ from this in two ways: the gate acts on the potentials, and P maps
-    them back to the block's channels; u has no SiLU, so the sources are linear in the features and
-    only conductivities and leaks are not.
+    them back to the block's channels; u is W_u X~ alone, so the sources are linear in the features
+    and only conductivities and leaks are not. Without a convolution, which belongs to a grid,
+    trained weights mean the same on every grid.
 
     Parameters
     ----------
@@ -88,18 +76,25 @@ class CKB(nn.Module):
         check_integer(1, dim=dim)
         check_choice("spatial_dims", spatial_dims, (None, 1, 2, 3))
         if chosen.order < 1:
-            raise ValueError(f"order: expected at least 1 in a CKB, got {chosen.order}")
+            raise error("order", "at least 1 in a CKB", chosen.order)
         self.dim, self.spatial_dims = dim, spatial_dims
         axes, inner = spatial_dims or 1, chosen.expand * dim
-        boundary = per_axis(chosen.boundary, axes)
         factory = {"device": device, "dtype": dtype}
         self.has_networks = isinstance(chosen.cell, Network)
         outputs = chosen.cell.num_outputs(inner)
         self.split = [inner, outputs]
         self.norm = NORMS[chosen.norm](dim, **factory)
         self.in_proj = PositionLinear(dim, inner + outputs, bias=False, **factory)
-        self._add_convolution(inner, boundary, factory)
-        later = self._inputs_of_later_cells(inner, outputs)
+        self.depthwise: nn.Module | None = None
+        self.pointwise: nn.Module | None = None
+        if not self.has_networks:
+            mode = CELL_CONDITIONS[str(chosen.boundary)].padding
+            conv = {"padding": 1, "padding_mode": mode, "groups": inner, **factory}
+            self.depthwise = CONV[axes](inner, inner, 3, **conv)
+            self.pointwise = PositionLinear(inner, inner, **factory)
+        later = inner  # channels that drive the cells behind the first one
+        if self.has_networks and chosen.topology == "series":
+            later = inner + outputs if chosen.stage_input == "inject" else outputs
         self.cells = nn.ModuleList(
             chosen.cell.build(width, axes, chosen.boundary, chosen.order, factory)
             for width in (inner, *[later] * (chosen.order - 1))
@@ -108,34 +103,6 @@ class CKB(nn.Module):
         if self.has_networks or chosen.expand > 1:
             self.out_proj = PositionLinear(outputs, dim, **factory)
         self.reset_parameters()
-
-    def _add_convolution(self, inner: int, boundary: Sequence[str], factory: dict) -> None:
-        """A depthwise and a pointwise convolution; none for networks with ``kernel_size=1``, where
-        W_u and the source projection are linear with nothing in between."""
-        size = self.options.kernel_size
-        paddings = [PADDINGS[word] for word in boundary]
-        # PyTorch's convolutions pad all axes alike. Where axes differ, `_padded` does it.
-        self._paddings = paddings if len(set(paddings)) > 1 else None
-        self.depthwise: nn.Module | None = None
-        self.pointwise: nn.Module | None = None
-        if self.has_networks and size == 1:
-            return
-        self.depthwise = CONV[len(paddings)](
-            inner,
-            inner,
-            size,
-            padding=0 if self._paddings else size // 2,
-            padding_mode="zeros" if self._paddings else paddings[0],
-            groups=inner,
-            **factory,
-        )
-        self.pointwise = PositionLinear(inner, inner, **factory)
-
-    def _inputs_of_later_cells(self, inner: int, outputs: int) -> int:
-        """Channels that drive the second cell and those after it."""
-        if not self.has_networks or self.options.topology == "parallel":
-            return inner
-        return inner + outputs if self.options.stage_input == "inject" else outputs
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -170,50 +137,31 @@ class CKB(nn.Module):
         ValueError
             If a shape does not fit, or scan cells get a geometry.
         """
-        x = as_field("x", x, self.parameters())
         if self.spatial_dims is None:
-            check_shape("x", x, "B", "L", self.dim)
-            return x + self.branch(x, spacing, mask, nodes)
-        check_shape("x", x, "B", self.dim, *GRID_AXES[: self.spatial_dims])
-        return x + self.branch(x.movedim(1, -1), spacing, mask, nodes).movedim(-1, 1)
+            x = as_field("x", x, self.parameters(), "B", "L", self.dim)
+            return x + self._branch(x, spacing, mask, nodes)[0]
+        grid = GRID_AXES[: self.spatial_dims]
+        x = as_field("x", x, self.parameters(), "B", self.dim, *grid)
+        return x + self._branch(x.movedim(1, -1), spacing, mask, nodes)[0].movedim(-1, 1)
 
-    def branch(
+    def _branch(
         self,
         field: Tensor,
-        spacing: Spacing | None = None,
-        mask: Tensor | None = None,
-        nodes: Nodes | None = None,
-    ) -> Tensor:
-        """Return the update that the block adds to its input, for models with their own residuals.
-
-        Parameters
-        ----------
-        field : Tensor, shape (B, \\*grid, dim)
-            Channels-last whatever `spatial_dims`, which is the number of grid axes.
-        spacing, mask, nodes : optional
-            As in `forward`.
-
-        Returns
-        -------
-        Tensor, shape of `field`
-        """
-        return self.project(*self.gated(field, spacing, mask, nodes))
-
-    def gated(
-        self,
-        field: Tensor,
-        spacing: Spacing | None = None,
-        mask: Tensor | None = None,
-        nodes: Nodes | None = None,
+        spacing: Spacing | None,
+        mask: Tensor | None,
+        nodes: Nodes | None,
     ) -> tuple[Tensor, Tensor]:
-        """The outputs of the cells, summed, and the gate before its SiLU, both (B, \\*grid, m):
-        `branch` up to their product, for models that read the potentials out themselves."""
+        """What the block adds to a field (B, \\*grid, dim), and the sum of its cells' outputs."""
         geometry = (spacing, mask, nodes)
         if not self.has_networks:
             if any(argument is not None for argument in geometry):
                 raise ValueError("spacing, mask, nodes: expected None with cell='scan'")
             geometry = ()
-        u, gate = self._inputs(field, mask)
+        u, gate = self.in_proj(self.norm(field)).split(self.split, dim=-1)
+        if self.depthwise is not None and self.pointwise is not None:
+            u = F.silu(self.pointwise(self.depthwise(u.movedim(-1, 1)).movedim(1, -1)))
+        else:  # SiLU of a slice of few channels takes ten times as long on the CPU
+            gate = gate.contiguous()
         y = total = self.cells[0](u, *geometry)
         for cell in self.cells[1:]:
             driven = u
@@ -224,32 +172,23 @@ class CKB(nn.Module):
                     driven = torch.cat((u, driven), -1) if self.has_networks else u + driven
             y = cell(driven, *geometry)
             total = total + y
-        return total, gate
+        return self.out_proj(total.to(gate.dtype) * F.silu(gate)), total
 
-    def project(self, total: Tensor, gate: Tensor) -> Tensor:
-        """Return the update of the block, computed from the result of `gated`."""
-        return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
-    def _inputs(self, field: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the input of the cells (B, \\*grid, expand * dim) and the gate before its SiLU."""
-        u, gate = self.in_proj(self.norm(field)).split(self.split, dim=-1)
-        if mask is not None:  # the convolution must not see what is outside
-            u = u * existing(mask, field).to(u.dtype)
-        if self.depthwise is not None and self.pointwise is not None:
-            u = self.depthwise(self._padded(u.movedim(-1, 1))).movedim(1, -1)
-            u = self.pointwise(u)
-        if not self.has_networks:
-            return F.silu(u), gate
-        # SiLU of a slice of few channels takes ten times as long on the CPU.
-        return u, gate.contiguous()
+class CKBBranch(CKB):
+    """A `CKB` without its residual, for models with residuals or readouts of their own.
 
-    def _padded(self, field: Tensor) -> Tensor:
-        """The field with what the convolution sees outside, where that differs from axis to axis;
-        otherwise the convolution pads."""
-        if self._paddings is None:
-            return field
-        axes, radius = len(self._paddings), self.options.kernel_size // 2
-        for axis, mode in enumerate(self._paddings):
-            around = [0, 0] * (axes - 1 - axis) + [radius, radius] + [0, 0] * axis
-            field = F.pad(field, around, "constant" if mode == "zeros" else mode)
-        return field
+    It maps channels-last fields (B, \\*grid, dim), also with `spatial_dims`, to what the block
+    adds to its input, (B, \\*grid, dim), and to the sum of its cells' outputs, (B, \\*grid, m).
+    Parameters and arguments are those of `CKB`.
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
+    ) -> Any:
+        """Return what the block adds to `x`, and the sum of its cells' outputs."""
+        return self._branch(x, spacing, mask, nodes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_choice, check_tensor
+from chonn_ops.checks import check_choice, check_tensor, error
 from chonn_ops.network.diffusion import Spacing, spacings
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
@@ -18,8 +18,9 @@ Nodes = str | Tensor
 
 
 def wall_distances(nodes: Nodes) -> Sequence[float | Tensor]:
-    """Steps from the low wall to the first node, and from the last node to the high wall. A node on
-    its wall has the distance 0, by which nothing can be divided: it is a thousandth here."""
+    """Steps from the low wall to the first node, and from the last node to the high wall. The
+    distance of a node on its wall is a thousandth instead of 0, because conductances divide by
+    it."""
     if isinstance(nodes, Tensor):
         return nodes.clamp(min=1e-3).unbind()
     return [max(distance, 1e-3) for distance in NODES[nodes]]
@@ -34,11 +35,6 @@ def num_steps(points: int, nodes: str) -> float:
     return max(points - 1 + low + high, 1.0)
 
 
-def default_spacing(lengths: Sequence[float], grid: Sequence[int], nodes: str) -> list[float]:
-    """Distance of the nodes of a grid that fills a domain of these lengths, one an axis."""
-    return [length / num_steps(n, nodes) for length, n in zip(lengths, grid, strict=True)]
-
-
 def node_positions(field: Tensor, nodes: str) -> tuple[Tensor, ...]:
     """Position of the nodes of a field (B, \\*grid, C) along each axis, from 0 at the low wall to 1
     at the high wall; one tensor (\\*grid) an axis."""
@@ -49,36 +45,45 @@ def node_positions(field: Tensor, nodes: str) -> tuple[Tensor, ...]:
     return torch.meshgrid(*axes, indexing="ij")
 
 
-def existing(mask: Tensor, field: Tensor) -> Tensor:
-    """A mask of shape (\\*grid) or (B, \\*grid) that broadcasts to fields (B, \\*grid, C)."""
-    return (mask if mask.dim() == field.dim() - 1 else mask.unsqueeze(0)).unsqueeze(-1)
-
-
-def between_existing(edges: Sequence[Tensor], exists: Tensor) -> list[Tensor]:
-    """Conductances (B, \\*grid, C), one an axis, set to 0 beside nodes that do not exist."""
-    return [
-        torch.where(exists & exists.roll(-1, axis + 1), edge, 0) for axis, edge in enumerate(edges)
-    ]
-
-
-def check_geometry(
+def spacing_and_nodes(
     shape: Sequence[int],
-    spacing: Spacing | None = None,
-    mask: Tensor | None = None,
-    nodes: Nodes | None = None,
-) -> list[float] | None:
-    """The spacing of each axis, if given; a ValueError unless spacing, mask and nodes fit fields of
-    shape (B, \\*grid)."""
+    lengths: Sequence[float],
+    default: str,
+    spacing: Spacing | None,
+    mask: Tensor | None,
+    nodes: Nodes | None,
+) -> tuple[list[float], Nodes]:
+    """Check the geometry that a call states, and return spacing and nodes with their defaults.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        (B, \\*grid) of the field.
+    lengths : sequence of float, one an axis
+        Size of the domain, which the nodes fill where no spacing is given.
+    default : str
+        Where nodes lie if the call does not say.
+    spacing, mask, nodes
+        As in `chonn_ops.NetworkCell.forward`.
+
+    Raises
+    ------
+    ValueError
+        If spacing, mask or nodes do not fit the field.
+    """
     grid = tuple(shape[1:])
     if mask is not None:
         check_tensor("mask", mask)
-    if mask is not None and (
-        mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(shape))
-    ):
-        raise ValueError(
-            f"mask: expected torch.bool of shape {grid} or {tuple(shape)}, "
-            f"got {mask.dtype} of {tuple(mask.shape)}"
-        )
-    if nodes is not None and not isinstance(nodes, Tensor):
+        if mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(shape)):
+            expected = f"torch.bool of shape {grid} or {tuple(shape)}"
+            raise error("mask", expected, f"{mask.dtype} of {tuple(mask.shape)}")
+    if isinstance(nodes, Tensor):
+        nodes = torch.where(nodes.isnan(), nodes.new_tensor(NODES[default]), nodes)
+    else:
+        nodes = default if nodes is None else nodes
         check_choice("nodes", nodes, NODES)
-    return None if spacing is None else spacings(spacing, len(grid))
+    if spacing is not None:
+        return spacings(spacing, len(grid)), nodes
+    assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
+    steps = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
+    return steps, nodes

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import as_field, check_bool, check_integer, check_number, check_shape, error
+from chonn_ops.checks import as_field, check_bool, check_integer, error
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
@@ -19,6 +19,8 @@ from chonn_ops.scan.arguments import check_modes
 
 # Orders above this one overflow on fields with large tails unless b and c are bounded.
 LARGEST_UNBOUNDED_ORDER = 2
+# Range of the initial Delta, in units of one grid step at unit decay.
+DELTAS = (1e-2, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Scan:
     directions : {"axial", "raster", "bidirectional", "cross"}
         How a field becomes lines, see `chonn_ops.scan_field`. "axial" is the default: a scan in one
         direction along one line cannot be a symmetric operator of a field. "raster" is the paper's,
-        and the only one with a state for `KirchhoffCell.advance` and `step`.
+        and the only one with a state for `KirchhoffCell.advance`.
     constrained : bool
         Keep the circuit stable and dissipative by construction.
     selective_norm : bool, optional
@@ -41,24 +43,17 @@ class Scan:
         from order 3 on outputs overflow on fields with large tails, already at initial weights.
         With it a cell is of degree 1 in large inputs, and unchanged for small ones. Default: in
         blocks of an order above 2.
-    dt_rank : int, optional
-        Rank of ``W_Delta``; default ``ceil(dim / 16)``.
-    dt_min, dt_max : float
-        Range of the initial Delta, in units of one grid step at unit decay.
 
     Raises
     ------
     ValueError
-        For sizes below 1, an empty range of Delta, or an unknown word.
+        For a size below 1 or an unknown word.
     """
 
     d_state: int = 16
     directions: str = "axial"
     constrained: bool = True
     selective_norm: bool | None = None
-    dt_rank: int | None = None
-    dt_min: float = 1e-2
-    dt_max: float = 1.0
 
     name: ClassVar[str] = "scan"
     # What a block with these cells has by default.
@@ -66,30 +61,19 @@ class Scan:
         "order": 2,
         "norm": "group",
         "boundary": "matched",
-        "kernel_size": 3,
     }
 
     def __post_init__(self) -> None:
         check_integer(1, d_state=self.d_state)
-        if self.dt_rank is not None:
-            check_integer(1, dt_rank=self.dt_rank)
         check_bool(constrained=self.constrained)
         if not isinstance(self.selective_norm, bool | None):
-            raise ValueError(
-                f"selective_norm: expected a bool or None, got {self.selective_norm!r}"
-            )
-        check_number(dt_min=self.dt_min, dt_max=self.dt_max)
-        if not 0 < self.dt_min <= self.dt_max < math.inf:
-            raise ValueError(
-                "dt_min, dt_max: expected 0 < dt_min <= dt_max < infinity, "
-                f"got {self.dt_min}, {self.dt_max}"
-            )
+            raise error("selective_norm", "a bool or None", repr(self.selective_norm))
         check_modes(self.directions, "matched")
 
     def check_boundary(self, boundary: str | Sequence[str]) -> str:
         """The boundary; ValueError for an unknown one, or one that needs other directions."""
         if not isinstance(boundary, str):
-            raise ValueError(f"boundary: expected one word for a scan, got {boundary!r}")
+            raise error("boundary", "one word for a scan", repr(boundary))
         check_modes(self.directions, boundary)
         return boundary
 
@@ -120,11 +104,11 @@ class KirchhoffCell(nn.Module):
 
     Choices the paper leaves open:
 
-    - ``W_Delta`` has low rank (`Scan.dt_rank`), as is usual for selective scans.
+    - ``W_Delta`` has the rank ``ceil(dim / 16)``, as is usual for selective scans.
     - Projections start as LeCun normal. With PyTorch's default (a third of that variance) the
       response, a product of three small factors, starts about 100 times smaller than the skip.
     - ``decay`` starts at 1..N in every channel, so one cell spans N time constants; ``b_Delta``
-      starts so that Delta is log-uniform in [`Scan.dt_min`, `Scan.dt_max`].
+      starts so that Delta is log-uniform between 0.01 and 1.
     - The constraints: ``decay = exp(log_decay) > 0`` and ``Delta > 0`` give ``0 < alpha < 1``; the
       direct path ``d = softplus(.) >= 0`` is a passive conductance. With ``constrained=False``
       decay and skip are free parameters of either sign (the circuit may be active and unstable).
@@ -166,7 +150,7 @@ class KirchhoffCell(nn.Module):
             raise error("options", "Scan(...)", repr(options))
         self.dim, self.options = dim, options
         self.boundary = options.check_boundary(boundary)
-        self.dt_rank = math.ceil(dim / 16) if options.dt_rank is None else options.dt_rank
+        self.dt_rank = math.ceil(dim / 16)
         factory = {"device": device, "dtype": dtype}
         n = options.d_state
         self.selective_proj = PositionLinear(dim, self.dt_rank + 2 * n, bias=False, **factory)
@@ -183,11 +167,9 @@ class KirchhoffCell(nn.Module):
         nn.init.normal_(self.selective_proj.weight, std=self.dim**-0.5)
         bound = self.dt_rank**-0.5
         nn.init.uniform_(self.dt_proj.weight, -bound, bound)
-        log_range = math.log(self.options.dt_max) - math.log(self.options.dt_min)
-        dt = torch.exp(
-            torch.rand_like(self.dt_proj.bias, dtype=torch.float32) * log_range
-            + math.log(self.options.dt_min)
-        )
+        low, high = map(math.log, DELTAS)
+        uniform = torch.rand_like(self.dt_proj.bias, dtype=torch.float32)
+        dt = torch.exp(uniform * (high - low) + low)
         self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus^-1
         rates = torch.arange(1, self.options.d_state + 1, device=self.decay_param.device)
         rates = rates.to(torch.float32).expand_as(self.decay_param)
@@ -242,7 +224,10 @@ class KirchhoffCell(nn.Module):
         ValueError
             If the channels differ from `dim`.
         """
-        u = self._checked(u)
+        u = as_field("u", u, self.parameters())
+        if u.dim() < 3 or u.shape[-1] != self.dim or 0 in u.shape[1:]:
+            expected = f"shape (B, *grid, {self.dim}) with at least one point"
+            raise error("u", expected, tuple(u.shape))
         delta, b, c = self.coefficients(u)
         u = u.to(delta.dtype)  # autocast casts the projections, not their input
         # All that `scan_field` checks follows from the input's shape and the constructor's checks.
@@ -262,17 +247,10 @@ class KirchhoffCell(nn.Module):
         )
         return y
 
-    def _checked(self, u: Tensor) -> Tensor:
-        u = as_field("u", u, self.parameters())
-        if u.dim() < 3 or u.shape[-1] != self.dim or 0 in u.shape[1:]:
-            raise ValueError(
-                f"u: expected shape (B, *grid, {self.dim}) with at least one point, "
-                f"got {tuple(u.shape)}"
-            )
-        return u
-
     def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scan a part of a sequence from the state that the part before it left; raster only.
+
+        A part may be one position, which streams a sequence.
 
         Parameters
         ----------
@@ -292,11 +270,8 @@ class KirchhoffCell(nn.Module):
             If the shape does not fit, or the directions have no state to hand on.
         """
         if self.options.directions != "raster":
-            raise ValueError(
-                f"a state to hand on: expected directions='raster', got {self.options.directions!r}"
-            )
-        u = as_field("u", u, self.parameters())
-        check_shape("u", u, "B", "L", self.dim)
+            raise error("a state to hand on", "directions='raster'", repr(self.options.directions))
+        u = as_field("u", u, self.parameters(), "B", "L", self.dim)
         delta, b, c = self.coefficients(u)
         return kirchhoff_scan(
             u.to(delta.dtype),
@@ -311,43 +286,12 @@ class KirchhoffCell(nn.Module):
             passive=self.options.constrained,
         )
 
-    def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One position of a raster scan, for streaming.
-
-        Parameters
-        ----------
-        u : Tensor, shape (B, D)
-        state : Tensor, shape (B, D, N), optional
-            State before this position; rest if absent.
-
-        Returns
-        -------
-        y : Tensor, shape (B, D)
-        state : Tensor, shape (B, D, N)
-
-        Raises
-        ------
-        ValueError
-            If a shape does not fit, the directions are not "raster", or the boundary is "periodic",
-            where the first position depends on the last.
-        """
-        if self.boundary != "matched":
-            raise ValueError(
-                "a step: expected boundary='matched', as the first position of a periodic line "
-                f"depends on its last; got {self.boundary!r}"
-            )
-        check_shape("u", u, "B", self.dim)
-        shape = (u.shape[0], self.dim, self.options.d_state)
-        if state is not None and state.shape != shape:
-            raise ValueError(f"state: expected shape (B, D, N) = {shape}, got {tuple(state.shape)}")
-        y, state = self.advance(u.unsqueeze(1), state)
-        return y.squeeze(1), state
-
     def extra_repr(self) -> str:
         return f"dim={self.dim}, {self.options}, boundary={self.boundary!r}"
 
 
 def _bounded(x: Tensor) -> Tensor:
+    """x over the root of 1 plus its mean square over the last axis."""
     wide = x.to(_at_least_float32(x.dtype))
     return (wide * torch.rsqrt(1 + wide.square().mean(-1, keepdim=True))).to(x.dtype)
 

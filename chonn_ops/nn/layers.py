@@ -1,4 +1,4 @@
-"""Layers that blocks and models are made of, and how they save memory.
+"""Layers that blocks and models are made of: how fast they learn, and how they save memory.
 
 All of them map channels-last fields (B, \\*grid, C).
 """
@@ -7,17 +7,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops.nn.gain import Gained, learn_faster
-
 # Below so many elements recomputation is switched off: a batch keeps a few MiB at most.
 RECOMPUTE_FROM = 2**19
+
+
+class Factory(TypedDict, total=False):
+    """Keywords of `torch.nn` modules that say where and in which type parameters are made."""
+
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class Gained(nn.Module):
+    """Base of modules whose own parameters count `gain` times: `forward` computes with
+    `effective` values, and `parameters` and `state_dict` hold the values before the gain."""
+
+    gain: float = 1.0
+
+    def effective(self, name: str) -> Any:
+        """The parameter of this name times the gain; None where the module has none."""
+        stored: Tensor | None = getattr(self, name)
+        return stored if stored is None or self.gain == 1 else self.gain * stored
+
+
+def learn_faster(module: nn.Module, gain: float) -> None:
+    """Let a module learn `gain` times as fast at an optimiser's learning rate.
+
+    Hosts train all parameters at one rate, usually 1e-3, which suits their wide layers and is ten
+    times too small for networks of a few channels. This multiplies the gain of every submodule and
+    divides its parameters, so the module still computes the same. Steps of Adam, whose size is the
+    learning rate, become `gain` times as large in the values that the module uses, and an L2
+    penalty of the host becomes ``gain**2`` times as weak (equalised learning rates: Karras et al.,
+    "Progressive growing of GANs", ICLR 2018).
+
+    A state dict holds the stored values, so it fits modules of the same gain.
+
+    Parameters
+    ----------
+    module : Module
+        Whose submodules with parameters are all `Gained`.
+    gain : float
+        Above 0.
+
+    Raises
+    ------
+    TypeError
+        For a submodule with parameters that is not `Gained`.
+    """
+    for part in module.modules():
+        parameters = list(part.parameters(recurse=False))
+        if not parameters:
+            continue
+        if not isinstance(part, Gained):
+            raise TypeError(f"module: expected modules with a gain, got {type(part).__name__}")
+        part.gain *= gain
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.div_(gain)
 
 
 class _Convolution(Gained):
@@ -131,17 +184,9 @@ class LayerNorm(Gained, nn.LayerNorm):
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
-class RMSNorm(Gained, nn.RMSNorm):
-    """`torch.nn.RMSNorm` with a gain."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.effective("weight"), self.eps)
-
-
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "group": FieldNorm,
     "layer": LayerNorm,
-    "rms": RMSNorm,
     "none": nn.Identity,
 }
 

@@ -11,15 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import (
-    BOUNDARIES,
-    CONDITIONS,
-    Condition,
-    Dirichlet,
-    Faces,
-    Neumann,
-    per_axis,
-)
+from chonn_ops.boundary import CELL_CONDITIONS, Dirichlet, Neumann, per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
@@ -27,22 +19,12 @@ from chonn_ops.checks import (
     check_choice,
     check_integer,
     check_number,
-    check_shape,
     error,
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
-from chonn_ops.nn.gain import Gained
-from chonn_ops.nn.geometry import (
-    NODES,
-    Nodes,
-    between_existing,
-    check_geometry,
-    default_spacing,
-    existing,
-    wall_distances,
-)
-from chonn_ops.nn.layers import PositionLinear, recomputed
+from chonn_ops.nn.geometry import NODES, Nodes, spacing_and_nodes, wall_distances
+from chonn_ops.nn.layers import Gained, PositionLinear, recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
 # start well, except for the sources, which would make potentials of order 10. With this gain the
@@ -111,14 +93,8 @@ class Network:
     ac: bool = False
 
     name: ClassVar[str] = "network"
-    # What a block with these cells has by default. Without a convolution, which belongs to a grid,
-    # trained weights mean the same on every grid.
-    block_defaults: ClassVar[Mapping[str, Any]] = {
-        "order": 1,
-        "norm": "none",
-        "boundary": "robin",
-        "kernel_size": 1,
-    }
+    # What a block with these cells has by default.
+    block_defaults: ClassVar[Mapping[str, Any]] = {"order": 1, "norm": "none", "boundary": "robin"}
 
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
@@ -126,11 +102,11 @@ class Network:
         check_bool(selective=self.selective, ac=self.ac)
         check_number(tol=self.tol)
         if not 0 < self.tol < 1:
-            raise ValueError(f"tol: expected above 0 and below 1, got {self.tol}")
+            raise error("tol", "above 0 and below 1", self.tol)
 
     def check_boundary(self, boundary: str | Sequence[str]) -> str | tuple[str, ...]:
         """The boundary as a value that can be hashed; ValueError for an unknown one."""
-        words = per_axis(boundary, None, BOUNDARIES)
+        words = per_axis(boundary, None)
         return words[0] if isinstance(boundary, str) else words
 
     def num_outputs(self, inputs: int) -> int:  # noqa: ARG002 - a scan's depend on them
@@ -220,7 +196,7 @@ class NetworkCell(Gained):
         if not isinstance(options, Network):
             raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
-        self.boundary = per_axis(boundary, spatial_dims, BOUNDARIES)
+        self.boundary = per_axis(boundary, spatial_dims)
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
@@ -268,7 +244,7 @@ class NetworkCell(Gained):
             self.leak_param[:m] = torch.linspace(0, REACTANCE, m)
             nn.init.constant_(self.leak_param[m:], LOSS / LOSS_GAIN)
         else:
-            walled = any(word not in ("neumann", "periodic") for word in self.boundary)
+            walled = any(CELL_CONDITIONS[word].grounded for word in self.boundary)
             nn.init.constant_(self.leak_param, math.log(LEAK if walled else LEAK_WITHOUT_WALLS))
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
@@ -348,20 +324,36 @@ class NetworkCell(Gained):
         nodes: Nodes | None = None,
     ) -> tuple[Circuit, Tensor]:
         """The circuits that `forward` solves, and their sources (B, \\*grid, m) per unit volume."""
-        u, spacing, nodes = self.check(u, spacing, mask, nodes)
+        axes = self.spatial_dims
+        u = as_field("u", u, self.parameters(), "B", *GRID_AXES[:axes], self.dim)
+        spacing, nodes = spacing_and_nodes(
+            u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
+        )
         steps = [UNIT * step for step in spacing]
         conductivity, leak, source = self.coefficients(u)
         leak, source = leak * math.prod(steps), source * SOURCE_GAIN
-        edges = self.edges(conductivity, spacing)
-        faces, exists, inner = self.faces(conductivity), None, None
+        arithmetic = conductivity.new_zeros(self.options.num_networks)
+        if self.mean_param is not None:
+            mean = self.effective("mean_param").to(conductivity.dtype)
+            arithmetic = torch.sigmoid(MEAN_GAIN * mean)
+        periodic = [CELL_CONDITIONS[word].periodic for word in self.boundary]
+        edges = recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
+        known = dict(CELL_CONDITIONS)
+        if self.wall_param is not None:
+            wall = self.effective("wall_param").to(conductivity.dtype)
+            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
+        faces = tuple((known[word], known[word]) for word in self.boundary)
+        exists = inner = None
         if mask is not None:
-            exists = existing(mask, conductivity)
+            exists = (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
-            edges = between_existing(edges, exists)
-            # Nothing goes on behind a hole.
-            walled = [isinstance(low, (Dirichlet, Neumann)) for low, _ in faces]
+            edges = [
+                torch.where(exists & exists.roll(-1, axis + 1), edge, 0)
+                for axis, edge in enumerate(edges)
+            ]
+            # A medium does not go on behind a hole, and a hole joins no faces.
             hard = (Neumann(), Neumann())
-            inner = tuple(pair if kept else hard for pair, kept in zip(faces, walled, strict=True))
+            inner = tuple(pair if pair[0].inner else hard for pair in faces)
             conductivity = torch.where(exists, conductivity, 0)
         circuit = circuit_of(
             conductivity,
@@ -374,58 +366,6 @@ class NetworkCell(Gained):
             distances=wall_distances(nodes),
         )
         return circuit, source
-
-    def edges(self, conductivity: Tensor, spacing: Sequence[float]) -> list[Tensor]:
-        """Conductances of the edges between the nodes, as `chonn_ops.diffusion` has them.
-
-        Parameters
-        ----------
-        conductivity : Tensor, shape (B, \\*grid, m)
-            Above 0.
-        spacing : sequence of float, one an axis
-            Distance of the nodes in the unit of the domain.
-
-        Returns
-        -------
-        list of Tensor, shape (B, \\*grid, m), one an axis
-        """
-        steps = [UNIT * step for step in spacing]
-        periodic = [word == "periodic" for word in self.boundary]
-        arithmetic = conductivity.new_zeros(self.options.num_networks)
-        if self.mean_param is not None:
-            mean = self.effective("mean_param").to(conductivity.dtype)
-            arithmetic = torch.sigmoid(MEAN_GAIN * mean)
-        return recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
-
-    def faces(self, like: Tensor) -> Faces:
-        """The condition at the faces of each axis; "robin" is a potential of 0 at the learned
-        distance behind the face."""
-        known: dict[str, Condition] = dict(CONDITIONS)
-        if self.wall_param is not None:
-            wall = self.effective("wall_param").to(like.dtype)
-            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
-        return tuple((known[word], known[word]) for word in self.boundary)
-
-    def check(
-        self,
-        u: Tensor,
-        spacing: Spacing | None,
-        mask: Tensor | None,
-        nodes: Nodes | None,
-    ) -> tuple[Tensor, list[float], Nodes]:
-        """Check the arguments of `forward`; returns the field as numbers (`as_field`), and spacing
-        and nodes with their defaults."""
-        u = as_field("u", u, self.parameters())
-        check_shape("u", u, "B", *GRID_AXES[: self.spatial_dims], self.dim)
-        steps = check_geometry(u.shape[:-1], spacing, mask, nodes)
-        if isinstance(nodes, Tensor):  # of an export or a compiler
-            default = nodes.new_tensor(NODES[self.options.nodes])
-            nodes = torch.where(nodes.isnan(), default, nodes)
-        nodes = self.options.nodes if nodes is None else nodes
-        if steps is None:
-            assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
-            steps = default_spacing([1.0] * self.spatial_dims, u.shape[1:-1], nodes)
-        return u, steps, nodes
 
     def extra_repr(self) -> str:
         return (

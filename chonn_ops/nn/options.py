@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chonn_ops.checks import check_choice, check_integer
+from chonn_ops.checks import check_choice, check_integer, error
 from chonn_ops.nn.kirchhoff_cell import Scan
 from chonn_ops.nn.layers import NORMS
 from chonn_ops.nn.network_cell import Network
@@ -31,18 +31,15 @@ class CKBOptions:
         networks, 2 for scans.
     expand : int
         Channels inside the block over channels outside.
-    norm : {"group", "layer", "rms", "none"}, optional
+    norm : {"group", "layer", "none"}, optional
         Norm in front of the block: over channels and positions ("group", which keeps the relative
-        amplitudes of a field), over channels alone ("layer", "rms") or none. Default: "none" for
+        amplitudes of a field), over channels alone ("layer") or none. Default: "none" for
         networks, "group" for scans.
     boundary : str or sequence of str, optional
         The boundary of the domain, one word or, for networks, one an axis; see `NetworkCell` and
-        `KirchhoffCell`. The local convolution pads accordingly: periodically, with the edge value
-        ("neumann", the mirror image at `kernel_size` 3), otherwise with zeros. Default: "robin" for
-        networks, "matched" for scans.
-    kernel_size : int, optional
-        Points along each axis of the depthwise convolution, odd. Networks have none with 1.
-        Default: 1 for networks, which then mean the same on every grid; 3 for scans.
+        `KirchhoffCell`. The convolution in front of scans pads accordingly: periodically, with the
+        edge value ("neumann"), otherwise with zeros. Default: "robin" for networks, "matched" for
+        scans.
     topology : {"series", "parallel"}
         Cells one after the other, or side by side on the same input (ablation).
     stage_input : {"chain", "inject"}
@@ -65,7 +62,6 @@ class CKBOptions:
     expand: int
     norm: str
     boundary: str | tuple[str, ...]
-    kernel_size: int
     topology: str
     stage_input: str
 
@@ -76,12 +72,14 @@ class CKBOptions:
         expand: int = 1,
         norm: str | None = None,
         boundary: str | Sequence[str] | None = None,
-        kernel_size: int | None = None,
         topology: str = "series",
         stage_input: str = "chain",
     ) -> None:
+        if isinstance(cell, str) and cell in CELLS:
+            cell = CELLS[cell]()
         if not isinstance(cell, (Network, Scan)):
-            cell = _cell_class(cell)()
+            known = ", ".join(map(repr, CELLS))
+            raise error("cell", f"one of {known}, Network(...) or Scan(...)", repr(cell))
         of_cell = cell.block_defaults
         values = {
             "cell": cell,
@@ -89,16 +87,13 @@ class CKBOptions:
             "expand": expand,
             "norm": of_cell["norm"] if norm is None else norm,
             "boundary": cell.check_boundary(of_cell["boundary"] if boundary is None else boundary),
-            "kernel_size": of_cell["kernel_size"] if kernel_size is None else kernel_size,
             "topology": topology,
             "stage_input": stage_input,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
         check_integer(0, order=self.order)
-        check_integer(1, expand=self.expand, kernel_size=self.kernel_size)
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
+        check_integer(1, expand=self.expand)
         check_choice("norm", self.norm, tuple(NORMS))
         check_choice("topology", self.topology, TOPOLOGIES)
         check_choice("stage_input", self.stage_input, STAGE_INPUTS)
@@ -124,7 +119,7 @@ class CKBOptions:
         4
         """
         if not isinstance(options, Mapping):
-            raise ValueError(f"options: expected a mapping, got {options!r}")
+            raise error("options", "a mapping", repr(options))
         name = options.get("cell", Network.name)
         check_choice("cell", name, tuple(CELLS))
         cell = CELLS[name]
@@ -157,17 +152,10 @@ def block_options(options: Mapping[str, Any]) -> CKBOptions:
     return CKBOptions(**options)
 
 
-def _cell_class(cell: object) -> type[Network] | type[Scan]:
-    if not isinstance(cell, str) or cell not in CELLS:
-        known = ", ".join(map(repr, CELLS))
-        raise ValueError(f"cell: expected one of {known}, Network(...) or Scan(...), got {cell!r}")
-    return CELLS[cell]
-
-
 def options_or_default(ckb: CKBOptions | None) -> CKBOptions:
     """The options that a model's argument `ckb` stands for; ValueError for another type."""
     if ckb is None:
         return CKBOptions()
     if not isinstance(ckb, CKBOptions):
-        raise ValueError(f"ckb: expected CKBOptions(...) or None, got {ckb!r}")
+        raise error("ckb", "CKBOptions(...) or None", repr(ckb))
     return ckb

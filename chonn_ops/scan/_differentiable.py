@@ -135,10 +135,10 @@ def pull(
     if not seeded:
         return (None,) * len(inputs)
     of_chosen = _function_of(chosen, function, inputs)
-    _, pullback = torch.func.vjp(
+    pulled: Any = torch.func.vjp(
         lambda *tensors: [of_chosen(*tensors)[i] for i in seeded], *(inputs[i] for i in chosen)
     )
-    grads = iter(pullback([cotangents[i] for i in seeded]))
+    grads = iter(pulled[1]([cotangents[i] for i in seeded]))
     return tuple(None if x is None else next(grads) for x in inputs)
 
 
@@ -152,6 +152,6 @@ def push(
     """
     chosen = [i for i, tangent in enumerate(tangents) if tangent is not None]
     of_chosen = _function_of(chosen, function, inputs)
-    outputs, pullback = torch.func.vjp(of_chosen, *(inputs[i] for i in chosen))
-    zero = tuple(torch.zeros_like(y) for y in outputs)
-    return torch.func.vjp(pullback, zero)[1](tuple(tangents[i] for i in chosen))[0]
+    pulled: Any = torch.func.vjp(of_chosen, *(inputs[i] for i in chosen))
+    zero = tuple(torch.zeros_like(y) for y in pulled[0])
+    return torch.func.vjp(pulled[1], zero)[1](tuple(tangents[i] for i in chosen))[0]

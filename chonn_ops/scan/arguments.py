@@ -31,7 +31,8 @@ class Inputs(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> Inputs:
         """The tensors in a dtype."""
-        return Inputs(*(None if x is None else x.to(dtype) for x in self))
+        given: Any = (None if x is None else x.to(dtype) for x in self)
+        return Inputs(*given)
 
 
 class Modes(NamedTuple):

@@ -19,6 +19,15 @@ def scan_cell(seed=0, boundary="matched", directions="raster", **options):
     return cell.double()
 
 
+def network_cell(axes=2, **options):
+    torch.manual_seed(0)
+    return NetworkCell(3, axes, Network(**{"num_networks": 2, "tol": 1e-9, **options})).double()
+
+
+def features(*grid):
+    return torch.randn(1, *grid, 3, dtype=torch.float64)
+
+
 def relative(found, expected):
     return np.abs(np.subtract(found, expected)).max() / np.abs(expected).max()
 
@@ -27,7 +36,7 @@ def relative(found, expected):
 @pytest.mark.parametrize("boundary", ["matched", "periodic"])
 def test_transient_is_the_cells_output(boundary, tmp_path):
     cell = scan_cell(boundary=boundary)
-    u = torch.randn(1, 40, 3, dtype=torch.float64)
+    u = features(40)
     with torch.no_grad():
         y = cell(u)[0].numpy()
     for channel in (0, 2):
@@ -39,7 +48,7 @@ def test_transient_is_the_cells_output(boundary, tmp_path):
 @needs_ngspice
 def test_positions_that_take_hardly_any_time(tmp_path):
     cell = scan_cell(3)
-    u = 4 * torch.randn(1, 30, 3, dtype=torch.float64)
+    u = 4 * features(30)
     with torch.no_grad():
         cell.dt_proj.weight.mul_(20)
         y = cell(u)[0, :, 0].numpy()
@@ -52,7 +61,7 @@ def test_positions_that_take_hardly_any_time(tmp_path):
 @pytest.mark.parametrize("boundary", ["matched", "neumann", "dirichlet"])
 def test_both_ways_average_to_the_cells_output(boundary, tmp_path):
     cell = scan_cell(1, boundary, "axial")
-    u = torch.randn(1, 25, 3, dtype=torch.float64)
+    u = features(25)
     with torch.no_grad():
         y = cell(u)[0, :, 1].numpy()
     forth, back = (
@@ -68,8 +77,7 @@ def test_active_cell(tmp_path):
     cell = scan_cell(2, constrained=False)
     with torch.no_grad():
         cell.decay_param[1, 0] = -0.2
-    u = torch.randn(1, 20, 3, dtype=torch.float64)
-    with torch.no_grad():
+        u = features(20)
         y = cell(u)[0, :, 1].numpy()
     assert relative(measured(run(to_netlist(cell, u, channel=1), tmp_path), "y"), y) < 1e-4
 
@@ -123,7 +131,7 @@ def test_boundaries_of_a_layer(boundary, options, tmp_path):
     torch.manual_seed(0)
     network = Network(num_networks=2, tol=1e-9, **options)
     cell = NetworkCell(3, 2, network, boundary=boundary).double()
-    u = torch.randn(1, 5, 6, 3, dtype=torch.float64)
+    u = features(5, 6)
     with torch.no_grad():
         v = cell(u, [0.1, 0.3])[0].numpy()
     found = operating_point(run(to_netlist(cell, u, spacing=[0.1, 0.3]), tmp_path))
@@ -132,9 +140,8 @@ def test_boundaries_of_a_layer(boundary, options, tmp_path):
 
 @needs_ngspice
 def test_a_layer_on_a_domain_with_a_hole(tmp_path):
-    torch.manual_seed(0)
-    cell = NetworkCell(3, 2, Network(num_networks=2, tol=1e-9)).double()
-    u = torch.randn(1, 5, 6, 3, dtype=torch.float64)
+    cell = network_cell()
+    u = features(5, 6)
     mask = torch.ones(5, 6, dtype=torch.bool)
     mask[1:3, 2:4] = False
     with torch.no_grad():
@@ -149,49 +156,12 @@ def test_a_layer_on_a_domain_with_a_hole(tmp_path):
 
 @needs_ngspice
 def test_a_line_and_a_volume(tmp_path):
-    torch.manual_seed(0)
-    for axes, grid in ((1, (7,)), (3, (3, 4, 2))):
-        cell = NetworkCell(3, axes, Network(num_networks=1, tol=1e-9)).double()
-        u = torch.randn(1, *grid, 3, dtype=torch.float64)
+    for grid in ((7,), (3, 4, 2)):
+        cell, u = network_cell(len(grid), num_networks=1), features(*grid)
         with torch.no_grad():
             v = cell(u)[0].numpy()
         found = operating_point(run(to_netlist(cell, u), tmp_path))
         assert relative(grid_of(found, 1, *grid), v) < 1e-6
-
-
-def test_bad_arguments():
-    scan = KirchhoffCell(3, Scan(d_state=2, directions="raster"))
-    network = NetworkCell(3, 2, Network(num_networks=2))
-    line, field = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
-    for call, kind, message in (
-        (
-            lambda: to_netlist(torch.nn.Linear(3, 3), line),
-            TypeError,
-            "KirchhoffCell or NetworkCell",
-        ),
-        (lambda: to_netlist(scan, field), ValueError, r"u: expected shape \(1, L, 3\), got"),
-        (lambda: to_netlist(scan, line, channel=3), ValueError, "channel: expected 0 to 2, got 3"),
-        (lambda: to_netlist(scan, line, reverse=True), ValueError, "scans forward only"),
-        (
-            lambda: to_netlist(scan, line, spacing=[1.0]),
-            ValueError,
-            "spacing, mask, omega: expected",
-        ),
-        (lambda: to_netlist(network, line), ValueError, r"u: expected shape \(1, H, W, 3\), got"),
-        (lambda: to_netlist(network, field.expand(2, -1, -1, -1)), ValueError, r"\(2, 4, 4, 3\)"),
-        (
-            lambda: to_netlist(network, field, channel=0),
-            ValueError,
-            "channel, reverse: expected None and False",
-        ),
-        (
-            lambda: to_netlist(network, field, spacing=[1.0]),
-            ValueError,
-            "spacing: expected a number > 0, or 2 of them",
-        ),
-    ):
-        with pytest.raises(kind, match=message):
-            call()
 
 
 def ac_cell(boundary="robin", seed=0):
@@ -206,7 +176,7 @@ def ac_cell(boundary="robin", seed=0):
 @needs_ngspice
 @pytest.mark.parametrize("boundary", ["robin", "matched", "periodic"])
 def test_a_cell_at_a_frequency(boundary, tmp_path):
-    cell, u = ac_cell(boundary), torch.randn(1, 6, 5, 3, dtype=torch.float64)
+    cell, u = ac_cell(boundary), features(6, 5)
     with torch.no_grad():
         real, imaginary = cell(u)[0].chunk(2, -1)
         leak = cell.coefficients(u)[1]
@@ -220,11 +190,30 @@ def test_a_cell_at_a_frequency(boundary, tmp_path):
             assert abs(found[f"n{c}_{i}_{j}"] - value) < 1e-4 * real.abs().max()
 
 
-def test_frequencies_are_of_cells_at_a_frequency():
-    u = torch.randn(1, 4, 4, 3, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"omega: expected None without Network\(ac=True\)"):
-        to_netlist(NetworkCell(3).double(), u, omega=1.0)
-    with pytest.raises(ValueError, match="omega: expected a finite number > 0, got 0"):
-        to_netlist(ac_cell(), u, omega=0.0)
-    with pytest.raises(ValueError, match="spacing, mask, omega: expected None for a Kirch"):
-        to_netlist(scan_cell(), torch.randn(1, 4, 3, dtype=torch.float64), omega=1.0)
+LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "u", "options", "message"),
+    [
+        (scan_cell, FIELD, {}, r"u: expected shape \(1, L, 3\), got"),
+        (scan_cell, LINE, {"channel": 3}, "channel: expected 0 to 2, got 3"),
+        (scan_cell, LINE, {"reverse": True}, "scans forward only"),
+        (scan_cell, LINE, {"spacing": [1.0]}, "spacing, mask, omega: expected None for a Kirch"),
+        (scan_cell, LINE, {"omega": 1.0}, "spacing, mask, omega: expected None for a Kirch"),
+        (network_cell, LINE, {}, r"u: expected shape \(1, H, W, 3\), got"),
+        (network_cell, FIELD.expand(2, -1, -1, -1), {}, r"\(2, 4, 4, 3\)"),
+        (network_cell, FIELD, {"channel": 0}, "channel, reverse: expected None and False"),
+        (network_cell, FIELD, {"spacing": [1.0]}, "spacing: expected a number > 0, or 2 of them"),
+        (network_cell, FIELD, {"omega": 1.0}, r"omega: expected None without Network\(ac=True\)"),
+        (ac_cell, FIELD, {"omega": 0.0}, "omega: expected a finite number > 0, got 0"),
+    ],
+)
+def test_bad_arguments(cell, u, options, message):
+    with pytest.raises(ValueError, match=message):
+        to_netlist(cell(), u.double(), **options)
+
+
+def test_other_modules_are_refused():
+    with pytest.raises(TypeError, match="KirchhoffCell or NetworkCell"):
+        to_netlist(torch.nn.Linear(3, 3), LINE)

@@ -1,5 +1,6 @@
-"""What holds for every model in every host: the state dict holds the parameters and blocks are
-called as modules, so averages, copies, checkpoints and hooks work; integers are numbers."""
+"""What holds for every model in every host: gradients are those of autograd, the state dict holds
+the parameters and blocks are called as modules, so averages, copies, checkpoints and hooks work;
+integers are numbers."""
 
 from __future__ import annotations
 
@@ -8,15 +9,20 @@ import pickle
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils._pytree import tree_map
 
 import chonn_ops
-from chonn_ops import CKBOptions, Network
+from chonn_ops import CKB, CKBOptions, Network
 from chonn_ops.nn.layers import Pointwise
 
 NETWORKS = CKBOptions(Network(num_networks=2))
-FULL = CKBOptions(Network(num_networks=2), norm="group", kernel_size=3, order=2)
+FULL = CKBOptions(Network(num_networks=2), norm="group", order=2)
 SCANS = CKBOptions("scan")
 
 
@@ -147,6 +153,37 @@ def assert_same_parameters(a, b):
     assert [name for (name, p), q in pairs if not torch.equal(p, q)] == []
 
 
+def gradients(model, *batches, scale=1.0):
+    """What several backward passes leave in ``parameter.grad``."""
+    model.zero_grad()
+    for inputs in batches:
+        (scale * model(*inputs).square().mean() / len(batches)).backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def test_gradients_are_those_of_autograd(case):
+    """No hook changes them, whatever gradients came before."""
+    model, inputs = case
+    assert not any(m._backward_hooks or m._backward_pre_hooks for m in model.modules())
+    for parameter in model.parameters():
+        assert not parameter._backward_hooks
+        assert not parameter._post_accumulate_grad_hooks
+    gradients(model, inputs)
+    found = gradients(model, inputs, scale=1000.0)
+    used = [p for p in model.parameters() if p.grad is not None]
+    expected = torch.autograd.grad(1000 * model(*inputs).square().mean(), used)
+    torch.testing.assert_close(found, list(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_two_micro_batches_are_one_batch(case):
+    """In single precision; pairs of gradients that cancel each other leave its rounding."""
+    model, inputs = case
+    halves = zip(*(x.chunk(2) for x in inputs), strict=True)
+    parts, whole = gradients(model, *halves), gradients(model, inputs)
+    for part, expected in zip(parts, whole, strict=True):
+        assert (part - expected).norm() <= 1e-3 * expected.norm() + 1e-6
+
+
 def test_the_state_dict_holds_the_parameters(case):
     model, _ = case
     state = model.state_dict()
@@ -194,6 +231,18 @@ def test_copies_compute_the_same(case):
             torch.testing.assert_close(other.eval()(*inputs), expected, rtol=0, atol=0)
 
 
+def test_models_made_on_the_meta_device_compute_the_same(case, request):
+    model, inputs = case
+    if isinstance(model, chonn_ops.CNOUNet):
+        pytest.skip("a CNO makes its filters from numbers and keeps them out of its state dict")
+    with torch.device("meta"):
+        other = MODELS[request.node.callspec.params["case"]][0]()
+    other = other.to_empty(device="cpu").eval()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(other(*inputs), model(*inputs), rtol=0, atol=0)
+
+
 def test_distributed_checkpoints(case):
     model, _ = case
     new = moved(model)
@@ -203,10 +252,9 @@ def test_distributed_checkpoints(case):
     assert_same_parameters(new, model)
 
 
-def test_hooks_run(case):
-    """Those of every module of ours that has parameters. The two layers of a `Pointwise` are
-    recomputed as one function; PDEBench's FNO3d has norms that it never calls."""
-    model, inputs = case
+def modules_of_ours(model):
+    """Names of our modules with parameters, inner ones first. The two layers of a `Pointwise` are
+    recomputed as one function, so they are parts of it, and a dictionary is never called."""
     inside = {layer for m in model.modules() if isinstance(m, Pointwise) for layer in m.children()}
     ours = {
         module: name
@@ -216,12 +264,76 @@ def test_hooks_run(case):
         and module not in inside
         and not isinstance(module, torch.nn.ParameterDict)
     }
+    return dict(reversed(ours.items()))
+
+
+def test_hooks_run(case):
+    """PDEBench's FNO3d has norms that it never calls; they are not ours."""
+    model, inputs = case
+    ours = modules_of_ours(model)
     called = set()
     for module in ours:
         module.register_forward_hook(lambda module, *_: called.add(module))
     with torch.no_grad():
         model(*inputs)
     assert [name for module, name in ours.items() if module not in called] == []
+
+
+def test_hooks_on_blocks_see_and_replace_what_blocks_return(case):
+    """Features are extracted by hooks, and what a hook returns takes the place of the output."""
+    model, inputs = case
+    blocks = [m for m in model.modules() if isinstance(m, CKB)]
+    if not blocks:
+        pytest.skip("this model has cells without blocks")
+    with torch.no_grad():
+        expected, seen = model(*inputs), []
+        hooks = [b.register_forward_hook(lambda *call: seen.append(call[-1])) for b in blocks]
+        torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=0)
+        for hook in hooks:
+            hook.remove()
+        assert len(seen) == len(blocks)
+        for features in seen:
+            parts = features if isinstance(features, tuple) else (features,)
+            assert all(part.shape[0] == 2 and part.isfinite().all() for part in parts)
+        blocks[0].register_forward_hook(lambda *call: tree_map(lambda t: 2 * t, call[-1]))
+        assert not torch.equal(model(*inputs), expected)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
+@pytest.mark.parametrize("each", ["block", "module"])
+def test_sharded_models_compute_the_same(case, each, one_process, request):
+    """`fully_shard` gathers a module's parameters when the module is called. neuraloperator's
+    `FactorizedTensor` cannot be sharded, so its FNOs are sharded in our modules only."""
+    model, inputs = case
+    sharded = copy.deepcopy(model)
+    ours, theirs = modules_of_ours(sharded), "neuralop FNO" in request.node.name
+    for module in reversed(list(sharded.modules())[1:]):
+        # FSDP2 wants one dtype in each group, so the weights of Fourier modes get their own.
+        modes = any(p.is_complex() for p in module.parameters(recurse=False)) and not theirs
+        if modes or isinstance(module, CKB) or (each == "module" and module in ours):
+            fully_shard(module, mesh=one_process)
+    if not theirs:
+        fully_shard(sharded, mesh=one_process)
+    results = []
+    for each_model in (model, sharded):
+        y = each_model(*inputs)
+        y.square().mean().backward()
+        results.append(y)
+    torch.testing.assert_close(*results)
+    least = 1e-6 * max(p.grad.abs().max() for p in model.parameters() if p.grad is not None)
+    for p, q in zip(model.parameters(), sharded.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None)
+        if p.grad is not None:
+            found = q.grad.full_tensor() if isinstance(q.grad, DTensor) else q.grad
+            torch.testing.assert_close(found, p.grad, rtol=1e-4, atol=least)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])

@@ -92,7 +92,7 @@ MODELS = {
     "NetworkCell": (partial(chonn_ops.NetworkCell, 4, 2, Network(2)), ((1, 8, 8, 4),)),
     "CKB of scans": (partial(chonn_ops.CKB, 4, 2, cell=Scan()), _fields(2, 4)),
     "CKB of networks": (
-        partial(chonn_ops.CKB, 4, 2, cell=Network(2), kernel_size=3),
+        partial(chonn_ops.CKB, 4, 2, cell=Network(2)),
         _fields(2, 4),
     ),
 }
@@ -124,9 +124,7 @@ DIGESTS = {
     "CNOUNet of scans": "7cb9615e69a7",
     "KirchhoffCell": "2b2b284c0860",
     "NetworkCell": "b6ec365621a6",
-    "RCNetworkCell": "7f219fedb0a8",
-    "LCNetworkCell": "41c7447d425d",
-    "CKB of networks": "f72f00a3e00a",
+    "CKB of networks": "1d9bf089ba6b",
 }
 
 

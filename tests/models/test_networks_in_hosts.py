@@ -2,7 +2,6 @@
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from chonn_ops import (
     Network,
 )
 from chonn_ops.models.geometry import grid_spacing
-from chonn_ops.models.hosted import clip_gradients, learn_faster, suit_host
+from chonn_ops.models.hosted import learn_faster, suit_host
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
@@ -49,9 +48,8 @@ def test_grid_spacing(lines, expected):
     "options",
     [
         {},
-        {"norm": "group", "kernel_size": 3, "boundary": ("periodic", "neumann")},
+        {"norm": "group", "boundary": ("periodic", "neumann")},
         {"norm": "layer"},
-        {"norm": "rms"},
         {"cell": Network(num_networks=2, ac=True)},
     ],
 )
@@ -81,97 +79,19 @@ def test_only_modules_that_know_their_gain_get_one():
         learn_faster(CKB(4, 2, cell="scan"), 8)
 
 
-def gradients(model, scale):
-    """Gradients in the parameters, as an optimiser finds them."""
-    model.zero_grad()
-    (scale * model(torch.ones(2, 3, dtype=model.weight.dtype))).sum().backward()
-    return [parameter.grad.clone() for parameter in model.parameters()]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_are_clipped_to_twice_their_usual_norm(dtype):
-    model = nn.Linear(3, 1, dtype=dtype)
-    clip_gradients(model)
-    for x in gradients(model, 1):
-        assert (x == 2).all()
-        assert x.dtype == dtype
-    for scale in (1.5, 0.01):  # no spikes
-        for x in gradients(model, scale):
-            torch.testing.assert_close(x, torch.full_like(x, 2 * scale))
-    for x in gradients(model, -1000):  # the usual norm is now 0.9 (0.9 1 + 0.1 1.5) + 0.1 0.01
-        torch.testing.assert_close(x, torch.full_like(x, -2 * 2 * 0.946), rtol=1e-2, atol=0)
-    own = torch.autograd.grad((1000 * model(torch.ones(2, 3, dtype=dtype))).sum(), model.weight)
-    assert (own[0] == 2000).all()
-
-
-def test_clipping_survives_gradients_of_zero_and_those_that_are_no_numbers():
-    model = nn.Linear(3, 1)
-    clip_gradients(model)
-    assert not any(x.any() for x in gradients(model, 0))
-    assert all((x == 2000).all() for x in gradients(model, 1000))  # 0 is not usual
-    assert all(x.isnan().all() for x in gradients(model, float("nan")))
-    assert all((x == 2).all() for x in gradients(model, 1))
-    assert all((x < 10_000).all() for x in gradients(model, 1e6))
-    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert all((x == 2e6).all() for x in gradients(other, 1e6))  # copies do not clip
-
-
-def test_gradients_that_are_differentiated_are_not_clipped():
-    model = nn.Linear(3, 1)
-    clip_gradients(model)
-    gradients(model, 1)
-    model.zero_grad()
-    x = torch.ones(2, 3, requires_grad=True)
-    (model(100 * x).square()).sum().backward(create_graph=True)
-    own = torch.autograd.grad((model(100 * x).square()).sum(), model.weight, create_graph=True)[0]
-    torch.testing.assert_close(model.weight.grad, own)
-    found, expected = (
-        torch.autograd.grad(g.square().sum(), x, retain_graph=True)[0]
-        for g in (model.weight.grad, own)
-    )
-    torch.testing.assert_close(found, expected)
-    model.zero_grad()
-
-
-def test_adam_forgets_a_spike_where_gradients_are_clipped():
-    """One batch of a thousand times the size, and ninety as they are."""
+def test_hosted_networks_learn_faster():
     torch.manual_seed(0)
-    x = torch.randn(64, 3)
-    plain, errors = nn.Linear(3, 1), []
-    for clipped in (False, True):
-        model = copy.deepcopy(plain)
-        if clipped:
-            clip_gradients(model)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for step in range(100):
-            optimizer.zero_grad()
-            loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-            (1000 * loss if step == 9 else loss).backward()
-            optimizer.step()
-        errors.append(loss.item())
-    assert errors[1] < 0.3 * errors[0]
-
-
-def test_hosted_networks_clip_and_learn_faster():
-    torch.manual_seed(0)
-    plain = CHONNNetwork2d(1, 1, width=4, depth=1, ckb=CKBOptions(kernel_size=3))
+    plain = CHONNNetwork2d(1, 1, width=4, depth=1)
     hosted = suit_host(copy.deepcopy(plain))
     x = torch.rand(2, 1, 6, 5)
     torch.testing.assert_close(hosted(x), plain(x), rtol=0, atol=0)
-    gains = {"in_proj": 4, "out_proj": 4, "blocks.0.pointwise": 2, "expand": 2, "contract": 2}
+    gains = {"in_proj": 4, "out_proj": 4, "expand": 2, "contract": 2}
     for (name, stored), own in zip(hosted.named_parameters(), plain.parameters(), strict=True):
         gain = next((gain for part, gain in gains.items() if part in name), 1)
         torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)
-    norms = []
-    for scale in (1.0, 1e4):
-        hosted.zero_grad()
-        (scale * hosted(x)).sum().backward()
-        norms.append(torch.stack([p.grad.norm() for p in hosted.parameters()]))
-    assert (norms[1] <= 2.001 * norms[0]).all()
-    assert norms[0].any()
 
 
-@pytest.mark.parametrize("mode", ["replace", "alongside", "lift"])
+@pytest.mark.parametrize("mode", ["replace", "lift"])
 def test_fno(mode):
     """The block gets the spacing of the coordinates, and the plain weights are the plain FNO's."""
     grid = (10, 8)
@@ -259,7 +179,7 @@ def test_models_without_networks_keep_their_names():
     inside |= {f"cells.{k}.{name}" for k in (0, 1) for name in cell}
     for model, prefixes in (
         (CHONNFNO1d(1, 2, 4, 1, ckb=SCAN), ["w0."]),
-        (CHONNFNO1d(1, 2, 4, 1, ckb=SCAN, mode="alongside"), ["ckb."]),
+        (CHONNFNO1d(1, 2, 4, 1, ckb=SCAN, mode="lift"), ["ckb."]),
         (
             CHONNUNet2d(1, 1, 2, ckb=SCAN),
             [f"ckbs.{s}." for s in ("encoder4", "bottleneck", "decoder4")],

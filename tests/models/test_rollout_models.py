@@ -26,10 +26,9 @@ def frames(axes=2, n=12, batch=2, channels=3):
     ("models", "options"),
     [
         (MODELS, {"conservative": True}),
-        (WAVES, {"implicit": False, "depth": 1}),
-        (WAVES, {"implicit": True, "depth": 1}),
+        (WAVES, {"depth": 1}),
     ],
-    ids=["rollout", "waves", "implicit waves"],
+    ids=["rollout", "waves"],
 )
 @pytest.mark.parametrize("axes", MODELS)
 def test_shapes_and_gradients(axes, models, options, boundary, assert_learns):
@@ -169,23 +168,11 @@ def test_damping_is_an_implicit_step_of_diffusion():
         gain = 1 / (1 + model.diffusivity() * eigenvalue)
         assert 0.5 < gain.item() < 0.95
         torch.testing.assert_close(model(x)[0, 0], gain * wave, rtol=1e-3, atol=1e-3)
-        for damping in ("none", "increment"):
-            torch.testing.assert_close(still(build(damping=damping))(x)[0, 0], wave)
-
-
-def test_damping_of_the_increment_leaves_the_state():
-    one, other = build(damping="increment", carried=False), build(damping="none", carried=False)
-    other.load_state_dict(one.state_dict(), strict=False)
-    x = frames()
-    with torch.no_grad():
-        smooth, rough = one(x) - x[:, -1:], other(x) - x[:, -1:]
-    # The mean stays, all else decays.
-    torch.testing.assert_close(smooth.mean((2, 3)), rough.mean((2, 3)), rtol=1e-2, atol=1e-3)
-    assert smooth.var() < 0.9 * rough.var()
+        torch.testing.assert_close(still(build(damped=False))(x)[0, 0], wave)
 
 
 def test_the_state_is_carried():
-    model = build(damping="none", coordinates=False)
+    model = build(damped=False, coordinates=False)
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.zero_()
@@ -197,7 +184,7 @@ def test_the_state_is_carried():
         potentials = []
         model.layers[-1].cell.register_forward_hook(lambda *args: potentials.append(args[-1]))
         model(x)
-        displacement = model.carrier.displacement(potentials[0], [1 / 12] * 2)
+        displacement = model.carrier(potentials[0], [1 / 12] * 2)
     assert 0.01 < displacement.abs().max() <= 0.125
     assert (moved - x[:, -1:]).abs().max() > 0.1
     constant = torch.cat((x[:, :2], torch.full((2, 1, 12, 12), 3.0)), dim=1)
@@ -208,7 +195,7 @@ def test_the_state_is_carried():
 def test_conservative_transport_keeps_the_mean():
     x = frames()
     for conservative, kept in ((True, True), (False, False)):
-        model = build(damping="state", conservative=conservative, boundary="robin", nodes="centres")
+        model = build(conservative=conservative, boundary="robin", nodes="centres")
         with torch.no_grad():
             model.carrier.maps.weight.mul_(10)
             change = (model(x) - x[:, -1:]).mean().abs().item()
@@ -222,7 +209,7 @@ def test_stream_functions_make_displacements_without_divergence():
         carrier.maps.weight[: 2 * carrier.heads].zero_()
     potentials = frames(channels=4, n=16).movedim(1, -1)
     step = 1 / 16
-    d = carrier.displacement(potentials, [step, step]).detach() / carrier.reach
+    d = carrier(potentials, [step, step]).detach() / carrier.reach
     d = torch.atanh(d)
     along, across = (
         d[..., axis].roll(-1, axis + 1) - d[..., axis].roll(1, axis + 1) for axis in (0, 1)
@@ -332,7 +319,7 @@ def test_the_correction_of_substeps_moves_the_state_in_all():
     x = vortices(32).float()
     found = []
     for substeps in (None, 4):
-        model = build(history=2, substeps=substeps, damping="none", nodes="left")
+        model = build(history=2, substeps=substeps, damped=False, nodes="left")
         with torch.no_grad():
             model.head.weight.zero_()
             model.carrier.maps.weight.mul_(3)
@@ -343,7 +330,7 @@ def test_the_correction_of_substeps_moves_the_state_in_all():
 
 @pytest.mark.parametrize("nodes", ["left", "centres"])
 def test_the_forcing_of_substeps_belongs_to_the_place(nodes):
-    model = still(build(history=2, substeps=3, damping="none", nodes=nodes, coordinates=True))
+    model = still(build(history=2, substeps=3, damped=False, nodes=nodes, coordinates=True))
     with torch.no_grad():
         model.head.bias.zero_()
         model.flow.forcing_param[0, 1, 4] = 0.5
@@ -380,13 +367,11 @@ def test_substeps_learn(history, assert_learns):
         ({"nodes": "x"}, "nodes: expected one of .*got 'x'"),
         ({"lengths": 0.0}, "lengths: expected a number > 0, or 2 of them, got 0.0"),
         ({"reach": 0.0}, "reach: expected a number > 0, got 0.0"),
-        ({"order": 2}, r"order: expected one of \(1, 3\), got 2"),
-        ({"damping": "all"}, "damping: expected one of .*got 'all'"),
+        ({"damped": "none"}, "damped: expected a bool, got 'none'"),
         ({"substeps": 0}, "substeps: expected an integer of at least 1, got 0"),
         ({"substeps": 2, "boundary": "robin"}, "substeps: expected 2 axes, both periodic, got 2"),
         ({"substeps": 2, "axes": 1}, "substeps: expected 2 axes, both periodic, got 1"),
         ({"substeps": 2, "conservative": True}, "substeps: expected conservative=False"),
-        ({"substeps": 2, "damping": "increment"}, "substeps: .*got .*damping='increment'"),
     ],
 )
 def test_bad_options(options, message):

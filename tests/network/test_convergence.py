@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chonn_ops import Circuit, kirchhoff_network, rc_step
 from chonn_ops.network import direct, methods
-from chonn_ops.network.residual import backward_error
+from chonn_ops.network.edges import backward_error
 
 KINDS = ("held", "held by less", "metal", "capacitors", "one capacitor", "cells", "noise")
 GRIDS = ((40,), (33, 20), (9, 10, 11))

@@ -17,10 +17,10 @@ import torch
 from network_cases import factorize_with_walls, make_network, network_with_walls, walled
 from torch import Tensor
 
-from chonn_ops import kirchhoff_network
+from chonn_ops import factorize, kirchhoff_network
 from chonn_ops.boundary import series
 from chonn_ops.network import methods, reference
-from chonn_ops.network.direct import Factor, cpu, factorize, flops, predicted_bytes, solve
+from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes, solve
 
 BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")

@@ -22,7 +22,7 @@ from chonn_ops import (
 )
 from chonn_ops.boundary import conditions
 from chonn_ops.inspect.reading import SolvedNetworks, read_fields
-from chonn_ops.network.diffusion import walls_of
+from chonn_ops.network.diffusion import blended_edges, walls_of
 
 UNIT, GAIN = 16.0, 0.1
 
@@ -47,8 +47,9 @@ def test_the_cell_is_its_equations(grid, boundary):
     k, leak, source = cell.coefficients(u)
     spacing = [1 / n for n in grid]
     volume = math.prod(UNIT * step for step in spacing)
-    edges = cell.edges(k, spacing)
     steps = [UNIT * step for step in spacing]
+    mean = torch.sigmoid(8 * cell.mean_param)
+    edges = blended_edges(k, steps, [boundary == "periodic"] * len(grid), mean)
     faces = conditions(boundary, len(grid))
     wall = walls_of(k, steps, faces, volume * leak).conductance
     leak = volume * leak if wall is None else volume * leak + wall

@@ -59,8 +59,69 @@ def test_missing_file(job, data, tmp_path):
         f"args.data_path={str(data)!r}",
         str(tmp_path),
     )
-    refused(job("groups", filename="2D_rdb_NA_NA.h5"), "2D_rdb_NA_NA.h5.h5", "without its suffix")
-    refused(job("groups", filename="2D_Darcy"), "single_file=True")
+    refused(
+        job("groups", filename="2D_rdb_NA_NA.h5"),
+        "2D_rdb_NA_NA.h5.h5",
+        "one group a sample: set ++args.filename=2D_rdb_NA_NA ++args.single_file=False.",
+    )
+    refused(
+        job("groups", filename="2D_Darcy"),
+        "arrays of all samples: set ++args.filename=2D_Darcy.hdf5 ++args.single_file=True.",
+    )
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_wrong_suffix_is_renamed_after_the_layout(job, data, tmp_path, grouped):
+    if grouped:
+        shutil.copy(data / "2D_rdb_NA_NA.h5", tmp_path / "x.hdf5")
+        wrong = [job("groups", data_path=tmp_path, filename="x")]
+        wrong.append(job("darcy", data_path=tmp_path, filename="x.hdf5"))
+        right = "rename it to x.h5 and set ++args.filename=x ++args.single_file=False."
+    else:
+        shutil.copy(data / "2D_Darcy.hdf5", tmp_path / "x.h5")
+        wrong = [job("groups", data_path=tmp_path, filename="x")]
+        wrong.append(job("darcy", data_path=tmp_path, filename="x.h5"))
+        right = "rename it to x.hdf5 and set ++args.filename=x.hdf5 ++args.single_file=True."
+    for given in wrong:
+        refused(given, right)
+
+
+def test_a_folder_in_the_name(job, data, tmp_path):
+    given = job("darcy", data_path=data.parent, filename=f"{data.name}/2D_Darcy.hdf5")
+    refused(given, f"there is no folder {tmp_path / data.name}", "args.data_path")
+
+
+@pytest.mark.parametrize("name", ["FNO", "chonn_fno", "chonn_network"])
+@pytest.mark.parametrize(
+    ("problem", "key", "line", "reason"),
+    [
+        ("darcy", "x-coordinate", np.arange(17) / 16, "expected 16 coordinates, one for each"),
+        ("groups", "0000/grid/y", np.arange(12) / 12, "expected 16 coordinates, one for each"),
+        ("darcy", "y-coordinate", np.cos(np.arange(16) / 6), "expected equally spaced"),
+        ("groups", "0007/grid/x", np.arange(16) / 8, "the coordinates of the first group"),
+    ],
+)
+def test_coordinates_that_do_not_fit(job, data, tmp_path, name, problem, key, line, reason):
+    filename = "2D_Darcy.hdf5" if problem == "darcy" else "2D_rdb_NA_NA.h5"
+    shutil.copy(data / filename, tmp_path)
+    with h5py.File(tmp_path / filename, "r+") as file:
+        del file[key]
+        file[key] = line
+    refused(job(problem, data_path=tmp_path, model_name=name), reason)
+    if problem == "darcy":  # The U-Net gets none.
+        unet = job(problem, "unet", data_path=tmp_path)
+        preflight.check(unet, reads_grouped_single=False)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_coordinates_in_single_precision_are_equally_spaced(job, tmp_path, scale):
+    with h5py.File(tmp_path / "fine.hdf5", "w") as file:
+        file["tensor"] = np.ones((20, 5, 4096), "f4")
+        file["x-coordinate"] = (scale * (1 + (np.arange(4096) + 0.5) / 4096)).astype("f4")
+    layout = preflight.check(
+        job("1d", data_path=tmp_path, filename="fine.hdf5"), reads_grouped_single=False
+    )
+    assert layout.spacing == pytest.approx((scale / 4096,), rel=1e-4)
 
 
 def test_data_path_needs_no_slash(job, data):
@@ -143,6 +204,8 @@ def test_channels_and_grid(job):
     for name in ("Unet", "chonn_unet"):
         odd = job("1d", "unet", model_name=name, reduced_resolution=3)
         refused(odd, "multiples of 16", "got (11,)")
+        small = job("darcy", "unet", model_name=name, batch_size=1)
+        refused(small, "args.batch_size=1: expected at least 2, or a grid above (16, 16)")
 
 
 def test_training_type(job):
@@ -154,12 +217,18 @@ def test_training_type(job):
     )
     preflight.check(job("darcy", "unet", training_type="single"), reads_grouped_single=False)
     refused(job("1d", training_type="single"), "expected args.initial_step=1, got 2")
+    for last in (-1, 0, 1):
+        for kind in ("single", "autoregressive"):
+            refused(job("darcy", training_type=kind, t_train=last), f"args.t_train={last}")
     refused(job("1d", training_type="auto"), "expected one of", "got 'auto'")
 
 
 def test_arguments(job):
-    refused(job("1d", batch_size=0), "args.batch_size: expected a positive integer, got 0")
+    refused(job("1d", batch_size=0), "args.batch_size: expected an integer of at least 1, got 0")
     refused(job("1d", seed="x"), "args.seed: expected an integer", "got 'x'")
+    for key in ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t"):
+        refused(job("1d", **{key: 2.5}), f"args.{key}: expected an integer", "got 2.5")
+    refused(job("1d", clip=2.0), "args.clip: expected true or false, got 2.0")
     without = job("1d")
     without = resolve({k: v for k, v in without.args.items() if k != "t_train"})
     refused(without, "args.t_train", "none of the chosen configs")
@@ -187,3 +256,7 @@ def test_notes(job):
     assert "divides its own metrics by zero" in lines[0]
     assert "ignores reduced_resolution=2" in lines[1]
     assert "FNO ignores it" in lines[2]
+    steady = job("darcy", "unet", training_type="single")
+    layout = preflight.read_layout(steady, grouped=False)
+    (line,) = preflight.notes(steady, layout, from_git=False)
+    assert line == "args.training_type=single is ignored: the runner does not pass it to U-Nets"

@@ -67,7 +67,7 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             "2D_Darcy_chonn-unet-PF-4",
         ),
         ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
-        ({"name": "chonn_fno", "ckb": {"mode": "alongside"}}, "2D_Darcy_chonn-fno-modealongside"),
+        ({"name": "chonn_fno", "ckb": {"mode": "replace"}}, "2D_Darcy_chonn-fno-modereplace"),
         ({"name": "chonn_fno", "ckb": {"mode": "lift"}}, "2D_Darcy_chonn-fno"),
         (
             {"name": "chonn_fno", "ckb": {"cell": "scan", "mode": "lift"}},
@@ -78,6 +78,12 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             {"name": "chonn_network", "ckb": {"width": 32, "boundary": ["periodic", "robin"]}},
             "2D_Darcy_chonn-network-boundaryperiodic-robin-width32",
         ),
+        ({"name": "chonn_network", "clip": True}, "2D_Darcy_chonn-network"),
+        (
+            {"name": "chonn_network", "clip": False, "seed": 1},
+            "2D_Darcy_chonn-network-clipFalse-seed1",
+        ),
+        ({"name": "FNO", "clip": True}, "2D_Darcy_FNO"),
         ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
         ({"name": "FNO"}, "2D_Darcy_FNO"),
         ({"name": "FNO", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA__FNO"),
@@ -146,7 +152,7 @@ def test_bad_options_and_names(args, texts):
 
 
 UNET = ({"mode": "stages", "stages": ["encoder1"]}, {"mode": "correction"}, {"order": 0})
-FNO = ({"mode": "alongside"}, {"mode": "lift", "downsample": 2}, {"mode": "replace"})
+FNO = ({"mode": "lift"}, {"mode": "lift", "downsample": 2}, {"mode": "replace"})
 
 
 @pytest.mark.parametrize("cell", ["scan", "network"])

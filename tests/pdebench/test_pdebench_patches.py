@@ -32,7 +32,7 @@ def test_undo_restores_in_reverse(train):
     undo = patches.Patches()
     before = dict(vars(train))
     patches.numpy_infty(undo, train)
-    patches.torch_functions(undo, train, print, Watch())
+    patches.torch_functions(undo, train, print, Watch(), clip=False)
     assert train.np.infty == np.inf
     assert train.np.zeros is np.zeros
     assert train.torch.save is print
@@ -41,6 +41,16 @@ def test_undo_restores_in_reverse(train):
     undo.undo()
     undo.undo()
     assert dict(vars(train)) == before
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_the_optimiser_clips_if_the_job_says_so(train, clip):
+    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=clip)
+    model = torch.nn.Linear(1, 1)
+    optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
+    assert type(optimizer) is torch.optim.Adam
+    assert bool(optimizer._optimizer_step_pre_hooks) == clip
+    assert train.torch.optim.lr_scheduler is torch.optim.lr_scheduler
 
 
 def test_reader_gets_only_the_keywords_it_knows(train):
@@ -59,7 +69,7 @@ def test_reader_gets_only_the_keywords_it_knows(train):
 def test_batches_reach_the_device(train):
     """Simulated with the meta device: the git version joins CPU batches with GPU predictions."""
     train.device = torch.device("meta")
-    patches.torch_functions(patches.Patches(), train, print, Watch())
+    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=False)
     fields = torch.utils.data.TensorDataset(torch.rand(4, 2), torch.rand(4, 3))
     loader = train.torch.utils.data.DataLoader(fields, batch_size=2)
     assert len(loader) == 2

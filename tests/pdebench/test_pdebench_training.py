@@ -80,7 +80,7 @@ def a_job(**args: object) -> Job:
 
 def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Watch:
     undo, watch = patches.Patches(), Watch(show=show)
-    patches.torch_functions(undo, trainer.module, trainer.save, watch)
+    patches.torch_functions(undo, trainer.module, trainer.save, watch, clip=False)
     patches.loss_function(undo, trainer.module, watch)
     patches.model_builders(undo, trainer.module, a_job(), watch, trainer.save)
     try:

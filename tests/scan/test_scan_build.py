@@ -19,7 +19,14 @@ def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
-    shared = ("_backends.py", "_dtypes.py", "_library.py", "boundary.py", "checks.py")
+    shared = (
+        "_backends.py",
+        "_dtypes.py",
+        "_forward_mode.py",
+        "_library.py",
+        "boundary.py",
+        "checks.py",
+    )
     for name in (*shared, "_half.h", "_kernel.h", "_library.c", "_library.h"):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
     for operator in ("scan", "network"):

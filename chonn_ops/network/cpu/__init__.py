@@ -1,9 +1,8 @@
 """The backend "cpu": the compiled kernel through ctypes, which releases the GIL.
 
-Many networks fill the lanes of the vectors: every sweep, however sequential along the grid, runs on
-whole vectors; groups of them are shared out to as many threads as PyTorch uses. Few networks are
-solved one after the other (`rows.h`): neighbouring nodes fill the lanes, and all threads share the
-grid.
+Few networks are solved one after the other: neighbouring nodes fill the vectors, and all threads
+share the grid. Many networks are solved in groups: the networks of a group fill the vectors, and
+each thread solves groups of its own. Both run the same algorithm (`multigrid.h`).
 """
 
 from __future__ import annotations
@@ -24,28 +23,23 @@ from chonn_ops.network.cpu.binding import (
     field,
     isa_for,
     kernel,
-    uninitialized,
     zeros,
 )
 
 __all__ = ["available_isas", "solve"]
 
 _ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
-# Up to so many networks a thread are solved one after the other: 3 of 64 x 64 or 16^3 nodes take
-# the time of a group, 8 of 256 x 256 do. Groups of four took 2.6 times as long a node as networks
-# alone on 256 x 256 nodes, 2.5 times on 512 x 512, 1.7 times on 32^3; groups of eight 1.3, 1.2 and
-# 0.8 times.
-_FEW, _FEW_LARGE = 3, 8
-_FEW_NODES = 1024  # below, a group of one network is as fast
-_LARGE_NODES = 2**15  # from here on `_FEW_LARGE`
+# A thread solves up to one network for so many nodes of the grid one after the other. A group took
+# the time of 2 networks of 16^3 nodes, of 3 of 24^3, 5 of 32^3, 8 of 48^3, over 16 of 600 x 600.
+_NODES_A_NETWORK = 6000
 
 
 def _are_few(networks: int, grid: Sequence[int]) -> bool:
     """Whether vectors are filled with the nodes of one network, instead of with networks."""
     nodes = math.prod(grid)
     threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
-    few = threads * (_FEW_LARGE if nodes >= _LARGE_NODES else _FEW)
-    return sum(n > 1 for n in grid) > 1 and nodes >= _FEW_NODES and networks <= few
+    few = threads * max(1, nodes // _NODES_A_NETWORK)
+    return sum(n > 1 for n in grid) > 1 and networks <= few
 
 
 def _strength(conductance: Tensor) -> float:
@@ -106,8 +100,7 @@ def solve(
         isa = network.isa("CHONN_NETWORK_ISA")
         arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
-    memory = zeros if alone else uninitialized
-    with memory((1 if alone else threads) * size) as arguments.workspace:
+    with zeros((1 if alone else threads) * size) as arguments.workspace:
         network.call["solve"](isa, double, arguments)
     return potential, iterations, deviation.to(dtype)
 
@@ -129,6 +122,6 @@ def floating(
         *_, n = arguments.grid
         size = -(-(5 * math.prod(leak.shape[1:-1]) + n) // ALIGNMENT) * ALIGNMENT
         arguments.iterations = found.data_ptr()
-        with uninitialized(arguments.threads * size) as arguments.workspace:
+        with zeros(arguments.threads * size) as arguments.workspace:
             network.call["floating"](0, False, arguments)
     return found

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from chonn_ops import _library
@@ -56,13 +55,6 @@ def field(tensor: Tensor, order: Sequence[int]) -> _Field:
 
 def _aligned(address: int) -> int:
     return -(-address // ALIGNMENT) * ALIGNMENT
-
-
-@contextmanager
-def uninitialized(size: int) -> Iterator[int]:
-    """The address of a workspace of so many bytes."""
-    workspace = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
-    yield _aligned(workspace.data_ptr())
 
 
 @contextmanager

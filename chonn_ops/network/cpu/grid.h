@@ -5,6 +5,8 @@
 enum {
     AXES = 3,
     STEPS_MAX = 13, /* half the neighbours of a node of a coarse network in 3-D */
+    CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause */
+    CHUNK_PLANES = 4, /* the same of a volume */
 };
 
 struct grid {
@@ -62,30 +64,37 @@ static inline int64_t nodes(const struct grid *grid) { return grid->n[0] * grid-
 /* Rows in order, as one sequence. */
 static inline int64_t rows(const struct grid *grid) { return grid->n[0] * grid->n[1]; }
 
+static inline int64_t row_of(const struct grid *grid, int64_t z, int64_t y) {
+    return grid->first + z * grid->stride[0] + y * grid->stride[1];
+}
+
 static inline int64_t row_at(const struct grid *grid, int64_t index) {
-    return grid->first + index / grid->n[1] * grid->stride[0] + index % grid->n[1] * grid->stride[1];
+    return row_of(grid, index / grid->n[1], index % grid->n[1]);
 }
 
-static inline int is_periodic(const struct grid *grid) {
-    return grid->periodic[0] || grid->periodic[1] || grid->periodic[2];
+/* Passes share out work in chunks of whole planes, or of rows of a plane. */
+static inline int64_t chunk_rows(const struct grid *grid) {
+    return grid->axes == 3 ? CHUNK_PLANES * grid->n[1] : CHUNK_ROWS;
 }
 
-/* How many rows a sweep that needs its neighbours' results follows behind the one that makes them,
- * so that it finds them in the cache. On a periodic axis the first rows need the last ones. */
-static inline int64_t lag(const struct grid *grid) {
-    if (is_periodic(grid)) return rows(grid);
-    return grid->axes == 3 ? grid->n[1] + 1 : 1;
+static inline int64_t chunks(const struct grid *grid) {
+    return (rows(grid) + chunk_rows(grid) - 1) / chunk_rows(grid);
+}
+
+static inline int64_t chunk_end(const struct grid *grid, int64_t chunk) {
+    const int64_t end = (chunk + 1) * chunk_rows(grid);
+    return end < rows(grid) ? end : rows(grid);
 }
 
 #define EACH_ROW(grid)                         \
     for (int64_t z = 0; z < (grid)->n[0]; z++) \
         for (int64_t y = 0; y < (grid)->n[1]; y++)
-#define ROW(grid) ((grid)->first + z * (grid)->stride[0] + y * (grid)->stride[1])
+#define ROW(grid) row_of(grid, z, y)
+#define ALONG(n) _Pragma("GCC ivdep") for (int64_t x = 0; x < (n); x++)
 
 /* Sweeps exist once for each number of edges, which is a constant inside; more arguments follow. */
 #define FOR_STEPS(steps, sweep, ...)        \
     switch (steps) {                        \
-    case 1: sweep(1, __VA_ARGS__); break;   \
     case 2: sweep(2, __VA_ARGS__); break;   \
     case 3: sweep(3, __VA_ARGS__); break;   \
     case 4: sweep(4, __VA_ARGS__); break;   \

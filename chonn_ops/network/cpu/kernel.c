@@ -1,8 +1,8 @@
 /* The multigrid solver for one instruction set: the build defines VECTOR_BYTES and KERNEL.
  *
- * A group is as many networks as a vector has lanes. All lanes walk the same grid in step, so that
- * sweeps that are sequential along the grid (Gauss-Seidel, elimination) still fill the vectors.
- * Few networks are solved one after the other, with neighbouring nodes in the lanes (rows.h). */
+ * Few networks are solved one after the other: neighbouring nodes fill the vectors, and all threads
+ * share the grid. Many are solved in groups of as many networks as a vector has lanes, and each thread
+ * solves groups of its own. multigrid.h is compiled for both. */
 
 #include <math.h>
 #include <string.h>
@@ -15,11 +15,7 @@
 #include "cells.h"
 #include "stopping.h"
 
-enum {
-    CHUNK_ROWS = 16,  /* of a plane, that a thread sweeps without a pause (rows.h) */
-    CHUNK_PLANES = 4, /* the same of a volume */
-    BUFFERS = 29,     /* rows of nodes that a thread keeps while it coarsens */
-};
+enum { BUFFERS = 29 }; /* rows of nodes that a thread keeps while it coarsens */
 
 /* Share of a node's conductances below which the axes that it lies between coarse nodes on do not
  * tie it to anything: 0.005 to 0.1 took the same iterations at a contrast of 10,000, 0.1 fewer at

@@ -1,60 +1,162 @@
-/* A network on a grid and the fields of its equations. Included once per precision. */
+/* A solver: the networks of its levels, their margins, and the rows that its passes visit. All
+ * threads share a network alone, each solves groups of networks of its own. Nodes without edges and
+ * leaks in all networks, as a mask or an insulator leaves them, are visited at the ends of runs only:
+ * a row is a list of runs of LANES nodes with other nodes. Included once per form. */
 
-struct NAME(level) {
+struct FORM(level) {
     struct grid grid;
-    vec *edge[STEPS_MAX]; /* conductance to the neighbour one step on */
-    vec *leak, *inverse;  /* inverse: of the sum of a node's conductances and leak */
-    vec *x, *r, *first;   /* solution, source, what the first of two visits has found */
-    vec *weight;          /* of the coarser network's nodes in this one's, see coarsen.h */
+    ELEMENT *edge[STEPS_MAX]; /* conductance to the neighbour one step on */
+    ELEMENT *leak, *inverse; /* inverse: of the sum of the magnitudes of a node's conductances and leak */
+    ELEMENT *x, *r, *left; /* solution, source, residual */
+    ELEMENT *first; /* what the first of two visits has found */
+    ELEMENT *weight[WEIGHTS_MAX]; /* by weight_index, of the coarser level's nodes */
+    int32_t *runs; /* (rows, run_width): where runs begin and end; zeros behind them */
 };
 
-/* Arrays of `width` vectors a node. */
+struct FORM(solver) {
+    int count, threads; /* of levels; that share a network */
+    struct FORM(level) level[LEVELS_MAX];
+    ELEMENT *v, *low, *p, *Ap; /* low: what v + low has beyond v */
+    struct FORM(factors) { /* of the coarsest network, see eliminate.h */
+        struct order order;
+        ELEMENT *mesh; /* (nodes, band): first conductances to later nodes, then their shares of t */
+        ELEMENT *inverse, *s; /* 1 / t; source, then potential */
+    } bottom;
+    double *part; /* (3, chunks, NETWORKS): sums, then twice the most */
+    ELEMENT *buffer; /* BUFFERS rows a thread */
+    int64_t width; /* of a buffer */
+};
 
-static void NAME(clear_margin)(const struct grid *grid, vec *at, int64_t width) {
-    for (int axis = AXES - grid->axes; axis < AXES; axis++) {
-        const int64_t stride = grid->stride[axis], extent = (grid->n[axis] + 2) * stride;
-        for (int64_t start = 0; start < grid->all; start += extent) {
-            memset(at + start * width, 0, (size_t)(stride * width) * sizeof(vec));
-            memset(at + (start + extent - stride) * width, 0, (size_t)(stride * width) * sizeof(vec));
+/* ---- Margins ---- */
+
+static void FORM(wrap)(const struct grid *grid, ELEMENT *at) {
+    const int64_t n = grid->n[2], down = grid->stride[1], back = grid->stride[0];
+    if (grid->periodic[2])
+        EACH_ROW (grid) {
+            ELEMENT *row = at + ROW(grid);
+            row[-1] = row[n - 1];
+            row[n] = row[0];
         }
+    if (grid->periodic[1])
+        for (int64_t z = 0; z < grid->n[0]; z++) {
+            ELEMENT *start = at + row_of(grid, z, 0) - 1;
+            memcpy(start - down, start + (grid->n[1] - 1) * down, (size_t)(n + 2) * sizeof(ELEMENT));
+            memcpy(start + grid->n[1] * down, start, (size_t)(n + 2) * sizeof(ELEMENT));
+        }
+    if (grid->periodic[0]) {
+        ELEMENT *start = at + row_of(grid, 0, -1) - 1;
+        memcpy(start - back, start + (grid->n[0] - 1) * back, (size_t)back * sizeof(ELEMENT));
+        memcpy(start + grid->n[0] * back, start, (size_t)back * sizeof(ELEMENT));
     }
 }
 
-/* Repeat the other side of each periodic axis in the margin. */
-static void NAME(wrap)(const struct grid *grid, vec *at, int64_t width) {
-    for (int axis = AXES - 1; axis >= AXES - grid->axes; axis--) {
-        if (!grid->periodic[axis]) continue;
-        const int64_t stride = grid->stride[axis] * width, period = grid->n[axis] * stride;
-        for (int64_t start = 0; start < grid->all * width; start += period + 2 * stride) {
-            vec *low = at + start;
-            memcpy(low, low + period, (size_t)stride * sizeof(vec));
-            memcpy(low + period + stride, low + stride, (size_t)stride * sizeof(vec));
+/* The adjoint of wrap; leaves the margin as it is, for wrap to overwrite. */
+static void FORM(fold)(const struct grid *grid, ELEMENT *at) {
+    const int64_t n = grid->n[2], down = grid->stride[1], back = grid->stride[0];
+    if (grid->periodic[0]) {
+        ELEMENT *low = at + row_of(grid, 0, -1) - 1, *high = low + (grid->n[0] - 1) * back;
+        for (int64_t i = 0; i < back; i++) {
+            high[i] += low[i - back];
+            low[i] += high[i + back];
         }
     }
-}
-
-/* The adjoint: add what the margin of each periodic axis holds to the other side. */
-static void NAME(fold)(const struct grid *grid, vec *at) {
-    for (int axis = AXES - grid->axes; axis < AXES; axis++) {
-        if (!grid->periodic[axis]) continue;
-        const int64_t stride = grid->stride[axis], period = grid->n[axis] * stride;
-        for (int64_t start = 0; start < grid->all; start += period + 2 * stride)
-            for (int64_t i = start; i < start + stride; i++) {
-                at[i + period] += at[i];
-                at[i + stride] += at[i + period + stride];
-                at[i] = at[i + period + stride] = NAME(splat)(0);
+    if (grid->periodic[1])
+        for (int64_t z = 0; z < grid->n[0]; z++) {
+            ELEMENT *low = at + row_of(grid, z, 0) - 1, *high = low + (grid->n[1] - 1) * down;
+            for (int64_t i = 0; i < n + 2; i++) {
+                high[i] += low[i - down];
+                low[i] += high[i + down];
             }
+        }
+    if (grid->periodic[2])
+        EACH_ROW (grid) {
+            ELEMENT *row = at + ROW(grid);
+            row[n - 1] += row[-1];
+            row[0] += row[n];
+        }
+}
+
+/* ---- Rows ---- */
+
+/* Threads for a pass over a grid: waking them takes as long as some thousand nodes. */
+static inline int FORM(num_threads)(const struct FORM(solver) * s, const struct grid *grid) {
+    return nodes(grid) < NETWORK_PARALLEL ? 1 : s->threads;
+}
+
+INLINE ELEMENT *FORM(buffer)(const struct FORM(solver) * s, int index) {
+    return s->buffer + (thread_number() * BUFFERS + index) * s->width + LANES;
+}
+
+/* Entries of the list of runs of a row: begins and ends, and zeros behind. */
+INLINE int64_t FORM(run_width)(const struct grid *grid) {
+    return 2 * ((grid->n[2] + LANES - 1) / LANES / 2 + 2);
+}
+
+/* The runs of nodes of row `index` that may have edges or leaks: from run[0] up to run[1]. */
+#define EACH_RUN(l, index) \
+    for (const int32_t *run = (l)->runs + (index) * FORM(run_width)(&(l)->grid); run[1]; run += 2)
+
+/* A list of runs from marks of LANES nodes each. */
+static void FORM(list_runs)(const struct grid *grid, const uint8_t *marks, int32_t *run) {
+    const int64_t n = grid->n[2];
+    for (int64_t i = 0; i * LANES < n; i++) {
+        if (!marks[i]) continue;
+        const int64_t end = (i + 1) * LANES;
+        if (!i || !marks[i - 1]) *run++ = (int32_t)(i * LANES);
+        *run = (int32_t)(end < n ? end : n);
+        if (end >= n || !marks[i + 1]) run++;
+    }
+    run[0] = run[1] = 0;
+}
+
+/* The runs of a network: LANES nodes are in one if any of them has an edge or a leak. */
+static void FORM(find_runs)(const struct FORM(solver) * s, const struct FORM(level) * l) {
+    const struct grid *grid = &l->grid;
+#pragma omp parallel for schedule(static) num_threads(FORM(num_threads)(s, grid))
+    for (int64_t i = 0; i < rows(grid); i++) {
+        uint8_t *marks = (uint8_t *)FORM(buffer)(s, 0);
+        const ELEMENT *inverse = l->inverse + row_at(grid, i);
+        memset(marks, 0, (size_t)((grid->n[2] + LANES - 1) / LANES));
+        for (int64_t x = 0; x < grid->n[2]; x++) marks[x / LANES] |= (uint8_t)FORM(any)(inverse[x]);
+        FORM(list_runs)(grid, marks, l->runs + i * FORM(run_width)(grid));
     }
 }
 
-INLINE void NAME(invert_row)(const int steps, const struct NAME(level) *l, int64_t row) {
-    for (int64_t p = row; p < row + l->grid.n[2]; p++) {
-        vec sum = l->leak[p];
-        for (int o = 0; o < steps; o++) sum += l->edge[o][p] + l->edge[o][p - l->grid.step[o]];
-        l->inverse[p] = NAME(inverse)(sum);
+/* The runs of a coarser network: LANES nodes are in one if any of them is next to a finer run. */
+static void FORM(halve_runs)(const struct FORM(level) * fine, const struct FORM(level) * coarse,
+                             uint8_t *marks) {
+    const struct grid *grid = &fine->grid, *small = &coarse->grid;
+    const int halved = grid->halved[2];
+    const int64_t last = (small->n[2] - 1) / LANES;
+    EACH_ROW (small) {
+        memset(marks, 0, (size_t)last + 1);
+        for (int dz = -grid->halved[0]; dz <= grid->halved[0]; dz++)
+            for (int dy = -grid->halved[1]; dy <= grid->halved[1]; dy++) {
+                const int64_t at[2] = {((z << grid->halved[0]) + dz + grid->n[0]) % grid->n[0],
+                                       ((y << grid->halved[1]) + dy + grid->n[1]) % grid->n[1]};
+                EACH_RUN (fine, at[0] * grid->n[1] + at[1]) {
+                    const int64_t begin = run[0] >> halved, end = (run[1] >> halved) + halved;
+                    for (int64_t i = begin / LANES; i <= last && i * LANES < end; i++) marks[i] = 1;
+                    if (grid->periodic[2] && run[1] == grid->n[2]) marks[0] = 1;
+                    if (grid->periodic[2] && !run[0]) marks[last] = 1;
+                }
+            }
+        FORM(list_runs)(small, marks, coarse->runs + (z * small->n[1] + y) * FORM(run_width)(small));
     }
 }
 
-static void NAME(invert)(const struct NAME(level) *l) {
-    EACH_ROW (&l->grid) FOR_STEPS(l->grid.steps, NAME(invert_row), l, ROW(&l->grid))
+static void FORM(invert)(const struct FORM(solver) * s, const struct FORM(level) * l) {
+    const struct grid *grid = &l->grid;
+#pragma omp parallel for schedule(static) num_threads(FORM(num_threads)(s, grid))
+    for (int64_t i = 0; i < rows(grid); i++) {
+        const int64_t row = row_at(grid, i), n = grid->n[2];
+        ELEMENT *sum = l->inverse + row;
+        const ELEMENT *leak = l->leak + row;
+        ALONG(n) sum[x] = leak[x];
+        for (int o = 0; o < grid->steps; o++) {
+            const ELEMENT *after = l->edge[o] + row, *before = after - grid->step[o];
+            ALONG(n) sum[x] += FORM(magnitude)(after[x]) + FORM(magnitude)(before[x]);
+        }
+        ALONG(n) sum[x] = FORM(inverse)(sum[x]);
+    }
 }

@@ -4,32 +4,23 @@
 
 struct NAME(line) {
     const struct network_args *a;
-    struct NAME(group) group;
+    struct FORM(group) group;
     vec *g, *l, *s; /* a chunk of conductances, leaks and sources */
     vec *u, *next, *last; /* a node's potential is u + next v_next + last v_last */
 };
 
-static int64_t NAME(line_vectors)(const struct network_args *a) {
-    return 3 * LINE_CHUNK + (a->periodic[2] ? 3 : 2) * a->grid[2];
-}
-
 static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f, int64_t start,
                              int64_t count, vec *to) {
     int64_t at[LANES];
-    NAME(origins)(line->a, f, line->group, at);
+    FORM(origins)(line->a, f, line->group, 0, 0, at);
     for (int lane = 0; lane < line->group.width; lane++) at[lane] += start * f->node[2];
-    NAME(pack_row)(f, line->group, at, count, to);
+    FORM(pack_row)(f, line->group, at, count, to);
 }
 
 static void NAME(read_chunk)(const struct NAME(line) *line, int64_t start, int64_t count) {
     NAME(read_nodes)(line, &line->a->edges[2], start, count, line->g);
     NAME(read_nodes)(line, &line->a->leak, start, count, line->l);
     NAME(read_nodes)(line, &line->a->source, start, count, line->s);
-}
-
-INLINE vec NAME(larger)(vec most, vec value) {
-    const vec above = NAME(positive)(value - most), below = NAME(positive)(-value - most);
-    return most + above + NAME(positive)(below - above);
 }
 
 /* Fills u, next and last; returns the last node's potential. `seam` is the edge from the last node to the first. */
@@ -47,13 +38,13 @@ APART vec NAME(eliminate_line)(const struct NAME(line) *line, vec seam, vec *poi
             bad += (line->l[i] + line->s[i]) * 0;
             size = NAME(larger)(size, line->s[i]);
             if (p == n - 1) {
-                v = (s + last_source) * NAME(inverse)(l + last_leak);
+                v = (s + last_source) * FORM(inverse)(l + last_leak);
                 break;
             }
             bad += line->g[i] * 0;
             vec g = line->g[i];
             if (p == n - 2) g += round, round = zero;
-            const vec inverse = NAME(inverse)(g + round + l), next = g * inverse;
+            const vec inverse = FORM(inverse)(g + round + l), next = g * inverse;
             line->u[p] = s * inverse;
             line->next[p] = next;
             leak = next * l;
@@ -98,7 +89,7 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
     }
 }
 
-static void NAME(solve_line)(const struct network_args *a, vec *workspace, struct NAME(group) group) {
+static void NAME(solve_line)(const struct network_args *a, vec *workspace, struct FORM(group) group) {
     const int64_t n = a->grid[2];
     const int periodic = a->periodic[2] && n > 1;
     struct NAME(line) line = {.a = a, .group = group, .g = workspace};
@@ -117,12 +108,30 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace, struc
     }
     for (int lane = 0; lane < LANES; lane++) unit[lane] = (REAL)ldexp(1, -NAME(exponent)(most[lane]));
     NAME(line_residual)(&line, seam, unit, &residuals, &sources);
-    struct grid grid = {.n = {1, 1, n}, .stride = {n, n, 1}};
-    NAME(unpack)(a, group, &grid, line.u, 1 + poison);
+    const struct network_field *f = &a->potential;
+    int64_t at[LANES];
+    FORM(origins)(a, f, group, 0, 0, at);
     for (int lane = 0; lane < group.width; lane++) {
+        REAL *to = (REAL *)f->at + at[lane];
+        for (int64_t i = 0; i < n; i++) to[i * f->node[2]] = line.u[i][lane] * (1 + poison[lane]);
         a->iterations[group.first + lane] = 0;
         a->deviation[group.first + lane] =
             (sources[lane] > 0 ? sqrt((double)residuals[lane] / (double)sources[lane]) : 0) +
             (double)poison[lane];
+    }
+}
+
+static int64_t NAME(line_bytes)(const struct network_args *a) {
+    const int64_t vectors = 3 * LINE_CHUNK + (a->periodic[2] ? 3 : 2) * a->grid[2];
+    return (vectors * (int64_t)sizeof(vec) + 63) / 64 * 64;
+}
+
+static void NAME(solve_lines)(const struct network_args *a) {
+    const int64_t all = a->batches * a->channels, bytes = NAME(line_bytes)(a);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
+    for (int64_t first = 0; first < all; first += LANES) {
+        const int64_t left = all - first;
+        NAME(solve_line)(a, (vec *)((char *)a->workspace + thread_number() * bytes),
+                         (struct FORM(group)){first, left < LANES ? (int)left : LANES});
     }
 }

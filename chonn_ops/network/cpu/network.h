@@ -18,14 +18,14 @@ struct network_args {
     int64_t batches, channels, grid[3];
     int32_t periodic[3], threads, iterations_max;
     int32_t eliminate; /* widest band that is solved by elimination alone */
-    int32_t alone; /* one network after the other by all threads, lanes along the rows */
+    int32_t alone; /* one network after the other by all threads, nodes in the lanes */
     double tolerance;
     double strength[3]; /* typical conductance along each axis: strong axes are halved first */
     struct network_field source, leak, edges[3], potential;
     int32_t *iterations; /* (batches, channels) */
     double *deviation;   /* (batches, channels), see stopping.h; eliminated: the relative residual */
-    void *workspace;     /* bytes that chonn_network_workspace returns, a thread or
-                        * `alone` in all, which holds zeros; 64-byte aligned */
+    void *workspace;     /* zeros, 64-byte aligned: the bytes that chonn_network_workspace returns for
+                          * each thread, `alone` for all together */
 };
 
 /* The element of a tensor that is the first node of a network. */

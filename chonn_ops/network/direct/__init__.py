@@ -3,23 +3,17 @@
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     Factor,
-    Factorization,
     factor_of,
-    factorize,
     flops,
     predicted_bytes,
-    restored,
     solve,
 )
 
 __all__ = [
     "Factor",
-    "Factorization",
     "Solution",
     "factor_of",
-    "factorize",
     "flops",
     "predicted_bytes",
-    "restored",
     "solve",
 ]

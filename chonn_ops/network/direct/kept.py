@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 def nbytes_kept() -> int:
-    """What the kept results take."""
+    """The bytes of all kept results."""
     return sum(size for _, size in _kept.values())
 
 

@@ -36,14 +36,12 @@ LOST = 1e-3
 
 @dataclass
 class _Front:
-    """What the way back needs of a region: positions in its front of the nodes eliminated and of
-    those that wait or lie on the boundary, the block's inverse, and minus its product with the
-    columns that are left."""
+    """One region after its elimination, as back substitution needs it."""
 
-    gone: Tensor
-    rest: Tensor
-    inverse: Tensor
-    shares: Tensor
+    gone: Tensor  # positions in the front of the nodes eliminated
+    rest: Tensor  # and of those that wait or lie on the boundary
+    inverse: Tensor  # of the block of nodes eliminated
+    shares: Tensor  # minus its product with the columns that are left
     edges: tuple[Tensor, Tensor, Tensor]  # entry of the conductances, its row and column
     nodes: Tensor  # positions of the front's first nodes, without the boundary's
     kids: list[tuple[int, Tensor]]  # and where their `rest` is in this front

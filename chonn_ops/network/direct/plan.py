@@ -31,7 +31,7 @@ from chonn_ops.network.direct.kept import kept
 
 Array = np.ndarray[Any, Any]
 
-# Boxes of at most so many nodes are not cut where networks, or tiles of one, fill the vectors.
+# Boxes of at most so many nodes are left whole where networks, or tiles of one, fill the vectors.
 LEAF = 8
 # The arrays that the kernels read, as int64_t and int32_t.
 LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
@@ -185,7 +185,7 @@ class Plan:
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        """Where the arrays are that the kernels read, by name; good as long as the plan."""
+        """The addresses of the arrays that the kernels read, valid while the plan lives."""
         return {name: array.ctypes.data for name, array in self._read_by_kernels.items()}
 
 
@@ -270,7 +270,7 @@ def plan_of(
     walks = np.flatnonzero(outside)  # the k-th of them goes on to the k-th step of those to parents
     region, later = region[walks], later[walks]
     entry = region * count + later
-    # As good as sorted: a stable sort takes half as long as another one.
+    # The keys are nearly sorted, so that a stable sort takes half as long as another one.
     order = np.argsort(entry, kind="stable")
     entry = entry[order]
     new = np.append(True, entry[1:] != entry[:-1])[: len(entry)]

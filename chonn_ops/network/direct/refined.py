@@ -21,7 +21,7 @@ from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import resonance
-from chonn_ops.network.direct import alternating
+from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import LOST
@@ -29,19 +29,17 @@ from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import (
     at_both_ends,
     differences_by_axis,
+    drops_along,
     outflow,
     sum_of_ends,
     used_edges,
 )
-from chonn_ops.network.edges import drops as drops_along
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
 # The residual at which refinement of networks in complex128 stops, whatever `tol`: raised pivots
 # leave half of the digits, and callers with complex128 numbers want the other half, too.
 ROUNDED = 4 * torch.finfo(torch.float64).eps
-# Most steps of refinement after the first solve.
-REFINEMENTS = 4
 # A residual above this is not put down to rounding: the solution has lost six digits or more.
 RESONANT = 1e-6
 
@@ -87,8 +85,10 @@ def _norm(field: Tensor) -> Tensor:
     return torch.linalg.vector_norm(field.to(wide).flatten(2, -2), dim=2)
 
 
-class DenseFactors(dense.Factors):
-    """The same as the kernel's `alternating.Factors` by PyTorch's batched dense fronts."""
+class RefinedFactors:
+    """What the compiled `Factors` are for complex networks, by PyTorch's batched dense fronts."""
+
+    solution: Solution | None = None
 
     def __init__(
         self,
@@ -98,92 +98,78 @@ class DenseFactors(dense.Factors):
         source: Tensor | None = None,
         *,
         drops: bool = False,
-        keep: bool = True,
         tol: float,
-        refinements: int,
     ) -> None:
-        super().__init__(plan, conductance, leak)
-        del keep
-        self._refine_by(plan, conductance, leak, tol, refinements)
+        self._plan, self._tol = plan, tol
+        self._factors = dense.Factors(plan, conductance, leak)
         if source is not None:
-            self.solution = self.refined(source, drops=drops)
+            self.solution = self.solve(source, drops=drops, network=(leak, *conductance))
 
     @classmethod
-    def restored(  # pyright: ignore[reportIncompatibleMethodOverride]
-        cls,
-        plan: Plan,
-        state: Sequence[Tensor],
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        *,
-        tol: float,
-        refinements: int,
-    ) -> DenseFactors:
-        """As of `alternating.Factors`."""
-        self: Any = super().restored(plan, state, leak)
-        self._refine_by(plan, conductance, leak, tol, refinements)
+    def solved(cls, *network: Any, **options: Any) -> tuple[Solution, list[tuple[int, int]]]:
+        """The solution alone; parts without leak are found elsewhere."""
+        factors = cls(*network, **options)
+        assert factors.solution is not None
+        return factors.solution, []
+
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors."""
+        return self._factors.state()
+
+    @classmethod
+    def restored(
+        cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor, tol: float
+    ) -> RefinedFactors:
+        """The factors with this `state`."""
+        self = cls.__new__(cls)
+        self._plan, self._tol = plan, tol
+        self._factors = dense.Factors.restored(plan, state, leak)
         return self
 
-    def _refine_by(
-        self,
-        plan: Plan,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        tol: float,
-        refinements: int,
-    ) -> None:
-        self._tol, self._refinements, self._narrow = tol, refinements, leak.dtype
-        self._wide_leak, *wide = (x.to(torch.complex128) for x in (leak, *conductance))
-        self._edges = [used_edges(g, axis, plan.periodic[axis]) for axis, g in enumerate(wide)]
-        # A node with neither edge nor leak is no part of the network.
-        tied = self._wide_leak != 0
-        for axis, g in enumerate(self._edges):
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        return self._factors.nbytes
+
+    def solve(self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor]) -> Solution:
+        """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
+        plan, narrow = self._plan, network[0].dtype
+        each = (..., *[None] * len(plan.grid), slice(None))  # numbers beside fields
+        leak, *wide = (x.to(torch.complex128)[:, None] for x in network)
+        closed = [_closed(plan, axis) for axis in range(len(wide))]
+        edges = [used_edges(g, axis + 1, closed[axis]) for axis, g in enumerate(wide)]
+        tied = leak != 0  # a node with neither edge nor leak is no part of the network
+        for axis, g in enumerate(edges):
             if plan.grid[axis] > 1:
-                ends = at_both_ends((g != 0).float(), axis, _closed(plan, axis))
-                tied = tied | (ends != 0)
-        self._tied = tied[:, None]
-
-    def _left(self, s: Tensor, v: Tensor) -> Tensor:
-        """s - A v of fields (B, S, \\*grid, C)."""
-        left = s - self._wide_leak[:, None] * v
-        for axis, g in enumerate(self._edges):
-            closed = _closed(self._plan, axis)
-            left = left - outflow(g[:, None] * drops_along(v, axis + 1, closed), axis + 1, closed)
-        return left
-
-    def refined(self, source: Tensor, *, drops: bool = False) -> Solution:
-        """As of `alternating.Factors`."""
-        each = (..., *[None] * len(self._plan.grid), slice(None))  # numbers beside fields
-        always = self._narrow == torch.complex64  # the residual may be far below the error
+                tied = tied | (at_both_ends((g != 0).float(), axis + 1, closed[axis]) != 0)
         s = source.to(torch.complex128)
-        s = torch.where(self._tied, s, 0 * s)
+        s = torch.where(tied, s, 0 * s)
         norm = _norm(s)
         v, left, residual = torch.zeros_like(s), s, torch.where(norm > 0, 1.0, 0 * norm)
         norm = torch.where(norm > 0, norm, 1)
         active = residual > 0
-        for step in range(self._refinements + 1):
+        for step in range(CONSTANTS["DIRECT_REFINEMENTS"] + 1):
             size = torch.where(residual > 0, residual * norm, 1)[each]
-            ahead = v + self.solve((left / size).to(self._narrow)).potential.to(v.dtype) * size
-            now = self._left(s, ahead)
+            ahead = v + self._factors.solve((left / size).to(narrow)).potential.to(v.dtype) * size
+            now = s - leak * ahead
+            for axis, g in enumerate(edges):
+                current = g * drops_along(ahead, axis + 1, closed[axis])
+                now = now - outflow(current, axis + 1, closed[axis])
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
-            enough = (residual <= self._tol) & (step >= always)
+            # Of complex64 the residual may be far below the error: it is refined once at least.
+            enough = (residual <= self._tol) & (step >= (narrow == torch.complex64))
             active = active & (residual < before / 4) & ~enough
             if not bool(active.any()):
                 break
-        sound = self.finite[:, None] & norm.isfinite()
+        sound = self._factors.finite[:, None] & norm.isfinite()
         v = torch.where(sound[each], v, math.nan)
-        found = differences_by_axis(v, self._plan.periodic) if drops else []
+        found = differences_by_axis(v, plan.periodic) if drops else []
         found = [x.to(source.dtype) for x in found]
         return Solution(v.to(source.dtype), found, torch.where(sound, residual, math.nan))
 
-    @property
-    def finite(self) -> Tensor:
-        """(B, C): whether conductances and leaks are finite."""
-        return self._sound.reshape(self._shape[0], self._shape[-1])
 
-
-_BACKENDS: dict[str, Any] = {"cpu": alternating.Factors, "torch": DenseFactors}
+_BACKENDS: dict[str, Any] = {"cpu": cpu.Factors, "torch": RefinedFactors}
 
 
 class ComplexFactor:
@@ -210,7 +196,7 @@ class ComplexFactor:
     drops : bool
         Whether `solution` has the drops.
     state : sequence of Tensor, optional
-        That of a factor of the same networks, which is used instead of eliminating them.
+        What `state()` of a factor of the same networks returned; they are not eliminated again.
     before, channels : int
         Where these networks are some of the caller's, one channel each: how many of them come
         before these, and the caller's channels. Errors name networks by (batch, channel).
@@ -244,28 +230,24 @@ class ComplexFactor:
         self.shape, self.backend = leak.shape, backend
         self._before, self._channels = before, channels or leak.shape[-1]
         self._plan, self._narrow, self._tol = plan, dtype, tol
-        self._leak, *self._g = (x.detach().to(dtype) for x in (leak, *conductance))
+        network = (x.detach().to(dtype).resolve_conj() for x in (leak, *conductance))
+        self._leak, *self._g = network
         self._wide: tuple[Tensor, Any] | None = None  # networks eliminated in complex128
         self._all: dense.Factors | None = None
+        self._kind, self._factors = _BACKENDS[backend], None
+        own_tol = min(tol, ROUNDED) if dtype == torch.complex128 else tol
         if state is not None:
-            kind = _BACKENDS[backend]
-            self._factors = kind.restored(plan, state, self._g, self._leak, **self._refinement())
+            self._factors = self._kind.restored(plan, state, self._leak, tol=own_tol)
             return
         s = None if source is None else self._rows(source)
-        self._factors = self._eliminate(self._g, self._leak, s, drops=drops, keep=keep)
-        solution, self._factors.solution = self._factors.solution, None
-        if not keep:
-            self._factors = None
+        if keep:
+            self._factors = self._kind(plan, self._g, self._leak, s, drops=drops, tol=own_tol)
+            solution, self._factors.solution = self._factors.solution, None
+        else:
+            options = {"drops": drops, "tol": own_tol}
+            solution, _ = self._kind.solved(plan, self._g, self._leak, s, **options)
         if source is not None and s is not None:
             self.solution = self._judged(s, solution, source.dim() == len(self.shape))
-
-    def _eliminate(self, g: Sequence[Tensor], leak: Tensor, *source: Any, **options: Any) -> Any:
-        options.update(self._refinement())
-        return _BACKENDS[self.backend](self._plan, g, leak, *source, **options)
-
-    def _refinement(self) -> dict[str, Any]:
-        tol = min(self._tol, ROUNDED) if self._narrow == torch.complex128 else self._tol
-        return {"tol": tol, "refinements": REFINEMENTS}
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors, for the argument `state`."""
@@ -288,18 +270,19 @@ class ComplexFactor:
         return self.solve_all(source, drops=False).potential
 
     def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
-        """As of `Factor`; drops are differences of potentials, which have the digits for it in
-        complex128."""
+        """What `Factor.solve_all` returns; drops are differences of potentials, which have the
+        digits for it in complex128."""
         del network  # every solve has found its residual
         s = self._rows(source)
         assert self._factors is not None
-        solution = self._factors.refined(s, drops=drops)
+        solution = self._factors.solve(s, drops=drops, network=(self._leak, *self._g))
         return self._judged(s, solution, source.dim() == len(self.shape))
 
     def _rows(self, source: Tensor) -> Tensor:
         """(B, S, \\*grid, C), complex."""
         s = source if source.dim() > len(self.shape) else source[:, None]
-        return s.detach().to(torch.promote_types(source.dtype, torch.complex64))
+        dtype = torch.promote_types(source.dtype, torch.complex64)
+        return s.detach().to(dtype).resolve_conj()
 
     def _judged(self, s: Tensor, solution: Solution, single: bool) -> Solution:
         """The solution, mended where it is not one; raises where that fails."""
@@ -333,11 +316,12 @@ class ComplexFactor:
         part, leak, *g = (x.to(self.dtype) for x in fields)
         drops = len(solution.drops) > 0
         if self._factors is None:
-            wide = self._eliminate(g, leak, part, drops=drops, keep=False).solution
+            wide, _ = self._kind.solved(self._plan, g, leak, part, drops=drops, tol=self._tol)
         else:
             if eliminated is None or not torch.equal(late, eliminated[0]):
-                self._wide = eliminated = late, self._eliminate(g, leak)
-            wide = eliminated[1].refined(part, drops=drops)
+                factors = self._kind(self._plan, g, leak, tol=self._tol)
+                self._wide = eliminated = late, factors
+            wide = eliminated[1].solve(part, drops=drops, network=(leak, *g))
         assert solution.residual is not None
         assert wide.residual is not None
         pairs = zip(
@@ -372,7 +356,7 @@ class ComplexFactor:
         return self._dense().logdet()
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
-        """As of `Factor`, in complex128."""
+        """What `Factor.inverse_entries` returns, in complex128."""
         factors = self._dense()
         diagonal, entries = factors.inverse_entries()
         network = (self._leak, self._g, self._plan.periodic)

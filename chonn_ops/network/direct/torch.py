@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.residual import relative_residual
+from chonn_ops.network.edges import relative_residual
 
 # Complex pivots below this part of what they are the sum of have lost digits, which a determinant
 # and an inverse do not get back.
@@ -39,10 +40,29 @@ class _Batch:
     edges_to: Tensor  # and where in the fronts, above the diagonals; below follow behind
     halves: list[tuple[int, Tensor, Tensor]]  # batch, its regions, (regions, width): rows in fronts
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        halves = (x for _, regions, place in self.halves for x in (regions, place))
+        return sum(x.nbytes for x in (self.nodes, self.edges, self.edges_to, *halves))
 
-@lru_cache(maxsize=16)
-def _batches(plan: Plan, device: torch.device) -> tuple[Tensor, list[_Batch]]:
-    """Positions' nodes, and the batches in order."""
+
+@dataclass(frozen=True, eq=False)
+class _Batches:
+    """The batches of a plan, in the order of elimination, and the node of each position."""
+
+    node: Tensor
+    each: list[_Batch]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return self.node.nbytes + sum(batch.nbytes for batch in self.each)
+
+
+@kept
+def _batches_of(plan: Plan, device: torch.device) -> _Batches:
+    """Put regions that can be eliminated side by side into batches."""
     height = np.zeros(plan.regions, np.int64)
     for region, parent in enumerate(plan.parent):
         if parent >= 0:
@@ -89,11 +109,11 @@ def _batches(plan: Plan, device: torch.device) -> tuple[Tensor, list[_Batch]]:
                 halves=halves,
             )
         )
-    return tensor(plan.node), batches
+    return _Batches(tensor(plan.node), batches)
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    """At least 1 / sqrt(2) of each number's magnitude."""
+    """Estimate magnitudes from below: a result is at least 1 / sqrt(2) of the number's."""
     return torch.view_as_real(x).abs().amax(-1) if x.is_complex() else x
 
 
@@ -123,7 +143,7 @@ def _eliminate(
                 small = (total.abs() < least) & (size >= info.tiny)
                 few = (total.abs() < _CANCELLED * size) & (size >= info.tiny)
                 cancelled = cancelled | few.flatten(1).any(1)
-            # By a larger leak, so that all pivots after it are those of one changed network.
+            # A larger leak raises the pivot: all pivots after it are those of one changed network.
             more = torch.where(small, least - total, 0)
             leak = torch.cat([leak[..., :1] + more[..., None], leak[..., 1:]], -1)
             total = torch.where(small, least, total)
@@ -149,7 +169,7 @@ def _eliminate(
 
 
 def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
-    """(M, S, nodes): see the kernel."""
+    """Powers of two near the largest |u| of each node's part, (M, S, nodes); 1 outside parts."""
     to = parts.clamp_min(0)
     most = torch.zeros_like(u).scatter_reduce(2, to, torch.where(parts >= 0, u.abs(), 0), "amax")
     exponent = torch.frexp(most.nan_to_num(0, 0)).exponent.gather(2, to)
@@ -160,12 +180,12 @@ def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
 
 
 def _take(x: Tensor, at: Tensor) -> Tensor:
-    """(M, regions, nodes, S) of rows (M, S, nodes)."""
+    """Gather the nodes of regions, (M, regions, nodes, S), from rows (M, S, nodes)."""
     return x[:, :, at].permute(0, 2, 3, 1)
 
 
 def _flat(value: Tensor) -> Tensor:
-    """(M, S, regions * nodes) of (M, regions, nodes, S)."""
+    """Reshape values (M, regions, nodes, S) to rows (M, S, regions * nodes)."""
     return value.permute(0, 3, 1, 2).flatten(2)
 
 
@@ -192,7 +212,8 @@ class Factors:
         drops: bool = False,
     ) -> None:
         self._plan, self._shape = plan, leak.shape
-        self._node, self._batches = _batches(plan, leak.device)
+        batches = _batches_of(plan, leak.device)
+        self._node, self._batches = batches.node, batches.each
         used = torch.zeros(len(conductance) * plan.nodes, dtype=torch.bool, device=leak.device)
         used[torch.from_numpy(plan.edge).to(leak.device)] = True
         g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * nodes)
@@ -203,7 +224,7 @@ class Factors:
             largest = torch.maximum(_magnitude(g).amax(1), _magnitude(l).amax(1))
             self._sound = largest.isfinite() & g.isfinite().all(1) & l.isfinite().all(1)
             exponent = torch.frexp(torch.where(self._sound, largest, 0)).exponent
-            # Of a power of two that is a normal number; denormal conductances lie further down.
+            # The scale stays a normal number, though denormal conductances would need a larger one.
             most = math.frexp(torch.finfo(largest.dtype).max)[1] - 2
             exponent = exponent.clamp(-most, most)
             self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
@@ -266,19 +287,26 @@ class Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
         self._plan, self._shape, self.solution = plan, leak.shape, None
-        self._node, self._batches = _batches(plan, leak.device)
+        batches = _batches_of(plan, leak.device)
+        self._node, self._batches = batches.node, batches.each
         self._g, self._leak, self._scale, self._sound, self._cancelled, *fronts = state
         n = len(self._batches)
         self._shares, self._inverses = list(fronts[:n]), list(fronts[n : 2 * n])
         self._grounded = list(fronts[2 * n :])
         return self
 
+    @property
+    def finite(self) -> Tensor:
+        """(B, C): whether conductances and leaks are finite."""
+        return self._sound.reshape(self._shape[0], self._shape[-1])
+
     def _rows(self, field: Tensor) -> Tensor:
-        """(M, nodes) of (B, \\*grid, C)."""
+        """Reshape a field (B, \\*grid, C) to rows (M, nodes)."""
         return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], self._plan.nodes)
 
     def _upper(self, index: int) -> tuple[Tensor, Tensor]:
-        """1 - shares among pivots, and shares of the boundary."""
+        """The rows of U at a batch's pivots: the columns of pivots, and minus those of the
+        boundary."""
         n = self._batches[index].pivots
         shares = self._shares[index]
         one = torch.eye(n, dtype=shares.dtype, device=shares.device)
@@ -346,7 +374,7 @@ class Factors:
         def field(rows: Tensor) -> Tensor:
             return rows.reshape(B, C, S, *grid).movedim(1, -1)
 
-        # Apart from the rest, so that potentials do not depend on whether drops are wanted.
+        # Potentials have a solve of their own, so that they do not depend on `wanted`.
         u = self._down(x * self._roots() if sample else self._up(x))
         scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
         u = torch.where(finite, u * scale, math.nan)
@@ -405,8 +433,8 @@ class Factors:
 
     @cached_property
     def _parts(self) -> Tensor:
-        """(M, nodes) by position: of the last node of the connected part that a node belongs to, or
-        -1 for what is no part of the network."""
+        """(M, nodes) by position: which connected part a node belongs to, named by the position of
+        the part's last node; -1 for a node that is no part of the network."""
         M, (*grid,), nodes = len(self._g), self._plan.grid, self._plan.nodes
         everywhere = torch.arange(nodes, device=self._g.device)
         position = torch.empty_like(self._node).index_copy(0, self._node, everywhere)
@@ -423,7 +451,8 @@ class Factors:
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
     ) -> Solution:
-        """As of the compiled `Factors`."""
+        """The solution for sources (B, S, \\*grid, C); with the residual where leak and
+        conductances are given once more."""
         v, found = self._potentials(source, False, drops)
         if not network:
             return Solution(v, found, None)
@@ -460,7 +489,7 @@ class Factors:
 
     @cached_property
     def _pivoted(self) -> dict[int, Pivoted]:
-        """Networks of which pivots have lost digits."""
+        """Networks whose pivots have lost digits, eliminated once more with pivoting."""
         found = {}
         for network in self._cancelled.nonzero()[:, 0].tolist():
             pivoted = Pivoted(self._plan, self._g[network], self._leak[network])
@@ -522,7 +551,7 @@ class Factors:
         return field(diagonal), [field(x) for x in entry.split(self._plan.nodes, 1)]
 
     def _inverse(self) -> Tensor:
-        """(M, nodes) by position: of the pivots."""
+        """The inverses of the pivots, (M, nodes) by position."""
         inverse = torch.empty_like(self._g[:, : self._plan.nodes]).detach()
         for batch, values in zip(self._batches, self._inverses, strict=True):
             at = batch.nodes[:, : batch.pivots].flatten()
@@ -530,7 +559,8 @@ class Factors:
         return inverse
 
     def _without_ground(self) -> Tensor:
-        """(M, nodes) by position: pivots of zero that an edge led to."""
+        """Which nodes, (M, nodes) by position, have a pivot of zero though edges lead to them: each
+        is the last one of a part without leak."""
         plan, device = self._plan, self._g.device
         inverse = self._inverse().detach()
         owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))

@@ -1,4 +1,4 @@
-"""Rewrite the tables of README.md and docs/ from the result files.
+"""Rewrite the tables of README.md and docs/, from the result files and from calls of the code.
 
 python -m chonn_lab.pages.tables           # rewrite
 python -m chonn_lab.pages.tables --check   # exit 1 if a table is out of date
@@ -15,6 +15,7 @@ from chonn_lab.pages.blocks import Build, rewritten
 from chonn_lab.pages.hosts import HOSTS
 from chonn_lab.pages.kept import kept, studies
 from chonn_lab.pages.performance import PERFORMANCE
+from chonn_lab.pages.walks import WALKS
 from chonn_lab.paths import DOCS, ROOT
 from chonn_ops.files import write_whole
 
@@ -26,6 +27,7 @@ BLOCKS: dict[str, Build] = {
     **HOSTS,
     **PERFORMANCE,
     **study_tables.STUDIES,
+    **WALKS,
 }
 
 

@@ -60,7 +60,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "ours": (lambda: ours(HISTORY, coordinates=True), 5e-3),
     # Without coordinates: both equations are the same everywhere.
     "ours, two frames, rate 1e-2": (lambda: ours(2), 1e-2),
-    "ours, two frames, rate 1e-2, without a last solve": (lambda: ours(2, damping="none"), 1e-2),
+    "ours, two frames, rate 1e-2, without a last solve": (lambda: ours(2, damped=False), 1e-2),
 }
 
 

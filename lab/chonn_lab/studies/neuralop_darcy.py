@@ -28,6 +28,7 @@ from chonn_lab.experiments.base import relative_l2
 from chonn_lab.experiments.provenance import files
 from chonn_lab.pages.hosts import neuraloperator
 from chonn_lab.results_file import read_record, run_missing
+from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.neuralop import CHONNNetwork
 
 RESOLUTIONS = (16, 32)
@@ -87,6 +88,8 @@ def train(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     else:
         model = CHONNNetwork(1, 1)
     optimizer = AdamW(model.parameters(), lr=args.learning_rate, weight_decay=1e-4)
+    if name not in FNOS:
+        clip_gradients(optimizer)
     trainer = Trainer(
         model=model,
         n_epochs=args.epochs,

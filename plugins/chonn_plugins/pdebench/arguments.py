@@ -16,7 +16,7 @@ from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import TAG, Job
 from chonn_plugins.pdebench.registry import closest
 
-OURS = frozenset({"bands", "ckb", "data_path", "overwrite", "seed", TAG})
+OURS = frozenset({"bands", "ckb", "clip", "data_path", "overwrite", "seed", TAG})
 
 
 def check(

@@ -46,6 +46,9 @@ class HostModel:
         ``defaults_beside(options)`` returns the defaults if these options are set, for models in
         which one option changes the defaults of others. Its keys are those of `defaults`, which
         holds if no option is set.
+    clip : bool
+        Whether the runner clips spikes of the model's gradients (`clip_gradients`) unless the user
+        sets ``++args.clip``.
 
     Examples
     --------
@@ -68,6 +71,7 @@ class HostModel:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], None] | None = None
     defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    clip: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:

@@ -10,13 +10,14 @@ PDEBench knows two layouts. One file with arrays over all samples (``args.single
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
@@ -25,6 +26,9 @@ VALIDATION_SHARE = 0.1
 AXES = "xyz"
 # PDEBench's single-file reader of grouped data uses the grid of this group for all samples.
 GRID_GROUP = "0023"
+# Largest difference of a step between coordinates from their mean step, as a share of it. Files
+# hold coordinates in single precision.
+UNEVEN = 0.01
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Layout:
         Points along each axis, after ``reduced_resolution``.
     frames, channels : int
     spacing : tuple of float
-        Grid spacing along each axis, 1/n where the file has no coordinates.
+        Grid spacing along each axis, 1/n where the file has no coordinates that fit.
     """
 
     train: int
@@ -56,6 +60,15 @@ def data_file(job: Job) -> Path:
     return Path(str(job.args["data_path"]) + "/" + job.args["filename"] + suffix).resolve()
 
 
+def reductions(job: Job) -> tuple[int, int, int]:
+    """Steps between the samples, frames and points that PDEBench's reader keeps; its reader of
+    groups keeps all."""
+    if not job.args["single_file"]:
+        return 1, 1, 1
+    batch, frames, points = ("reduced_batch", "reduced_resolution_t", "reduced_resolution")
+    return int(job.args[batch]), int(job.args[frames]), int(job.args[points])
+
+
 def read_layout(job: Job, *, grouped: bool) -> Layout:
     """The layout of a job's data.
 
@@ -63,31 +76,22 @@ def read_layout(job: Job, *, grouped: bool) -> Layout:
     ----------
     job : Job
     grouped : bool
-        Whether the file has one group per sample.
+        Whether the reader expects one group per sample.
 
     Raises
     ------
     JobError
-        If the file does not exist or is not a readable HDF5 file, if keys are missing, or if the
-        shapes do not match a layout of PDEBench.
+        If the file does not exist or is not a readable HDF5 file, if keys are missing, if the
+        shapes do not match a layout of PDEBench, or if a model gets coordinates that are not one
+        for each point or not equally spaced.
     """
-    with _opened(job) as file:
-        return _read_groups(job, file) if grouped else _read_arrays(job, file)
-
-
-@contextmanager
-def _opened(job: Job) -> Iterator[Any]:
     path = data_file(job)
     if not path.is_file():
-        filename = job.args["filename"]
-        hint = ""
-        if not job.args["single_file"] and filename.endswith((".h5", ".hdf5")):
-            hint = " With args.single_file=False the name is given without its suffix."
-        elif not job.args["single_file"] and path.with_suffix(".hdf5").is_file():
-            hint = " There is a .hdf5 file of this name: set args.single_file=True and its suffix."
+        near = (path.with_suffix(""), path.with_suffix(".h5"), path.with_suffix(".hdf5"))
+        found = next((advice(p) for p in near if p.is_file()), "")
         raise JobError(
             f"data file not found: {path} (args.data_path={str(job.args['data_path'])!r}, "
-            f"args.filename={filename!r}, working directory {Path.cwd()}).{hint}"
+            f"args.filename={job.args['filename']!r}, working directory {Path.cwd()}).{found}"
         )
     try:
         file = h5py.File(path, "r")
@@ -97,7 +101,30 @@ def _opened(job: Job) -> Iterator[Any]:
             f"({path.stat().st_size} bytes; {error})"
         ) from error
     with file, readable(path):
-        yield file
+        return _read_groups(job, file) if grouped else _read_arrays(job, file)
+
+
+def advice(path: Path) -> str:
+    """The name and settings with which PDEBench reads a file of this layout; empty if there are
+    none."""
+    try:
+        with h5py.File(path, "r") as file:
+            kinds = {isinstance(node, h5py.Group) for node in file.values()}
+    except OSError:
+        return ""
+    if len(kinds) != 1:
+        return ""
+    grouped = kinds.pop()
+    layout, suffix = (
+        ("one group a sample", ".h5") if grouped else ("arrays of all samples", ".hdf5")
+    )
+    right = path.with_suffix(suffix)
+    rename = "" if right == path else f"rename it to {right.name} and "
+    name = right.stem if grouped else right.name
+    return (
+        f" {path.name} has {layout}: {rename}set ++args.filename={name} "
+        f"++args.single_file={not grouped}."
+    )
 
 
 @contextmanager
@@ -115,73 +142,61 @@ def readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _need(node: Any, keys: list[str], where: str) -> None:
+def _need(node: Any, keys: Sequence[str], where: str) -> None:
     missing = [key for key in keys if key not in node]
     if missing:
-        found = ", ".join(list(node)[:12]) + (", ..." if len(node) > 12 else "")
         raise JobError(
             f"{where}: expected the keys {', '.join(keys)}; missing {', '.join(missing)}; "
-            f"found {found or 'none'}"
+            f"found {_names(list(node))}"
         )
+
+
+def _names(names: Sequence[str]) -> str:
+    return (", ".join(names[:12]) or "none") + (", ..." if len(names) > 12 else "")
 
 
 def _read_arrays(job: Job, file: Any) -> Layout:
     path = file.filename
-    every, every_t, every_x = (
-        int(job.args[f"reduced_{what}"]) for what in ("batch", "resolution_t", "resolution")
-    )
     flow = "tensor" not in file
     if flow and "density" not in file:
-        kind = ""
-        if any(isinstance(node, h5py.Group) for node in file.values()):
-            kind = (
-                " The file has one group a sample: set args.single_file=False and drop the suffix."
-            )
-        found = ", ".join(list(file)[:12])
         raise JobError(
             f"{path}: expected the key tensor, or density, pressure, Vx, ... (compressible flow); "
-            f"found {found or 'none'}.{kind}"
+            f"found {_names(list(file))}.{advice(Path(path))}"
         )
     shape = file["density" if flow else "tensor"].shape
     dims = len(shape) - 2
-    darcy = not flow and dims == 2
+    every, every_t, every_x = reductions(job)
+    frames, channels = math.ceil(shape[1] / every_t) if dims > 0 else 0, 1
     if flow:
         if dims not in (1, 2, 3):
             raise JobError(f"{path}: density: expected (N, T, *space), got shape {shape}")
         fields = ["density", "pressure", *(f"V{axis}" for axis in AXES[:dims])]
+        channels = len(fields)
         _need(file, fields, path)
         unequal = [f"{name} {file[name].shape}" for name in fields if file[name].shape != shape]
         if unequal:
             raise JobError(f"{path}: expected all fields of shape {shape}, got {unequal}")
-    else:
-        if dims not in (1, 2):
+        if shape[0] % every or any(n % every_x for n in shape[2:]):
             raise JobError(
-                f"{path}: tensor: expected (N, T, X), or (N, T, X, Y) with nu, got shape {shape}"
+                f"{path}: PDEBench's reader of compressible flow needs reduced_batch to divide the "
+                f"{shape[0]} samples and reduced_resolution to divide the grid {shape[2:]}; "
+                f"got {every} and {every_x}"
             )
-        if darcy:
-            _need(file, ["tensor", "nu"], path)
-            if file["nu"].shape != (shape[0], *shape[2:]):
-                expected = (shape[0], *shape[2:])
-                raise JobError(f"{path}: nu: expected shape {expected}, got {file['nu'].shape}")
+    elif dims == 2:
+        _need(file, ["tensor", "nu"], path)
+        expected, found = (shape[0], *shape[2:]), file["nu"].shape
+        if found != expected:
+            raise JobError(f"{path}: nu: expected shape {expected}, got {found}")
+        frames = shape[1] + 1
+    elif dims != 1:
+        raise JobError(
+            f"{path}: tensor: expected (N, T, X), or (N, T, X, Y) with nu, got shape {shape}"
+        )
     coordinates = [f"{axis}-coordinate" for axis in AXES[:dims]]
     if job.family == "fno":
         _need(file, coordinates, path)
-
-    if flow and (shape[0] % every or any(n % every_x for n in shape[2:])):
-        raise JobError(
-            f"{path}: PDEBench's reader of compressible flow needs reduced_batch to divide the "
-            f"{shape[0]} samples and reduced_resolution to divide the grid {shape[2:]}; "
-            f"got {every} and {every_x}"
-        )
-    samples = math.ceil(shape[0] / every)
-    validation = int(samples * VALIDATION_SHARE)
-    space = tuple(math.ceil(n / every_x) for n in shape[2:])
-    frames = shape[1] + 1 if darcy else math.ceil(shape[1] / every_t)
-    channels = dims + 2 if flow else 1
     axes = [file.get(name) for name in coordinates]
-    return Layout(
-        samples - validation, validation, space, frames, channels, _spacing(axes, space, every_x)
-    )
+    return _layout(job, shape[0], shape[2:], frames, channels, axes)
 
 
 def _read_groups(job: Job, file: Any) -> Layout:
@@ -191,58 +206,67 @@ def _read_groups(job: Job, file: Any) -> Layout:
     if not names or arrays:
         raise JobError(
             f"{path}: expected one group a sample (args.single_file=False), got "
-            + (f"the datasets {', '.join(arrays[:12])}" if arrays else "an empty file")
+            + (f"the datasets {_names(arrays)}.{advice(Path(path))}" if arrays else "an empty file")
         )
-    first = file[names[0]]
+    first, where = file[names[0]], f"{path}, group {names[0]}"
     for name in names:
         _need(file[name], ["data"], f"{path}, group {name}")
     shape = first["data"].shape
     dims = len(shape) - 2
     if dims not in (1, 2, 3):
-        raise JobError(
-            f"{path}, group {names[0]}: data: expected (T, *space, V), got shape {shape}"
-        )
-    unequal = [f"{name} {file[name]['data'].shape}" for name in names]
-    unequal = [text for text in unequal if not text.endswith(f" {shape}")]
+        raise JobError(f"{where}: data: expected (T, *space, V), got shape {shape}")
+    shapes = {name: file[name]["data"].shape for name in names}
+    unequal = [f"{name} {found}" for name, found in shapes.items() if found != shape]
     if unequal:
         raise JobError(f"{path}: expected data of shape {shape} in every group, got {unequal[:5]}")
-    grid = first.get("grid")
     if job.family == "fno":
-        _need(first, ["data", "grid"], f"{path}, group {names[0]}")
-        _need(first["grid"], list(AXES[:dims]), f"{path}, group {names[0]}, grid")
-
-    every = every_x = every_t = 1
-    single = bool(job.args["single_file"])
-    if single:
+        _need(first, ["data", "grid"], where)
+        _need(first["grid"], AXES[:dims], f"{where}, grid")
+    if job.args["single_file"]:
         _need(file, [GRID_GROUP], path)
-        every, every_t, every_x = (
-            int(job.args[f"reduced_{what}"]) for what in ("batch", "resolution_t", "resolution")
-        )
-    samples = math.ceil(len(names) / every)
+    axes = [first["grid"].get(axis) if "grid" in first else None for axis in AXES[:dims]]
+    frames = math.ceil(shape[0] / reductions(job)[1])
+    return _layout(job, len(names), shape[1:-1], frames, shape[-1], axes)
+
+
+def _layout(
+    job: Job, samples: int, points: Sequence[int], frames: int, channels: int, axes: Sequence[Any]
+) -> Layout:
+    every, _, every_x = reductions(job)
+    samples = math.ceil(samples / every)
     # PDEBench validates on the first tenth of an array, but on the last tenth of groups.
-    if single:
+    if job.args["single_file"]:
         validation = int(samples * VALIDATION_SHARE)
     else:
         validation = samples - int(samples * (1 - VALIDATION_SHARE))
-    space = tuple(math.ceil(n / every_x) for n in shape[1:-1])
-    axes = [grid.get(axis) if grid is not None else None for axis in AXES[:dims]]
-    return Layout(
-        samples - validation,
-        validation,
-        space,
-        math.ceil(shape[0] / every_t),
-        shape[-1],
-        _spacing(axes, space, every_x),
-    )
+    space = tuple(math.ceil(n / every_x) for n in points)
+    spacing = tuple(_spacing(job, *a, every_x) for a in zip(axes, points, strict=True))
+    return Layout(samples - validation, validation, space, frames, channels, spacing)
 
 
-def _spacing(axes: list[Any], space: tuple[int, ...], every: int) -> tuple[float, ...]:
-    spacing = []
-    for axis, points in zip(axes, space, strict=True):
-        shape = getattr(axis, "shape", (0,))
-        if len(shape) != 1:
-            # `axis[1]` of an array with more axes could take minutes to read.
-            raise JobError(f"{axis.file.filename}: {axis.name}: expected one axis, got {shape}")
-        step = float(abs(axis[1] - axis[0])) if axis is not None and len(axis) > 1 else 0.0
-        spacing.append(step * every if step > 0 else 1 / points)
-    return tuple(spacing)
+def _spacing(job: Job, axis: Any, points: int, every: int) -> float:
+    """The step between the coordinates of an axis, which must fit the fields if the model gets
+    them: cells compute with the spacing."""
+    unknown = 1 / math.ceil(points / every)
+    if axis is None:
+        return unknown
+    if axis.shape != (points,):
+        if job.family == "fno":
+            raise JobError(
+                f"{axis.file.filename}: {axis.name[1:]}: expected {points} coordinates, one for "
+                f"each point of the fields, got shape {axis.shape}; are axes swapped, or are these "
+                f"the edges of cells?"
+            )
+        return unknown
+    line = np.asarray(axis, dtype=float)[::every]
+    steps = np.diff(line)
+    step = float(steps.mean()) if len(steps) else 0.0
+    # `samples` names coordinates that are not finite.
+    if job.family == "fno" and np.isfinite(line).all():
+        rounding = 4 * np.finfo(np.float32).eps * np.abs(line).max()
+        if (np.abs(steps - step) > UNEVEN * abs(step) + rounding).any():
+            raise JobError(
+                f"{axis.file.filename}: {axis.name[1:]}: expected equally spaced coordinates, got "
+                f"steps from {steps.min():.4g} to {steps.max():.4g}"
+            )
+    return abs(step) if math.isfinite(step) and step != 0 else unknown

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
-from chonn_ops.models.hosted import clip_gradients, learn_faster, suit_host
+from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.pdebench.contract import HostModel
 
 UNETS = {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d}
@@ -184,7 +184,6 @@ def build_series(
     history = min(host["initial_step"], FRAMES)
     model = SERIES[kind][ndim](host["num_channels"], history, **chosen)
     learn_faster(model, SERIES_GAIN)
-    clip_gradients(model)
     return Series(model)
 
 
@@ -232,4 +231,5 @@ chonn_network = HostModel(
     defaults=network_defaults({}),
     check=check_network,
     defaults_beside=network_defaults,
+    clip=True,
 )

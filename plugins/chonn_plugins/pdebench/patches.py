@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from chonn_ops.files import whole_file
+from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -75,9 +76,10 @@ def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
 
 
 def torch_functions(
-    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch
+    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch, *, clip: bool
 ) -> None:
-    """Replace the functions with which one trainer saves, loads and reads its batches.
+    """Replace the functions with which one trainer saves, loads, reads its batches and makes its
+    optimiser, which clips gradients if `clip` is set.
 
     The git version's autoregressive U-Net training concatenates frames on the CPU with predictions
     on the GPU. It works if the batches are on the device from the start.
@@ -94,9 +96,15 @@ def torch_functions(
         watch.resumed(checkpoint)
         return checkpoint
 
-    data = Overlay(torch.utils.data, DataLoader=loader)
-    utils = Overlay(torch.utils, data=data)
-    patches.set(train, "torch", Overlay(torch, save=save, load=load, utils=utils))
+    def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
+        optimizer = torch.optim.Adam(*args, **kwargs)
+        if clip:
+            clip_gradients(optimizer)
+        return optimizer
+
+    utils = Overlay(torch.utils, data=Overlay(torch.utils.data, DataLoader=loader))
+    optim = Overlay(torch.optim, Adam=adam)
+    patches.set(train, "torch", Overlay(torch, save=save, load=load, utils=utils, optim=optim))
 
 
 def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:

@@ -10,11 +10,20 @@ from pathlib import Path
 
 from chonn_plugins.pdebench import samples
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import Layout, read_layout
+from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
 from chonn_plugins.pdebench.job import Job
 
 TRAINING_TYPES = ("autoregressive", "single")
 UNET_DIVISOR = 16
+# Settings that are whole numbers, and the least value of each.
+INTEGERS = {
+    **dict.fromkeys(("epochs", "num_workers", "seed"), 0),
+    **dict.fromkeys(("batch_size", "initial_step", "model_update", "scheduler_step"), 1),
+    **dict.fromkeys(("reduced_batch", "reduced_resolution", "reduced_resolution_t"), 1),
+    **dict.fromkeys(("in_channels", "out_channels", "num_channels", "modes", "width"), 1),
+    "unroll_step": 1,
+    "t_train": -1,
+}
 NEEDED = (
     "filename",
     "single_file",
@@ -49,16 +58,16 @@ def check(job: Job, *, reads_grouped_single: bool) -> Layout:
         For the first check that fails.
     """
     _check_arguments(job)
-    grouped = not job.args["single_file"]
-    if job.args["single_file"] and job.args["filename"].endswith("h5"):
-        if job.family != "fno" or not reads_grouped_single:
-            name = job.args["filename"].removesuffix(".h5")
-            raise JobError(
-                f"args.filename={job.args['filename']!r} with args.single_file=True: this reader "
-                f"expects a .hdf5 file there. For one group a sample drop the suffix and set "
-                f"++args.filename={name} ++args.single_file=False."
-            )
-        grouped = True
+    filename, single = job.args["filename"], job.args["single_file"]
+    # The git version's FNO reads groups from a single .h5 file.
+    grouped = not single or (
+        job.family == "fno" and reads_grouped_single and filename.endswith(".h5")
+    )
+    if single and not grouped and not filename.endswith(".hdf5"):
+        raise JobError(
+            f"args.filename={filename!r} with args.single_file=True: this reader expects a .hdf5 "
+            f"file there.{advice(data_file(job))}"
+        )
     layout = read_layout(job, grouped=grouped)
     _check_samples(job, layout)
     _check_frames(job, layout)
@@ -86,6 +95,8 @@ def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
         ]
         if ignored:
             lines.append(f"PDEBench's reader of grouped files ignores {', '.join(ignored)}")
+    if job.family == "unet" and job.args.get("training_type") == "single":
+        lines.append("args.training_type=single is ignored: the runner does not pass it to U-Nets")
     if job.model is None and job.args.get("ckb"):
         lines.append(f"args.ckb is for registered models, {job.name} ignores it")
     return lines
@@ -103,12 +114,14 @@ def _check_arguments(job: Job) -> None:
             f"none of the chosen configs. Add a problem's config, for example "
             f"+args=config_Darcy.yaml, or set them with ++args.<name>=<value>."
         )
-    for key in ("batch_size", "initial_step", "reduced_batch", "reduced_resolution"):
-        if isinstance(args[key], bool) or not isinstance(args[key], int) or args[key] < 1:
-            raise JobError(f"args.{key}: expected a positive integer, got {args[key]!r}")
-    seed = args.get("seed")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise JobError(f"args.seed: expected an integer of at least 0, got {seed!r}")
+    for key, least in INTEGERS.items():
+        value = args.get(key)
+        if value is None and (key not in args or key == "seed"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise JobError(f"args.{key}: expected an integer of at least {least}, got {value!r}")
+    if not isinstance(args.get("clip", False), bool):
+        raise JobError(f"args.clip: expected true or false, got {args['clip']!r}")
     kind = args.get("training_type", "autoregressive")
     if kind not in TRAINING_TYPES:
         raise JobError(f"args.training_type: expected one of {TRAINING_TYPES}, got {kind!r}")
@@ -147,11 +160,10 @@ def _check_frames(job: Job, layout: Layout) -> None:
             f"{job.args['filename']} (reduced_resolution_t={job.args['reduced_resolution_t']}), "
             f"or there is no frame left to predict"
         )
-    single = job.family == "fno" and job.args["training_type"] == "single"
-    if job.training and not single and last <= start:
+    if job.training and last <= start:
         raise JobError(
-            f"args.t_train={last}: expected more than args.initial_step={start} "
-            f"(and at most the {layout.frames} frames of the data), or there is nothing to train on"
+            f"args.t_train={last}: expected more than args.initial_step={start} (and at most the "
+            f"{layout.frames} frames of the data), or there is nothing to train on but the input"
         )
 
 
@@ -163,10 +175,17 @@ def _check_channels(job: Job, layout: Layout) -> None:
             f"{', '.join(wrong)}: expected {layout.channels}, the number of variables in "
             f"{job.args['filename']}"
         )
-    if job.name in ("Unet", "chonn_unet") and any(n % UNET_DIVISOR for n in layout.space):
+    if job.name not in ("Unet", "chonn_unet"):
+        return
+    if any(n % UNET_DIVISOR for n in layout.space):
         raise JobError(
             f"args.reduced_resolution={job.args['reduced_resolution']}: expected a grid of "
             f"multiples of {UNET_DIVISOR} for the U-Net, got {layout.space}"
+        )
+    if job.training and job.args["batch_size"] == 1 and set(layout.space) == {UNET_DIVISOR}:
+        raise JobError(
+            f"args.batch_size=1: expected at least 2, or a grid above {layout.space}: the U-Net's "
+            f"norms need more than the one point that its lowest level has"
         )
 
 
@@ -194,6 +213,12 @@ def _check_batches(job: Job, layout: Layout) -> None:
 
 def _check_checkpoint(job: Job, layout: Layout) -> None:
     path = job.checkpoint(layout.frames)
+    if not path.parent.is_dir():
+        raise JobError(
+            f"args.filename={job.args['filename']!r}: PDEBench names its results after the file, "
+            f"and there is no folder {path.parent.resolve()}. Expected the folder of the data in "
+            f"args.data_path"
+        )
     continues = bool(job.args.get("continue_training"))
     if (not job.training or continues) and not path.is_file():
         wanted = "args.continue_training=True" if job.training else "args.if_training=False"

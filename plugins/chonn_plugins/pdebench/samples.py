@@ -7,7 +7,7 @@ sample makes every weight NaN within an epoch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file, readable
+from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file, readable, reductions
 from chonn_plugins.pdebench.job import Job
 
 BLOCK_BYTES = 2**26
@@ -58,6 +58,11 @@ class Use:
         """Whether the file's sample of this index is used."""
         return index % self.every == 0 and self.first <= index // self.every < self.last
 
+    def window(self, dims: int) -> tuple[slice, ...]:
+        """The used frames and points of a sample (T, \\*space)."""
+        frames = slice(0, (self.frames - 1) * self.every_t + 1, self.every_t)
+        return (frames, *(slice(None, None, self.every_x),) * dims)
+
 
 def check(job: Job, layout: Layout, *, grouped: bool) -> None:
     """Read what a job will use of its data.
@@ -70,20 +75,13 @@ def check(job: Job, layout: Layout, *, grouped: bool) -> None:
     JobError
         If something cannot be read, or is not finite in float32; names file, key and samples.
     """
-    samples = layout.train + layout.validation
+    first, last = 0, layout.train + layout.validation
     single = bool(job.args["single_file"])
-    first, last = 0, samples
     if not job.training:
         # PDEBench takes the first tenth of an array for validation, but the last tenth of groups.
-        first, last = (0, layout.validation) if single else (layout.train, samples)
-    steps = {"every": 1, "every_t": 1, "every_x": 1}
-    if single:
-        reductions = ("batch", "resolution_t", "resolution")
-        steps = {k: int(job.args[f"reduced_{r}"]) for k, r in zip(steps, reductions, strict=True)}
+        first, last = (0, layout.validation) if single else (layout.train, last)
     frames = min(job.args["t_train"], layout.frames) if job.training else layout.frames
-    use = Use(
-        first, last, frames, **steps, grouped=grouped, at_once=single, grid=job.family == "fno"
-    )
+    use = Use(first, last, frames, *reductions(job), grouped, single, job.family == "fno")
     path = data_file(job)
     state = path.stat()
     _check(path, state.st_mtime_ns, state.st_size, use)
@@ -111,71 +109,68 @@ def _check(path: Path, modified: int, size: int, use: Use) -> None:  # noqa: ARG
 
 
 def _arrays(file: Any, use: Use) -> Iterator[str]:
-    fields = ["tensor", "nu"] if "tensor" in file else ["density", "pressure", "Vx", "Vy", "Vz"]
-    dims = file[fields[0]].ndim - 2
-    fields = fields[: dims if fields[0] == "tensor" else dims + 2]
-    darcy = "nu" in fields
-    coordinates = [f"{axis}-coordinate" for axis in AXES[:dims]] if use.grid else []
+    scalar = "tensor" in file
+    dims = file["tensor" if scalar else "density"].ndim - 2
+    darcy = scalar and dims == 2
+    fields = ["density", "pressure", *(f"V{axis}" for axis in AXES[:dims])]
+    if scalar:
+        fields = ["tensor", "nu"] if darcy else ["tensor"]
     for key in fields:
         array = file[key]
-        space = (slice(None, None, use.every_x),) * dims
-        if key == "nu":
-            window: tuple[slice, ...] = space
-        elif darcy:
-            # nu is the first frame; PDEBench keeps all frames of the solution.
-            window = (slice(0, use.frames - 1), *space)
-        else:
-            window = (slice(0, (use.frames - 1) * use.every_t + 1, use.every_t), *space)
-        for start, stop in _blocks(array):
+        frames, *space = use.window(dims)
+        # nu is the first frame of Darcy flow; PDEBench keeps all frames of the solution.
+        window = (
+            *((slice(0, use.frames - 1) if darcy else frames,) if key != "nu" else ()),
+            *space,
+        )
+        rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+        if array.chunks:
+            rows = -(-rows // array.chunks[0]) * array.chunks[0]
+        for start in range(0, len(array), rows):
+            stop = min(start + rows, len(array))
             try:
-                block = _read(file, array, f"{key}, samples {start} to {stop - 1}", start, stop)
+                block = _read(array, f"{key}, samples {start} to {stop - 1}", start, stop)
             except JobError:
                 # Read the samples one by one to find the damaged one.
                 for index in range(start, stop):
-                    _read(file, array, f"{key}, sample {index}", index, index + 1)
+                    _read(array, f"{key}, sample {index}", index, index + 1)
                 raise
             for index in filter(use.of, range(start, stop)):
                 yield from _not_finite(block[index - start][window], f"{key}, sample {index}")
-    for key in coordinates:
-        yield from _not_finite(_read(file, file[key], key), key)
+    for axis in AXES[:dims] if use.grid else "":
+        key = f"{axis}-coordinate"
+        yield from _not_finite(_read(file[key], key), key)
 
 
 def _groups(file: Any, use: Use) -> Iterator[str]:
-    names = sorted(file)
-    dims = file[names[0]]["data"].ndim - 2
-    window = (
-        slice(0, (use.frames - 1) * use.every_t + 1, use.every_t),
-        *(slice(None, None, use.every_x),) * dims,
-    )
-    for index, name in enumerate(names):
+    first: dict[str, np.ndarray] = {}
+    for index, name in enumerate(sorted(file)):
         if not (use.at_once or use.of(index)):
             continue
-        where = f"group {name}, data"
-        data = _read(file, file[name]["data"], where)
+        data = _read(file[name]["data"], where := f"group {name}, data")
+        dims = data.ndim - 2
         if use.of(index):
-            yield from _not_finite(data[window], where)
+            yield from _not_finite(data[use.window(dims)], where)
         if use.grid and (name == GRID_GROUP or not use.at_once):
             for axis in AXES[:dims]:
-                where = f"group {name}, grid/{axis}"
-                yield from _not_finite(_read(file, file[name]["grid"][axis], where), where)
+                line = _read(file[name]["grid"][axis], where := f"group {name}, grid/{axis}")
+                yield from _not_finite(line, where)
+                known = first.setdefault(axis, line)
+                finite = np.isfinite(line).all() and np.isfinite(known).all()
+                if finite and not np.array_equal(line, known):
+                    raise JobError(
+                        f"{file.filename}: {where}: expected the coordinates of the first group; "
+                        f"models take those of a batch's first sample for all"
+                    )
 
 
-def _blocks(array: Any) -> Iterable[tuple[int, int]]:
-    """Ranges of samples to read at once: whole chunks of limited size."""
-    samples = array.shape[0]
-    rows = max(1, BLOCK_BYTES * samples // max(1, array.nbytes))
-    if array.chunks:
-        rows = -(-rows // array.chunks[0]) * array.chunks[0]
-    return ((start, min(start + rows, samples)) for start in range(0, samples, rows))
-
-
-def _read(file: Any, array: Any, where: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+def _read(array: Any, where: str, start: int = 0, stop: int | None = None) -> np.ndarray:
     try:
         return np.asarray(array[start:stop])
     except (OSError, RuntimeError) as error:
         raise JobError(
-            f"{file.filename}: {where}: cannot be read, the file is damaged (or compressed by a "
-            f"filter that is not installed here): {error}"
+            f"{array.file.filename}: {where}: cannot be read, the file is damaged (or compressed "
+            f"by a filter that is not installed here): {error}"
         ) from error
 
 

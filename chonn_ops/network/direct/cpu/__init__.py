@@ -1,10 +1,10 @@
 """The backend "cpu" of the direct method: the compiled kernel through ctypes, which releases the
 GIL.
 
-Many networks fill the lanes of the vectors, and groups of them are shared out to threads. Few
-networks are eliminated one by one: tiles of the grid fill the lanes, then pieces of fronts' rows
-fill vectors, and where there are fewer networks than threads, threads share tiles, subtrees and the
-rows of large fronts.
+Many networks fill the lanes of the vectors, and groups of them are shared out to threads; complex
+ones always do, and their solves are refined. Few real networks are eliminated one by one: tiles of
+the grid fill the lanes, then pieces of fronts' rows fill vectors, and where there are fewer
+networks than threads, threads share tiles, subtrees and the rows of large fronts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import real_dtype
 from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.cpu.binding import (
     DETERMINED,
     FACTORIZE,
     INVERT,
+    KIND_OF,
     NOT_FINITE,
     ONCE,
     SAMPLE,
@@ -75,17 +77,18 @@ class Filling(NamedTuple):
     threads: int
 
 
-def _filling(grid: Sequence[int], networks: int, double: bool) -> Filling:
+def _filling(grid: Sequence[int], networks: int, dtype: torch.dtype) -> Filling:
     """Vectors no wider than leave every thread a group."""
     threads, direct = max(1, torch.get_num_threads()), kernel()
     if direct is None:
-        return Filling(0, 1, True, threads)
-    isa, worth = direct.isa("CHONN_NETWORK_ISA"), _worth_lanes(grid)
-    lanes = direct.lanes(isa, double)
+        return Filling(0, 1, not dtype.is_complex, threads)
+    kind = KIND_OF[dtype]
+    isa, worth = direct.isa("CHONN_NETWORK_ISA"), 0 if dtype.is_complex else _worth_lanes(grid)
+    lanes = direct.lanes(isa, kind)
     rows = worth > 1 or networks < worth * lanes * threads
     if not rows:
-        isa = direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), double)
-        lanes = direct.lanes(isa, double)
+        isa = direct.isa_for("CHONN_NETWORK_ISA", -(-networks // threads), kind)
+        lanes = direct.lanes(isa, kind)
     return Filling(isa, lanes, rows, threads)
 
 
@@ -93,7 +96,7 @@ def plan_of(
     grid: Sequence[int], periodic: Sequence[bool], networks: int, dtype: torch.dtype
 ) -> Plan:
     """The plan for so many networks."""
-    filling = _filling(grid, networks, dtype == torch.float64)
+    filling = _filling(grid, networks, dtype)
     return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
 
 
@@ -110,9 +113,9 @@ def _plan_for(
     return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
-def _filling_of(plan: Plan, networks: int, double: bool) -> Filling:
-    """That of networks whose plan is made; tiles are there for rows only."""
-    filling = _filling(plan.grid, networks, double)
+def _filling_of(plan: Plan, networks: int, dtype: torch.dtype) -> Filling:
+    """How networks fill vectors once their plan is made; tiles are there for rows only."""
+    filling = _filling(plan.grid, networks, dtype)
     return filling._replace(rows=True) if isinstance(plan, TiledPlan) else filling
 
 
@@ -122,11 +125,14 @@ def _threads_for(plan: Plan, networks: int, most: int) -> int:
 
 
 @kept
-def _arguments_for(plan: Plan, batches: int, channels: int, filling: Filling) -> Arguments:
-    """What all calls for networks of a plan have in common; to be copied, not changed."""
+def _arguments_for(
+    plan: Plan, batches: int, channels: int, filling: Filling, work: int
+) -> Arguments:
+    """What all calls for networks of a plan have in common; to be copied, not changed. `work`: real
+    products of a product."""
     networks = batches * channels
     most = filling.threads if filling.rows else -(-networks // filling.lanes)
-    threads = _threads_for(plan, networks, min(most, filling.threads))
+    threads = _threads_for(plan, networks * work, min(most, filling.threads))
     return arguments_of(plan, batches, channels, filling.rows, threads, filling.lanes)
 
 
@@ -141,7 +147,8 @@ class Solution(NamedTuple):
         where they were not wanted. Rounding is relative to what potentials differ by around an
         edge, not to the potentials, which small leaks lift all alike.
     residual : Tensor, shape (B, S, C), optional
-        |s - A v| / |s|, 0 where that is what rounding leaves; float64.
+        |s - A v| / |s|, float64. Of real networks 0 where it is what rounding leaves; of complex
+        ones of the potentials in complex128, and NaN where an input is not finite.
     """
 
     potential: Tensor
@@ -161,12 +168,16 @@ class Factors:
     ----------
     plan : Plan
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating dtype and on the CPU like all tensors here.
+        One an axis, of one floating or complex dtype and on the CPU like all tensors here.
     leak : Tensor, shape (B, \\*grid, C)
     source : Tensor, shape (B, S, \\*grid, C), optional
-        Solved for while the factors are in the cache.
+        Solved for while the factors are in the cache. Of the networks' dtype; of complex networks
+        of either complex dtype, which is that of the solution.
     drops : bool
         Whether `solution` has them.
+    tol : float
+        Of complex networks: the relative residual at which refinement stops. Solutions have at most
+        that, or as small a residual as refinement makes it.
 
     Attributes
     ----------
@@ -183,18 +194,19 @@ class Factors:
         source: Tensor | None = None,
         *,
         drops: bool = False,
+        tol: float = 0,
     ) -> None:
-        self._prepare(plan, leak)
+        self._prepare(plan, leak, tol)
         self._allocate(leak, -(-len(self._scale) // self._lanes))
         self.solution = self._call(FACTORIZE, source, drops, (leak, *conductance))
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
         self._measure(items)
-        self._factors = spare.empty(leak, self._num_shares + 3 * self._num_nodes)
+        self._factors = spare.empty(leak, self._num_shares + self._fields * self._num_nodes)
 
     def _measure(self, items: int) -> None:
-        # Shares, then three numbers a node: inverse pivot, share of ground, own leak.
+        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
@@ -204,14 +216,17 @@ class Factors:
         return [filling, self._factors, self._scale, torch.from_numpy(self._status)]
 
     @classmethod
-    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+    def restored(
+        cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor, tol: float = 0
+    ) -> Factors:
         """The factors with this `state`. Its own plan takes the place of `plan`, because tiles
         depend on the number of threads there were."""
         isa, lanes, rows, threads = state[0].tolist()
         filling = Filling(isa, lanes, bool(rows), threads)
         B, *grid, C = leak.shape
         self = cls.__new__(cls)
-        self._prepare(_plan_for(tuple(grid), plan.periodic, B * C, filling), leak, filling)
+        own = _plan_for(tuple(grid), plan.periodic, B * C, filling)
+        self._prepare(own, leak, tol, filling)
         self._measure(-(-len(self._scale) // self._lanes))
         self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
@@ -226,11 +241,12 @@ class Factors:
         source: Tensor,
         *,
         drops: bool = False,
+        tol: float = 0,
     ) -> tuple[Solution, list[tuple[int, int]]]:
         """The solution for sources (B, S, \\*grid, C), and `undetermined`, without keeping factors:
         those of one group stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
-        arguments = self._prepare(plan, leak)
+        arguments = self._prepare(plan, leak, tol)
         shared = arguments.parts > 0  # fewer networks than threads
         self._allocate(leak, len(self._scale) if shared else arguments.threads)
         call = FACTORIZE if shared else ONCE
@@ -238,17 +254,19 @@ class Factors:
         assert solution is not None
         return solution, self.undetermined
 
-    def _prepare(self, plan: Plan, leak: Tensor, filling: Filling | None = None) -> Arguments:
+    def _prepare(
+        self, plan: Plan, leak: Tensor, tol: float, filling: Filling | None = None
+    ) -> Arguments:
         direct = kernel()
         assert direct is not None
         self._plan, self._kernel, self._shape = plan, direct, leak.shape
         B, C = leak.shape[0], leak.shape[-1]
-        networks = B * C
-        self._double = leak.dtype == torch.float64
-        self._filling = filling = filling or _filling_of(plan, networks, self._double)
+        networks, is_complex = B * C, leak.dtype.is_complex
+        self._kind, self._fields, self._tol = KIND_OF[leak.dtype], 2 if is_complex else 3, tol
+        self._filling = filling = filling or _filling_of(plan, networks, leak.dtype)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
-        self._arguments = _arguments_for(plan, B, C, filling)
-        self._scale = leak.new_ones(networks)
+        self._arguments = _arguments_for(plan, B, C, filling, 4 if is_complex else 1)
+        self._scale = leak.new_ones(networks, dtype=real_dtype(leak.dtype))
         # NumPy looks through a few numbers faster than PyTorch.
         self._status = np.full(networks, DETERMINED, np.int64)
         return self._arguments
@@ -259,14 +277,14 @@ class Factors:
         at, size = self._factors.data_ptr(), self._factors.element_size()
         arguments.shares = at
         arguments.inverse = at = at + self._num_shares * size
-        arguments.grounded = at = at + self._num_nodes * size
-        arguments.own_leak = at + self._num_nodes * size
+        arguments.own_leak = at = at + self._num_nodes * size
+        arguments.grounded = at + self._num_nodes * size
         arguments.scale, arguments.status = self._scale.data_ptr(), self._status.ctypes.data
         arguments.call = call
-        size = self._kernel.workspace(self._isa, self._double, arguments)
+        size = self._kernel.workspace(self._isa, self._kind, arguments)
         workspace = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
         arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
-        self._kernel.call["run"](self._isa, self._double, arguments)
+        self._kernel.call["run"](self._isa, self._kind, arguments)
 
     def _call(
         self,
@@ -277,7 +295,8 @@ class Factors:
         inverse: Sequence[Tensor] = (),
     ) -> Solution | None:
         """Run `call`; the solution for `source`, if any. Residuals are found of sources with their
-        network, leak and conductances; `inverse` takes the diagonal and entries of the inverse."""
+        network, leak and conductances, which complex ones always need; `inverse` takes the diagonal
+        and entries of the inverse."""
         # Threads share the factors, but no arguments.
         arguments = Arguments.from_buffer_copy(self._arguments)
         network = [field.contiguous() for field in network]
@@ -296,7 +315,8 @@ class Factors:
                 of = (*source.shape[:2], source.shape[-1])
                 residual = torch.zeros(of, dtype=torch.float64)
                 arguments.residual = residual.data_ptr()
-            arguments.sources = source.shape[1]
+            arguments.sources, arguments.tol = source.shape[1], self._tol
+            arguments.single = source.dtype == torch.complex64
             arguments.source, arguments.potential = source.data_ptr(), potential.data_ptr()
             solution = Solution(potential, found, residual)
         for axis, field in enumerate(found):
@@ -312,7 +332,7 @@ class Factors:
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
     ) -> Solution:
         """The solution for sources (B, S, \\*grid, C); with the residual where leak and
-        conductances are given once more."""
+        conductances are given once more, which complex networks need to be refined."""
         solution = self._call(SOLVE, source, drops, network)
         assert solution is not None
         return solution
@@ -358,15 +378,15 @@ class Factors:
 
 def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     """Bytes of factors and of what elimination and substitution take beside them."""
-    double = dtype == torch.float64
-    size, direct = 8 if double else 4, kernel()
+    size, direct = dtype.itemsize, kernel()
     if direct is None:
         front = plan.largest_front
         return (networks * (plan.num_shares + 3 * plan.nodes) + front**2 + plan.stack) * size
-    filling = _filling_of(plan, networks, double)
-    arguments = Arguments.from_buffer_copy(_arguments_for(plan, networks, 1, filling))
+    filling, is_complex = _filling_of(plan, networks, dtype), dtype.is_complex
+    common = _arguments_for(plan, networks, 1, filling, 4 if is_complex else 1)
+    arguments = Arguments.from_buffer_copy(common)
     # With a source and drops, which the kernel would write.
     arguments.source = arguments.drop[0] = 1
-    per = 1 if filling.rows else filling.lanes
-    factors = -(-networks // per) * (arguments.item_shares + 3 * plan.nodes) * per * size
-    return factors + direct.workspace(filling.isa, double, arguments)
+    per, fields = 1 if filling.rows else filling.lanes, 2 if is_complex else 3
+    factors = -(-networks // per) * (arguments.item_shares + fields * plan.nodes) * per * size
+    return factors + direct.workspace(filling.isa, KIND_OF[dtype], arguments)

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import torch
 
 from chonn_ops import _library
 from chonn_ops.network.direct.plan import Array, Plan
@@ -21,6 +22,14 @@ FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE, DETERMINED, NOT_FINITE = (
     for name in ("FACTORIZE", "SOLVE", "SAMPLE", "INVERT", "ONCE", "DETERMINED", "NOT_FINITE")
 )
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
+_KINDS = _library.enumerators(_HEADER, "direct_kind")
+# The kernel's code of the numbers of a call.
+KIND_OF = {
+    torch.float32: _KINDS["DIRECT_FLOAT"],
+    torch.float64: _KINDS["DIRECT_DOUBLE"],
+    torch.complex64: _KINDS["DIRECT_COMPLEX_FLOAT"],
+    torch.complex128: _KINDS["DIRECT_COMPLEX_DOUBLE"],
+}
 
 
 class Arguments(_library.structure(_HEADER, "direct_args")):

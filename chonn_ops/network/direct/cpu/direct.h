@@ -15,9 +15,12 @@ enum direct_call {
 /* What `status` says of a network besides the node that has no way to ground. */
 enum direct_status { DIRECT_DETERMINED = -1, DIRECT_NOT_FINITE = -2 };
 
+/* Kinds of numbers of a call. */
+enum direct_kind { DIRECT_FLOAT, DIRECT_DOUBLE, DIRECT_COMPLEX_FLOAT, DIRECT_COMPLEX_DOUBLE };
+
 /* binding.py reads this struct. A network is one channel of one batch. Fields are
  * (batches, nodes, channels) without gaps, nodes in row-major order, sources and potentials
- * (batches, sources, nodes, channels); all of the precision of the call.
+ * (batches, sources, nodes, channels); all of the kind of the call, but see `single`.
  *
  * An item is what one thread works on: a group of as many networks as a vector has lanes, or with
  * `rows` a single network, whose fronts' rows fill the vectors. Factors are those of item after
@@ -41,6 +44,10 @@ struct direct_args {
     const int64_t *group_first, *tile_region;
     const int32_t *tile_position, *tile_edge, *rim;
     int32_t rows, threads, call;
+    /* Of complex networks: whether sources, potentials and drops are of single precision, whatever the
+     * factors are; and the relative residual at which refinement stops. */
+    int32_t single;
+    double tol;
     const void *leak, *conductance[3];
     /* (items, item_shares) elements, of DIRECT_ONCE a thread's: what a pivot hands to each later node. */
     void *shares;
@@ -55,7 +62,8 @@ struct direct_args {
     void *potential;
     void *drop[3]; /* like `potential`, NULL or for each axis: a node's potential less the next one's */
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
-    void *diagonal, *entry[3]; /* of the inverse: at nodes, and at the two nodes of each edge */
+    /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */
+    void *diagonal, *entry[3];
     void *workspace; /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
 };
 
@@ -69,7 +77,7 @@ static inline int64_t rim_of(const struct direct_args *a) {
     return a->tile ? a->tile->width[a->tile->regions - 1] : 0;
 }
 
-/* What kernel.c defines, for float at index 0 and for double at 1. */
+/* What kernel.c defines for each `direct_kind`. */
 struct direct_kernel {
     void (*run)(const struct direct_args *);
     int64_t (*workspace)(const struct direct_args *);

@@ -1,22 +1,25 @@
 /* Elimination, region by region, in the form of the star-mesh law: a pivot with the conductances
  * g to later nodes and the leak l goes, and with t = sum g + l
  *     g_qr += g_q g_r / t,   l_q += g_q l / t.
- * No difference is taken, so no contrast and no small leak loses digits. Ground is the last column
- * of a front: to it leads the leak, and nothing tells it from other nodes. Fronts hold what is
- * right of their diagonals; below is rubbish that nobody reads. Included once per precision and
- * mode. */
+ * Fronts hold what is right of their diagonals; below is rubbish that nobody reads. Included once per type of number and
+ * mode.
+ *
+ * Of positive numbers no difference is taken, so no contrast and no small leak loses digits. Complex
+ * numbers may cancel in t. No rows are exchanged: where less than half of the digits of t are left, t
+ * is raised, and refinement (refine.h) makes good for it. Ground is the last column of a front: to it
+ * leads the leak, and nothing tells it from other nodes. */
 
 /* Adds what the first n pivots hand on to QB rows, RB vectors of each. `share`: of pivot 0 to the
  * block's first row; those of the next pivot lie `step` further on, then one less. */
-INLINE void MODE(block)(const int rows, const int vectors, vec *front, int64_t stride, const vec *a,
+INLINE void MODE(block)(const int rows, const int vectors, unit *front, int64_t stride, const unit *a,
                         const element *share, int64_t step, int64_t n) {
-    vec c[8][4];
+    unit c[8][4];
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < vectors; j++) c[i][j] =
         front[i * stride + j];
     for (int64_t k = 0; k < n; k++) {
         UNROLL for (int i = 0; i < rows; i++) {
-            const vec s = WIDEN(share[i]);
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] += s * a[j];
+            const unit s = WIDEN(share[i]);
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = plus_product(c[i][j], s, a[j]);
         }
         a += stride;
         share += step--;
@@ -26,11 +29,11 @@ INLINE void MODE(block)(const int rows, const int vectors, vec *front, int64_t s
 }
 
 /* Rows q0 to q1, vectors c on, as many as `vectors` says, of what pivots k0 to k0 + n hand on. */
-INLINE void MODE(column)(const int vectors, vec *front, int64_t f, const element *shares, int64_t k0,
+INLINE void MODE(column)(const int vectors, unit *front, int64_t f, const element *shares, int64_t k0,
                          int64_t n, int64_t q0, int64_t q1, int64_t c) {
     const int64_t stride = MODE(vectors)(f), step = f - k0 - 2;
     const int64_t end = least(q1, (c + vectors) * PER);
-    const vec *a = front + k0 * stride + c;
+    const unit *a = front + k0 * stride + c;
     int64_t q = q0;
     /* Behind the last row of a front there is room, so blocks need not end with it. */
     for (; q < end && (q + QB <= q1 || q1 == f); q += QB)
@@ -42,7 +45,7 @@ INLINE void MODE(column)(const int vectors, vec *front, int64_t f, const element
 }
 
 /* Columns j of blocks, from the diagonal's on. */
-INLINE void MODE(update_column)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n,
+INLINE void MODE(update_column)(unit *front, int64_t f, const element *shares, int64_t k0, int64_t n,
                                 int64_t q0, int64_t q1, int64_t j) {
     const int64_t stride = MODE(vectors)(f);
     int64_t c = q0 / PER + j * RB;
@@ -52,7 +55,7 @@ INLINE void MODE(update_column)(vec *front, int64_t f, const element *shares, in
         for (; c < stride; c++) MODE(column)(1, front, f, shares, k0, n, q0, q1, c);
 }
 
-APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0, int64_t n, int64_t q0,
+APART void MODE(update)(unit *front, int64_t f, const element *shares, int64_t k0, int64_t n, int64_t q0,
                         int64_t q1, int threads) {
     const int64_t columns = (MODE(vectors)(f) - q0 / PER + RB - 1) / RB;
     if (threads < 2 || (q1 - q0) * (f - q0) * n < WORTH_SHARING) {
@@ -64,12 +67,43 @@ APART void MODE(update)(vec *front, int64_t f, const element *shares, int64_t k0
 }
 
 /* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
-INLINE void MODE(pivot)(vec *front, int64_t f, int64_t n, element *shares, element *inverse,
+#if COMPLEX
+INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
+                        element *grounded, int64_t k0, int64_t i) {
+    (void)n, (void)grounded;
+    const int64_t stride = f + 1;
+    element *row = front + i * stride;
+    const element *handed = shares + share_index(f, k0, i), *a = front + k0 * stride;
+    int64_t c = i + 1;
+    for (; c + 4 <= stride; c += 4) MODE(block)(1, 4, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+    for (; c < stride; c++) MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
+    element t = {};
+    vec size = {};
+    for (c = i + 1; c < stride; c++) {
+        t = plus(t, row[c]);
+        size += NAME(magnitude)(row[c]);
+    }
+    const mask raised = (NAME(magnitude)(t) < FEW * size) & (size >= TINIEST);
+    /* By a larger leak, so that all pivots after it are those of one changed network. */
+    row[f].re += NAME(pick)(raised, FEW * size - t.re, (vec){});
+    row[f].im -= NAME(pick)(raised, t.im, (vec){});
+    t.re = NAME(pick)(raised, FEW * size, t.re);
+    t.im = NAME(pick)(raised, (vec){}, t.im);
+    const vec length = NAME(pick)(size >= TINIEST, NAME(magnitude)(t), (vec){} + 1);
+    const vec re = t.re / length, im = t.im / length;
+    const vec part = NAME(pick)(size >= TINIEST, 1 / ((re * re + im * im) * length), (vec){});
+    const element whole = {re * part, -im * part};
+    element *restrict share = shares + share_index(f, i, i + 1);
+    for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = times(whole, row[j]);
+    inverse[i] = whole;
+}
+#else
+INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
                         element *grounded, int64_t k0, int64_t i) {
     const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
-    const vec *a = front + k0 * stride;
+    const unit *a = front + k0 * stride;
     element *restrict share = shares + share_index(f, i, i + 1);
     vec total[4] = {};
     int64_t c = first;
@@ -100,13 +134,13 @@ INLINE void MODE(pivot)(vec *front, int64_t f, int64_t n, element *shares, eleme
 #else
     const vec part = NAME(reciprocal)(t);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
-    const NAME(mask) alone = t == row[f];
-    const vec to_ground =
-        (vec)((alone & (NAME(mask))NAME(splat)(1)) | (~alone & (NAME(mask))(row[f] * part)));
+    const mask alone = t == row[f];
+    const vec to_ground = (vec)((alone & (mask)NAME(splat)(1)) | (~alone & (mask)(row[f] * part)));
     grounded[i] = NAME(either)(part, to_ground, NAME(splat)(0));
 #endif
     inverse[i] = part;
 }
+#endif
 
 struct MODE(waiting) { /* updates that wait for the region they are added to */
     element **held; /* by region */
@@ -119,7 +153,7 @@ static int64_t MODE(waiting_bytes)(const struct direct_args *a) {
 }
 
 /* Adds a half's update. */
-APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, int64_t f,
+APART void MODE(extend)(const struct direct_args *a, int64_t half, unit *front, int64_t f,
                         const element *update) {
     const int64_t stride = MODE(vectors)(f) * PER, width = a->width[half];
     const int32_t *place = a->place + a->boundary_at[half];
@@ -150,32 +184,33 @@ APART void MODE(extend)(const struct direct_args *a, int64_t half, vec *front, i
 #else
     for (int64_t i = 0; i < width; i++) {
         element *row = to + place[i] * stride;
-        for (int64_t j = i + 1; j < width; j++) row[place[j]] += *update++;
-        row[f] += *update++;
+        for (int64_t j = i + 1; j < width; j++, update++) row[place[j]] = plus(row[place[j]], *update);
+        row[f] = plus(row[f], *update++);
     }
 #endif
 }
 
 APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                           vec *front, struct MODE(waiting) * w, element scale, int threads) {
+                           unit *front, struct MODE(waiting) * w, scalar scale, int threads) {
     const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
     const int64_t vectors = MODE(vectors)(f), stride = vectors * PER, first = a->first[r];
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
-    element *grounded = (element *)a->grounded + item->slot * a->nodes + first;
+    element *grounded = COMPLEX ? NULL : (element *)a->grounded + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
     if (ROWS && f <= SMALL_FRONT)
-        memset(front, 0, (size_t)(f * vectors) * sizeof(vec));
+        memset(front, 0, (size_t)(f * vectors) * sizeof(unit));
     else
         for (int64_t i = 0; i < f; i++)
-            memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(vec));
+            memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(unit));
     for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = axis_of(a, a->edge[e]);
         const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
         const int64_t start = a->row[e], end = a->column[e];
-        entries[least(start, end) * stride + (start < end ? end : start)] += g[a->edge[e]] * scale;
+        element *to = entries + least(start, end) * stride + (start < end ? end : start);
+        *to = plus(*to, scaled(g[a->edge[e]], scale));
     }
     element *const above = w->top; /* updates of other stacks and of tiles stay where they are */
     for (int side = 0; side < 2; side++) {
@@ -214,15 +249,18 @@ APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAM
                                    const element *inverse, int64_t *status) {
     for (int64_t p = 0; p < a->nodes; p++)
         for (int lane = 0; lane < item->width; lane++) {
-            if (status[lane] != DIRECT_DETERMINED || ((const REAL *)(inverse + p))[lane] != 0) continue;
+            if (status[lane] != DIRECT_DETERMINED || !MODE(lacks)(inverse + p, lane)) continue;
             const int64_t node = a->node[p];
             int64_t inner = 1;
             for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
-                const REAL *g = (const REAL *)a->conductance[axis] + item->at[lane];
+                const REAL *g = a->conductance[axis];
                 const int64_t n = a->grid[axis], i = node / inner % n;
                 const int64_t before = node + (i ? -inner : (n - 1) * inner);
-                const int out = (i < n - 1 || a->closed[axis]) && g[node * a->channels] > 0;
-                if (out || ((i || a->closed[axis]) && g[before * a->channels] > 0)) status[lane] = node;
+                const int64_t out = item->at[lane] + node * a->channels,
+                              in = item->at[lane] + before * a->channels;
+                if (((i < n - 1 || a->closed[axis]) && NAME(conducts)(g, out)) ||
+                    ((i || a->closed[axis]) && NAME(conducts)(g, in)))
+                    status[lane] = node;
             }
         }
 }
@@ -232,7 +270,7 @@ static int MODE(any_without)(const struct direct_args *a, const struct NAME(item
                              const element *inverse) {
     int any = 0;
     for (int64_t p = 0; p < a->nodes && !any; p++)
-        for (int lane = 0; lane < item->width; lane++) any |= ((const REAL *)(inverse + p))[lane] == 0;
+        for (int lane = 0; lane < item->width; lane++) any |= MODE(lacks)(inverse + p, lane);
     return any;
 }
 
@@ -259,7 +297,7 @@ static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *it
 }
 
 /* The powers of two that the conductances of the item's networks are multiplied by. */
-INLINE element MODE(scale)(const struct direct_args *a, const struct NAME(item) *item) {
+INLINE scalar MODE(scale)(const struct direct_args *a, const struct NAME(item) *item) {
 #if ROWS
     return ((const REAL *)a->scale)[item->index];
 #else
@@ -273,11 +311,12 @@ INLINE element MODE(scale)(const struct direct_args *a, const struct NAME(item) 
 /* Scales, status and scaled leaks, before the elimination. */
 static void MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
     const int64_t network = item->index * (ROWS ? 1 : LANES);
-    const vec scales = NAME(scales)(a, item, ROWS ? 1 : LANES, a->status + network);
+    const vec scales = NAME(scales)(a, item, ROWS ? 1 : PARTS * LANES, a->status + network);
     for (int lane = 0; lane < item->width; lane++) ((REAL *)a->scale)[network + lane] = scales[lane];
-    const element *leak = (const element *)item->field[0], scale = MODE(scale)(a, item);
+    const element *leak = (const element *)item->field[0];
+    const scalar scale = MODE(scale)(a, item);
     element *own_leak = (element *)a->own_leak + item->slot * a->nodes;
-    for (int64_t p = 0; p < a->nodes; p++) own_leak[p] = leak[a->node[p]] * scale;
+    for (int64_t p = 0; p < a->nodes; p++) own_leak[p] = scaled(leak[a->node[p]], scale);
     /* Whole vectors are read behind the last row. */
     memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
 }
@@ -290,7 +329,7 @@ static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *i
 
 /* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
 INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                                   struct MODE(waiting) * w, element scale, int64_t *group,
+                                   struct MODE(waiting) * w, scalar scale, int64_t *group,
                                    char *workspace) {
 #if ROWS
     if (a->pivots[r]) return 0;
@@ -304,16 +343,16 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAM
 }
 
 typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
-                                   const element *inverse, vec *x, vec *t);
+                                   const element *inverse, unit *x, unit *t);
 
 /* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
  * values x by position and scratch t. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
-                                 char *workspace, MODE(substitution) forward, vec *x, vec *t) {
-    const element scale = MODE(scale)(a, item);
+                                 char *workspace, MODE(substitution) forward, unit *x, unit *t) {
+    const scalar scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    vec *front = (vec *)workspace;
+    unit *front = (unit *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
@@ -331,7 +370,7 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
  * other, each by all threads. */
 static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME(item) *item,
                                   char *workspace) {
-    const element scale = MODE(scale)(a, item);
+    const scalar scale = MODE(scale)(a, item);
     char *const fronts = workspace;
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -341,7 +380,7 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME
     for (int64_t p = 0; p < a->parts; p++) {
         struct MODE(waiting) own = w;
         own.base = own.top = stack + a->part_stack[p];
-        vec *front = (vec *)(fronts + thread_number() * MODE(front_bytes)(a));
+        unit *front = (unit *)(fronts + thread_number() * MODE(front_bytes)(a));
         char *const workspace = tiles + thread_number() * MODE(tiles_bytes)(a);
         int64_t group = a->groups ? a->part_group[p] : 0;
         for (int64_t r = a->part_first[p]; r < a->part_last[p]; r++)
@@ -353,7 +392,7 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME
         if (p < a->parts && r == a->part_first[p])
             r = a->part_last[p++] - 1;
         else
-            MODE(eliminate)(a, item, r, (vec *)fronts, &w, scale, a->threads);
+            MODE(eliminate)(a, item, r, (unit *)fronts, &w, scale, a->threads);
     }
     MODE(finish)(a, item);
 }

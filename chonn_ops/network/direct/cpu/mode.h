@@ -1,26 +1,81 @@
-/* What an element of a front is: with ROWS 0 a vector, one value of every network of a group; with
- * ROWS 1 one number, LANES of which are a vector of a row. Included twice per precision. */
-#if ROWS
+/* What an element of a front is, and what is done with it: with ROWS 0 it is one value of every network
+ * of a group, a vector or, of complex numbers, two; with ROWS 1 one number, LANES of which are a vector
+ * of a row. A unit is what blocks add up: PER elements of a row. Included once for each mode of a type
+ * of number. */
+#if COMPLEX
+typedef struct {
+    vec re, im;
+} MODE(element);
+typedef MODE(element) MODE(unit);
+typedef vec MODE(scalar);
+#define WIDEN(x) (x)
+#define PER 1
+#define QB (VECTOR_BYTES == 64 ? 4 : 2) /* rows and units that a block keeps in registers */
+#define RB 2
+#elif ROWS
 typedef REAL MODE(element);
+typedef vec MODE(unit);
+typedef REAL MODE(scalar);
 #define WIDEN(x) NAME(splat)(x)
-#define PER LANES /* elements a vector of a front's row */
-#define QB 8      /* rows and vectors that a block keeps in registers */
+#define PER LANES
+#define QB 8
 #define RB (VECTOR_BYTES == 64 ? 2 : 1)
 #else
 typedef vec MODE(element);
+typedef vec MODE(unit);
+typedef vec MODE(scalar);
 #define WIDEN(x) (x)
 #define PER 1
 #define QB (VECTOR_BYTES == 64 ? 4 : 2)
 #define RB 4
 #endif
 #define element MODE(element)
+#define unit MODE(unit)
+#define scalar MODE(scalar)
+#define plus MODE(plus)
+#define times MODE(times)
+#define plus_product MODE(plus_product)
+#define scaled MODE(scaled)
+
+#if COMPLEX
+INLINE element plus(element x, element y) { return (element){x.re + y.re, x.im + y.im}; }
+
+INLINE element plus_product(element c, element s, element x) {
+    c.re += s.re * x.re, c.im += s.re * x.im;
+    c.re -= s.im * x.im, c.im += s.im * x.re;
+    return c;
+}
+
+INLINE element times(element s, element x) { return plus_product((element){}, s, x); }
+
+INLINE element scaled(element x, scalar scale) { return (element){x.re * scale, x.im * scale}; }
+
+/* Whether a pivot has no inverse. */
+INLINE int MODE(lacks)(const element *inverse, int lane) {
+    return inverse->re[lane] == 0 && inverse->im[lane] == 0;
+}
+
+INLINE vec NAME(magnitude)(element x) { /* |re| + |im| */
+    return NAME(pick)(x.re < 0, -x.re, x.re) + NAME(pick)(x.im < 0, -x.im, x.im);
+}
+#else
+INLINE element plus(element x, element y) { return x + y; }
+
+INLINE unit plus_product(unit c, unit s, unit x) { return c + s * x; }
+
+INLINE unit times(unit s, unit x) { return s * x; }
+
+INLINE element scaled(element x, scalar scale) { return x * scale; }
+
+INLINE int MODE(lacks)(const element *inverse, int lane) { return ((const REAL *)inverse)[lane] == 0; }
+#endif
 
 /* Vectors of a row of a front, whose last column is ground. */
 static inline int64_t MODE(vectors)(int64_t front) { return (front + PER) / PER; }
 
 static int64_t MODE(front_bytes)(const struct direct_args *a) {
     return aligned((a->largest_front + PAD) * (MODE(vectors)(a->largest_front) + RB) *
-                   (int64_t)sizeof(vec));
+                   (int64_t)sizeof(unit));
 }
 
 /* What the elimination of tiles takes: a thread's. */
@@ -34,12 +89,19 @@ static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
 }
 
 #include "factorize.h"
+#include "substitute.h"
+#if COMPLEX
+#include "refine.h"
+#else
 #include "solve.h"
 #include "invert.h"
+#endif
 
 /* Whether elimination and forward substitution are fused. The factors of many networks do not stay in
  * the cache. */
-static int MODE(is_fused)(const struct direct_args *a) { return !ROWS && a->source && a->sources == 1; }
+static int MODE(is_fused)(const struct direct_args *a) {
+    return !ROWS && !COMPLEX && a->source && a->sources == 1;
+}
 
 /* Threads that solve for sources of one network after they have eliminated it together. */
 static int MODE(solving)(const struct direct_args *a) {
@@ -57,7 +119,9 @@ static int64_t MODE(own_bytes)(const struct direct_args *a) {
     case DIRECT_ONCE:
         if (MODE(is_fused)(a)) return MODE(fields_bytes)(a) + fronts + solve;
         return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
+#if !COMPLEX
     case DIRECT_INVERT: return MODE(invert_bytes)(a);
+#endif
     default: return MODE(fields_bytes)(a) + solve;
     }
 }
@@ -103,10 +167,12 @@ static void MODE(run)(const struct direct_args *a) {
         char *const own = workspace + thread_number() * each;
         struct NAME(item) item = NAME(item_at)(a, i / chunks);
         const int64_t source = i % chunks * chunk;
+#if !COMPLEX
         if (a->call == DIRECT_INVERT) {
             MODE(invert_item)(a, &item, own);
             continue;
         }
+#endif
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
         if (factorizes) MODE(begin)(a, &item);
         if (factorizes && MODE(is_fused)(a)) {
@@ -120,6 +186,12 @@ static void MODE(run)(const struct direct_args *a) {
 }
 
 #undef element
+#undef unit
+#undef scalar
+#undef plus
+#undef times
+#undef plus_product
+#undef scaled
 #undef WIDEN
 #undef PER
 #undef QB

@@ -1,11 +1,8 @@
-/* Everything of one precision. */
-typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES)));
-typedef REAL NAME(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
-typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
+/* Everything of one precision of real numbers. */
+#define COMPLEX 0
+#include "numbers.h"
+
 typedef REAL NAME(short) __attribute__((vector_size(16)));
-#define vec NAME(vec)
-#define loose NAME(loose)
-#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 
 /* Doubles of as many lanes. */
 typedef double NAME(wide) __attribute__((vector_size(LANES * 8)));
@@ -18,26 +15,18 @@ INLINE REAL NAME(size)(REAL v) { return (v < 0 ? -v : v) + LEAST; }
 INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
 
 /* 1 / pivot; 0 where there is none, or one so small that nothing divides by it. */
-INLINE vec NAME(reciprocal)(vec pivot) {
-    return (vec)((NAME(mask))(pivot >= TINIEST) & (NAME(mask))(1 / pivot));
-}
+INLINE vec NAME(reciprocal)(vec pivot) { return (vec)((mask)(pivot >= TINIEST) & (mask)(1 / pivot)); }
 
 /* a where `given` is above 0, else b. */
-INLINE vec NAME(either)(vec given, vec a, vec b) {
-    const NAME(mask) some = given > 0;
-    return (vec)((some & (NAME(mask))a) | (~some & (NAME(mask))b));
-}
+INLINE vec NAME(either)(vec given, vec a, vec b) { return NAME(pick)(given > 0, a, b); }
 
-INLINE vec NAME(larger)(vec a, vec b) {
-    const NAME(mask) first = a > b;
-    return (vec)((first & (NAME(mask))a) | (~first & (NAME(mask))b));
-}
+INLINE vec NAME(larger)(vec a, vec b) { return NAME(pick)(a > b, a, b); }
 
 /* Keeps the lanes from `first` up to `last`; the others become 0. */
 INLINE vec NAME(between)(vec value, int64_t first, int64_t last) {
-    NAME(mask) lanes;
+    mask lanes;
     UNROLL for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
-    return (vec)((lanes >= (INTEGER)first) & (lanes < (INTEGER)last) & (NAME(mask))value);
+    return (vec)((lanes >= (INTEGER)first) & (lanes < (INTEGER)last) & (mask)value);
 }
 
 /* In pieces of 16 bytes, which gcc adds in registers; an array of single lanes goes through memory. */
@@ -53,61 +42,14 @@ INLINE REAL NAME(sum)(vec value) {
     return total[0];
 }
 
-/* The networks of an item. */
-struct NAME(item) {
-    int64_t index, slot; /* slot: whose factors */
-    int width;         /* networks; lanes above hold zeros */
-    int64_t at[LANES]; /* where each network's first node is in a field (batches, nodes, channels) */
-    int64_t of[LANES]; /* and in one (batches, sources, nodes, channels) */
-    const REAL *field[4]; /* leak and conductances of these networks alone, node by node */
-};
-
-static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t index) {
-    struct NAME(item) item = {.index = index};
-    item.slot = a->call == DIRECT_ONCE ? thread_number() : index;
-    const int64_t per = a->rows ? 1 : LANES, networks = a->batches * a->channels;
-    item.width = (int)least(per, networks - index * per);
-    for (int lane = 0; lane < LANES; lane++) {
-        const int64_t network = index * per + (lane < item.width ? lane : 0);
-        const int64_t batch = network / a->channels, channel = network % a->channels;
-        item.at[lane] = batch * a->nodes * a->channels + channel;
-        item.of[lane] = batch * a->sources * a->nodes * a->channels + channel;
-    }
-    return item;
-}
-
-/* Whether `width` values lie side by side and fill a vector. */
-static int NAME(together)(const int64_t *at, int width) {
-    int all = width == LANES;
-    for (int lane = 1; lane < width; lane++) all &= at[lane] == at[0] + lane;
-    return all;
-}
-
-enum { NAME(BLOCK) = 16 }; /* nodes after which the next lane's have their turn */
-
-/* Fields with their nodes `step` apart, from places `at` on, to the lanes of vectors. */
-APART void NAME(pack)(const REAL *from, const int64_t *at, int width, int64_t step, int64_t nodes,
-                      vec *to) {
-    if (NAME(together)(at, width)) {
-        for (int64_t p = 0; p < nodes; p++) to[p] = *(const loose *)(from + at[0] + p * step);
-        return;
-    }
-    for (int64_t first = 0; first < nodes; first += NAME(BLOCK)) {
-        const int64_t last = least(first + NAME(BLOCK), nodes);
-        if (width < LANES) memset(to + first, 0, (size_t)(last - first) * sizeof(vec));
-        for (int lane = 0; lane < width; lane++)
-            for (int64_t p = first; p < last; p++) ((REAL *)(to + p))[lane] = from[at[lane] + p * step];
-    }
-}
-
 APART void NAME(unpack)(const vec *from, const int64_t *at, int width, int64_t step, int64_t nodes,
                         REAL *to) {
     if (NAME(together)(at, width)) {
         for (int64_t p = 0; p < nodes; p++) *(loose *)(to + at[0] + p * step) = from[p];
         return;
     }
-    for (int64_t first = 0; first < nodes; first += NAME(BLOCK)) {
-        const int64_t last = least(first + NAME(BLOCK), nodes);
+    for (int64_t first = 0; first < nodes; first += BLOCK) {
+        const int64_t last = least(first + BLOCK, nodes);
         for (int lane = 0; lane < width; lane++)
             for (int64_t p = first; p < last; p++)
                 to[at[lane] + p * step] = ((const REAL *)(from + p))[lane];
@@ -117,62 +59,6 @@ APART void NAME(unpack)(const vec *from, const int64_t *at, int width, int64_t s
 INLINE void NAME(store)(const struct NAME(item) *item, REAL *field, const int64_t *at, int64_t node,
                         vec value) {
     for (int lane = 0; lane < item->width; lane++) field[at[lane] + node] = value[lane];
-}
-
-/* The largest of `count` numbers in each lane, and NaN where one is not finite. */
-INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong) {
-    vec most = *largest, bad = *wrong;
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        const vec value = *(const loose *)(x + i);
-        most = NAME(larger)(value, most);
-        bad += value - value;
-    }
-    for (; i < count; i++) {
-        most[0] = x[i] > most[0] ? x[i] : most[0];
-        bad[0] += x[i] - x[i];
-    }
-    *largest = most, *wrong = bad;
-}
-
-/* Edges of an axis that follow one another, and how far apart their nodes are. Entries that are no
- * edges lie between. */
-INLINE int64_t NAME(edges_in_line)(const struct direct_args *a, int axis, int64_t *inner,
-                                   int64_t *lines) {
-    *inner = *lines = 1;
-    for (int other = 0; other < a->axes; other++)
-        *(other < axis ? lines : inner) *= other == axis ? 1 : a->grid[other];
-    return (a->grid[axis] - 1) * *inner;
-}
-
-/* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
- * and which networks are finite. `wide`: numbers a node of the item's fields has. */
-APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int wide,
-                       int64_t *status) {
-    vec largest = {}, wrong = {};
-    NAME(look_at)(item->field[0], a->nodes * wide, &largest, &wrong);
-    for (int axis = 0; axis < a->axes; axis++) {
-        int64_t inner, lines, edges = NAME(edges_in_line)(a, axis, &inner, &lines);
-        if (a->closed[axis]) edges += inner;
-        for (int64_t line = 0; line < lines; line++)
-            NAME(look_at)(item->field[1 + axis] + line * a->grid[axis] * inner * wide, edges * wide,
-                          &largest, &wrong);
-    }
-    if (wide == 1)
-        for (int lane = 1; lane < LANES; lane++) {
-            largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
-            wrong[0] += wrong[lane];
-        }
-    const int most = sizeof(REAL) == 4 ? 126 : 1022;
-    vec scale = {};
-    for (int lane = 0; lane < item->width; lane++) {
-        int exponent = 0;
-        if (largest[lane] > 0 && isfinite(largest[lane])) frexp((double)largest[lane], &exponent);
-        exponent = exponent > most ? most : exponent < -most ? -most : exponent;
-        scale[lane] = (REAL)ldexp(1, -exponent);
-        status[lane] = wrong[lane] == 0 ? DIRECT_DETERMINED : DIRECT_NOT_FINITE;
-    }
-    return scale;
 }
 
 INLINE void NAME(add_squares)(const REAL *x, int64_t count, double *sum) {
@@ -365,7 +251,5 @@ static void NAME(run)(const struct direct_args *a) {
         NAME(run_lanes)(a);
 }
 
-#undef vec
-#undef loose
-#undef LANES
 #undef LEAST
+#include "undefine.h"

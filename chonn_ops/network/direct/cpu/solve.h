@@ -1,6 +1,4 @@
-/* Potentials from factors: what a pivot has received from its source and earlier ones, it hands on
- * in shares; the last ones' potentials are known first, and in the same shares the others follow.
- * Included once per precision and mode.
+/* Potentials and drops of real networks from their factors. Included once per precision and mode.
  *
  * A value is a vector: of one source for every network of the group, or of LANES sources for one
  * network. Sources beyond one vector share what is read of the factors. */
@@ -45,125 +43,14 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-/* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes.
- * Shares lie `step` apart. */
-INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, const element *shares,
-                                 int64_t k, int64_t f, vec *t) {
-    const element *h[4];
-    vec x[4][4];
-    UNROLL for (int i = 0; i < pivots; i++) {
-        h[i] = shares + share_index(f, k + i, 0) * step;
-        UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
-        UNROLL for (int q = 0; q < i; q++) {
-            const vec s = WIDEN(h[q][(k + i) * step]);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
-        }
-        UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
-    }
-    for (int64_t q = k + pivots; q < f; q++) UNROLL for (int i = 0; i < pivots; i++) {
-            const vec s = WIDEN(h[i][q * step]);
-            UNROLL for (int j = 0; j < m; j++) t[q * m + j] += s * x[i][j];
-        }
-}
-
-INLINE void MODE(forward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
-                          vec *t) {
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, k, f, t);
-    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, k, f, t);
-    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, n - 1, f, t);
-}
-
-/* Backward substitution: potentials of `pivots` from k on, given those of later nodes. */
-INLINE void MODE(backward_pivots)(const int m, const int step, const int pivots, const element *shares,
-                                  int64_t k, int64_t f, vec *t) {
-    const element *h[4];
-    vec x[4][4];
-    UNROLL for (int i = 0; i < pivots; i++) {
-        h[i] = shares + share_index(f, k + i, 0) * step;
-        UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
-    }
-    for (int64_t q = k + pivots; q < f; q++) UNROLL for (int i = 0; i < pivots; i++) {
-            const vec s = WIDEN(h[i][q * step]);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * t[q * m + j];
-        }
-    UNROLL for (int i = pivots - 1; i >= 0; i--) {
-        UNROLL for (int q = i + 1; q < pivots; q++) {
-            const vec s = WIDEN(h[i][(k + q) * step]);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] += s * x[q][j];
-        }
-        UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
-    }
-}
-
-/* `t` of pivots: their potentials, had later nodes potential 0. */
-INLINE void MODE(backward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
-                           vec *t) {
-    if (n & 1) MODE(backward_pivots)(m, step, 1, shares, n - 1, f, t);
-    if (n & 2) MODE(backward_pivots)(m, step, 2, shares, n / 4 * 4, f, t);
-    for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, step, 4, shares, k, f, t);
-}
-
-/* Values of a front's nodes: pivots first, then the boundary. */
-INLINE void MODE(gather)(const int m, const struct direct_args *a, int64_t r, const vec *x, vec *t) {
-    const int64_t n = a->pivots[r], width = a->width[r];
-    const int32_t *boundary = a->boundary + a->boundary_at[r];
-    memcpy(t, x + a->first[r] * m, (size_t)(n * m) * sizeof(vec));
-    for (int64_t q = 0; q < width; q++)
-        UNROLL for (int j = 0; j < m; j++) t[(n + q) * m + j] = x[boundary[q] * (int64_t)m + j];
-}
-
-/* Fetches the first factors of the region that is next. */
-INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, int64_t r) {
-    if (r < 0 || r >= a->regions) return;
-    const char *const from = (const char *)(shares + a->share_at[r]);
-    const int64_t bytes = (a->share_at[r + 1] - a->share_at[r]) * (int64_t)sizeof(element);
-    for (int64_t at = 0; at < least(bytes, AHEAD); at += 64) __builtin_prefetch(from + at);
-}
-
-INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
-                                 const element *shares, const element *inverse, vec *x, vec *t) {
-    const int64_t n = a->pivots[r], width = a->width[r];
-    const int32_t *boundary = a->boundary + a->boundary_at[r];
-    if (!n) return;
-    MODE(gather)(m, a, r, x, t);
-    MODE(forward)(m, 1, shares + a->share_at[r], n, n + width, t);
-    for (int64_t i = 0; i < n; i++) {
-        const vec s = WIDEN(inverse[a->first[r] + i]);
-        UNROLL for (int j = 0; j < m; j++) x[(a->first[r] + i) * m + j] = t[i * m + j] * s;
-    }
-    for (int64_t q = 0; q < width; q++)
-        UNROLL for (int j = 0; j < m; j++) x[boundary[q] * (int64_t)m + j] = t[(n + q) * m + j];
-}
-
-INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
-                           const element *inverse, vec *x, vec *t) {
-    for (int64_t r = 0; r < a->regions; r++) {
-        MODE(prefetch)(a, shares, r + 1);
-        MODE(forward_region)(m, a, r, shares, inverse, x, t);
-    }
-}
-
 #define FORWARD(name, m)                                                                 \
     APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares, \
-                          const element *inverse, vec *x, vec *t) {                      \
+                          const element *inverse, unit *x, unit *t) {                    \
         MODE(forward_region)(m, a, r, shares, inverse, x, t);                            \
     }
 FORWARD(forward_single, 1)
 FORWARD(forward_double, 2)
 #undef FORWARD
-
-INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const element *shares, vec *x,
-                             vec *t) {
-    for (int64_t r = a->regions - 1; r >= 0; r--) {
-        const int64_t n = a->pivots[r];
-        MODE(prefetch)(a, shares, r - 1);
-        if (!n) continue;
-        MODE(gather)(m, a, r, x, t);
-        MODE(backward)(m, 1, shares + a->share_at[r], n, n + a->width[r], t);
-        memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(vec));
-    }
-}
 
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
  * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
@@ -190,8 +77,8 @@ INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, c
  * current that this takes to ground is no more than the rounding of sources. Other parts then cost it
  * no digits. */
 INLINE vec MODE(without_rounding)(vec value, vec limit) {
-    const NAME(mask) kept = value > limit | value < -limit;
-    return (vec)(kept & (NAME(mask))value);
+    const mask kept = value > limit | value < -limit;
+    return (vec)(kept & (mask)value);
 }
 
 /* Labels of the parts of the item's networks; NULL where none has more than one part or nodes that

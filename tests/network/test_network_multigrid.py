@@ -1,8 +1,9 @@
-"""One network at a time: the compiled multigrid with neighbouring nodes in the lanes."""
+"""The compiled multigrid, of one network after the other and of groups of networks."""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -27,6 +28,13 @@ GRIDS = [
 ]
 
 
+@pytest.fixture(params=[True, False], ids=["one after the other", "group"])
+def few(request, monkeypatch) -> bool:
+    """Whether vectors are filled with nodes or with networks."""
+    monkeypatch.setattr(cpu, "_are_few", lambda *_: request.param)
+    return request.param
+
+
 def _holes(shape: torch.Size, seed: int) -> Tensor:
     """0 for a fifth of the nodes, 1 elsewhere."""
     generator = torch.Generator().manual_seed(seed)
@@ -43,9 +51,9 @@ def _solve(network, **options):
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.usefixtures("few")
 def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, boundary, dtype):
     network = make_network(grid, B=1, C=2, dtype=dtype)
-    assert cpu._are_few(2, grid)
     expected = network_with_walls(*network, boundary=boundary, backend="reference")
     tol = 1e-6 if dtype == torch.float32 else 1e-11
     for isa in cpu.available_isas():
@@ -53,11 +61,14 @@ def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, bounda
             patch.setenv("CHONN_NETWORK_ISA", isa)
             actual, info = _solve(network, boundary=boundary, tol=tol, return_info=True)
         assert info.backward_error.max() <= 20 * tol
-        assert 0 < info.iterations.max() <= 28
+        assert info.iterations.max() <= 28
+        across = math.prod(sorted(grid)[:-1]) * (2 if boundary == "periodic" else 1)
+        assert bool((info.iterations == 0).all()) == (across <= cpu._ELIMINATE)
         assert (actual - expected).norm() <= 20 * tol * expected.norm(), isa
 
 
 @pytest.mark.parametrize("periodic", list(itertools.product((False, True), repeat=3)), ids=str)
+@pytest.mark.usefixtures("few")
 def test_every_choice_of_periodic_axes(periodic):
     boundary = tuple("periodic" if wraps else "neumann" for wraps in periodic)
     for grid in ((12, 11, 17), (15, 14, 10)):
@@ -68,6 +79,7 @@ def test_every_choice_of_periodic_axes(periodic):
 
 
 @pytest.mark.parametrize("grid", [(61, 50), (16, 17, 18)], ids=str)
+@pytest.mark.usefixtures("few")
 def test_conductances_and_leaks_of_zero(grid):
     """Insulating nodes, in part without any leak: they carry nothing and stop nothing."""
     source, conductance, leak = make_network(grid, B=1, C=1)
@@ -83,6 +95,7 @@ def test_conductances_and_leaks_of_zero(grid):
 @pytest.mark.thorough
 @pytest.mark.parametrize("grid", [(40, 93), (15, 14, 70), (12, 17, 64)], ids=str)
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+@pytest.mark.usefixtures("few")
 def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
     """Boxes of many vectors that differ from network to network, at faces, seams and within."""
     source, conductance, leak = make_network(grid, B=1, C=3)
@@ -125,6 +138,7 @@ def test_the_number_of_threads_changes_no_bit(grid):
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.usefixtures("few")
 def test_not_a_number_stays_in_its_network():
     source, conductance, leak = make_network((40, 41), B=3, C=1, dtype=torch.float32)
     expected = _solve((source, conductance, leak))
@@ -135,6 +149,7 @@ def test_not_a_number_stays_in_its_network():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.usefixtures("few")
 def test_scale_of_the_source(scale):
     source, conductance, leak = make_network((40, 41), B=1, C=1, dtype=torch.float32)
     expected = _solve((source, conductance, leak))
@@ -142,6 +157,7 @@ def test_scale_of_the_source(scale):
     assert (actual - expected).norm() <= 1e-4 * expected.norm()
 
 
+@pytest.mark.usefixtures("few")
 def test_half_precision_and_any_strides():
     network = make_network((40, 50), B=1, C=2, dtype=torch.bfloat16)
     source, conductance, leak = network
@@ -154,6 +170,7 @@ def test_half_precision_and_any_strides():
 
 @pytest.mark.parametrize("grid", [(256, 256), (40, 40, 40)], ids=str)
 @pytest.mark.parametrize("contrast", [1.0, 100.0, 1e4])
+@pytest.mark.usefixtures("few")
 def test_iterations(grid, contrast):
     """Squares and cubes of 8 nodes a side with better and worse conductances."""
     generator = torch.Generator().manual_seed(0)
@@ -170,10 +187,9 @@ def test_iterations(grid, contrast):
     assert relative_residual(v, source, conductance, leak, open_ends).item() <= 2e-5
 
 
-@pytest.mark.parametrize("networks", [1, 20])
-def test_iterations_in_narrow_pores(networks):
+def test_iterations_in_narrow_pores(few):
     """Channels one node wide between the nodes of the coarser networks, in an insulator."""
-    shape = (1, 23, 21, 40, networks)
+    shape = (1, 23, 21, 40, 1 if few else 20)
     conducts = torch.zeros(shape)
     for at in (3, 9, 15):
         for other in (3, 9, 15):
@@ -181,7 +197,6 @@ def test_iterations_in_narrow_pores(networks):
     edges = tuple(conducts * conducts.roll(-1, axis) for axis in (1, 2, 3))
     leak, source = torch.zeros(shape), torch.zeros(shape)
     leak[:, 0, 3, 3], source[:, 3, 3, -1], source[:, 15, -1, 9] = 2, 1, 0.3
-    assert cpu._are_few(networks, shape[1:-1]) == (networks == 1)
     v, info = _solve((source, edges, leak), return_info=True)
     assert info.iterations.max() <= 16
     expected = kirchhoff_network(source, edges, leak, backend="reference")
@@ -189,10 +204,9 @@ def test_iterations_in_narrow_pores(networks):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("networks", [1, 20])
-def test_iterations_with_islands_of_a_conductor(networks):
+def test_iterations_with_islands_of_a_conductor(few):
     """Rods of two to four nodes anywhere: each is to have a coarse node."""
-    shape = (1, 20, 21, 22, networks)
+    shape = (1, 20, 21, 22, 1 if few else 20)
     generator = torch.Generator().manual_seed(1)
     k = torch.ones(shape)
     for rod in range(60):

@@ -1,0 +1,336 @@
+r"""`factorize`: networks eliminated once, for many sources, determinants, inverses and samples.
+
+With A v = s the nodal equations and Z = A^-1, the gradient of a solve is another solve
+(`chonn_ops.network.derivatives.adjoint`); that of the log-determinant is Z_pp for the leak and
+Z_pp + Z_qq - 2 Z_pq for an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import (
+    DTYPES,
+    compute_dtype,
+    potential_dtype,
+    to_dtype_of,
+    without_autocast,
+)
+from chonn_ops.checks import error, refuse_trace
+from chonn_ops.network.autograd import solve_network
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    Periodic,
+    any_complex,
+    check_field,
+    check_network,
+    check_not_empty,
+    check_sources,
+    node_index,
+    recording,
+    refuse_negative,
+    ungrounded,
+)
+from chonn_ops.network.direct import Factor, factor_of, solve
+from chonn_ops.network.direct.factor import available_backends
+from chonn_ops.network.direct.refined import check_inverse
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Break the graph of `torch.compile` at a function, because factors are no tensors."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # The decorator itself would import PyTorch's compiler with this module.
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)  # pyright: ignore[reportCallIssue]
+        return function(*args, **kwargs)
+
+    return call
+
+
+def currents_of(density: Tensor, volume: float, current: Tensor | None) -> Tensor:
+    """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
+    elsewhere."""
+    if current is None:
+        return density * volume
+    wide = torch.promote_types(density.dtype, current.dtype)
+    return density.to(wide) * volume + (
+        current[:, None] if density.dim() > current.dim() else current
+    )
+
+
+class _LogDet(torch.autograd.Function):
+    """Log-determinants (B, C), from leak and conductances."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: Any, periodic: Any, leak: Any, *g: Any) -> Tensor:
+        ctx.factor, ctx.periodic = factor, periodic
+        ctx.save_for_backward(leak, *g)
+        return factor.logdet().to(factor.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        leak, *g = ctx.saved_tensors
+        factor, axes = ctx.factor, len(g)
+        # Across an edge entries of the inverse are nearly equal where leaks are small.
+        with without_autocast(leak):
+            factor = factor.wide(g, leak, ctx.periodic)
+            diagonal, entries = factor.inverse_entries()
+        grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
+        grads = [to_dtype_of(grad * diagonal.conj(), leak)]
+        for i, (x, entry, closed) in enumerate(zip(g, entries, ctx.periodic, strict=True)):
+            axis, n = i - axes - 1, x.shape[i + 1]
+            joined = torch.ones(n, dtype=torch.bool, device=x.device)
+            joined[-1] = closed and n > 1
+            joined = joined.reshape(n, *[1] * (axes - i))
+            resistance = diagonal + diagonal.roll(-1, axis) - 2 * entry
+            grads.append(to_dtype_of(torch.where(joined, grad * resistance.conj(), 0), x))
+        return None, None, *grads
+
+
+class Factorization:
+    """Networks eliminated once, for any number of results: what `factorize` returns.
+
+    All results are differentiable with respect to what the networks were made of, and `solve` and
+    `sample` with respect to sources and noise. `solve` is differentiable any number of times,
+    `logdet` once.
+
+    Attributes
+    ----------
+    shape : torch.Size
+        (B, \\*grid, C).
+    dtype : torch.dtype
+        What the networks were eliminated in.
+    """
+
+    def __init__(
+        self,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        periodic: Periodic,
+        backend: str | None = None,
+        volume: float = 1.0,
+        current: Tensor | None = None,
+    ) -> None:
+        refuse_trace("factorize")
+        check_field("leak", leak, NETWORK_DTYPES)
+        self._periodic = check_network(leak, conductance, periodic, "the leak", NETWORK_DTYPES)
+        if not any_complex(leak, *conductance):
+            refuse_negative(conductance, leak, self._periodic)
+        if backend is not None and backend not in available_backends():
+            raise error("backend", f"one of {available_backends()}", repr(backend))
+        if backend == "cpu" and leak.device.type != "cpu":
+            raise error("backend 'cpu'", "tensors on the CPU", leak.device)
+        # Copies: refinement and derivatives need the networks as they were eliminated.
+        self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
+        self._backend, self._volume, self._current = backend, volume, current
+        self._checked = False  # that no network is empty, by the first result that needs it
+        with torch.no_grad(), without_autocast(leak):
+            self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
+        # Iterations have no part in solves with a factor, whatever their `tol`.
+        options = (self._periodic, 1e-6, 1, self._factor.backend, "direct")
+        self._network = (*(*conductance, None, None)[:3], leak, *options)
+        self.shape = self._factor.shape
+        self.dtype = compute_dtype(leak, *conductance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what is read from a file, is eliminated anew."""
+        # PyTorch copies leaves of a graph only.
+        given = [
+            None if x is None else x.detach().requires_grad_(x.requires_grad)
+            for x in (*self._given, self._current)
+        ]
+        leak, *conductance, current = given
+        options = self._periodic, self._backend, self._volume, current
+        return type(self), (tuple(conductance), leak, *options)
+
+    @cached_property
+    def undetermined(self) -> list[tuple[int, int]]:
+        """Networks with a connected part without any leak, whose potentials nothing determines, and
+        a node of it: (batch * channels + channel, node in row-major order)."""
+        if not self.dtype.is_complex:
+            return list(self._factor.undetermined)
+        # Complex numbers may cancel, so that a pivot of 0 tells nothing; entries that are 0 do.
+        leak, *g = ((x != 0).float() for x in self._given)
+        if bool(leak.all()):
+            return []
+        return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
+
+    def _check_ground(self) -> None:
+        if recording(self._given[0]):
+            return
+        if not self._checked:
+            leak, *g = self._given
+            check_not_empty(g, leak, self._periodic)
+            self._checked = True
+        if self.undetermined:
+            network, node = self.undetermined[0]
+            where = divmod(network, self.shape[-1])
+            raise ungrounded(where, node_index(node, self.shape[1:-1]))
+
+    @uncompiled
+    def solve(self, source: Tensor) -> Tensor:
+        """Potentials.
+
+        Parameters
+        ----------
+        source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+            One current into each node, or S of them for the same networks.
+
+        Returns
+        -------
+        Tensor, shape and dtype of `source`
+
+        Raises
+        ------
+        ValueError
+            Another shape, dtype or device; a network without edges and leaks, or a connected part
+            without leak, which is named.
+        """
+        dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
+        check_sources("source", source, self._given[0], dtypes)
+        self._check_ground()
+        s = currents_of(source, self._volume, self._current).to(self._factor.dtype)
+        v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
+        return v.to(potential_dtype(source, self.dtype))
+
+    @uncompiled
+    def logdet(self) -> Tensor:
+        """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.
+
+        Nodes with neither edge nor leak are no part of it; -inf where a part has no leak. The
+        gradient is computed in float64.
+        """
+        out = _LogDet.apply(self._factor, self._periodic, *self._given)
+        assert isinstance(out, Tensor)
+        return out.to(self.dtype)
+
+    def _differentiable(self) -> Factor:
+        """Factors that PyTorch differentiates through."""
+        leak, *g = self._given
+        dtype = torch.complex128 if self.dtype.is_complex else None
+        return Factor(g, leak, self._periodic, dtype=dtype, backend="torch")
+
+    def _wanted(self) -> bool:
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
+
+    @uncompiled
+    def diagonal_of_inverse(self) -> Tensor:
+        """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
+
+        For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
+        gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
+        without edges and leaks and a connected part without leak are a `ValueError` that names
+        them, a complex network at a resonance a `RuntimeError`.
+        """
+        self._check_ground()
+        wanted = self._wanted()
+        with without_autocast(self._given[0]):
+            factor = self._differentiable() if wanted else self._factor
+            diagonal, entries = factor.inverse_entries()
+        if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
+            leak, *g = self._given
+            check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
+        return diagonal.to(self.dtype)
+
+    @uncompiled
+    def sample(self, noise: Tensor) -> Tensor:
+        """A Gaussian Markov field with the networks' matrices as precision.
+
+        Parameters
+        ----------
+        noise : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+            Independent standard normal numbers.
+
+        Returns
+        -------
+        Tensor, shape and dtype of `noise`
+            With covariance A^-1 exactly. Which of its square roots is applied depends on the order
+            of elimination. If a gradient is needed, PyTorch eliminates the networks again and keeps
+            every front.
+
+        Raises
+        ------
+        ValueError
+            Another shape, dtype or device; complex networks; a connected part without leak, which
+            is named.
+        """
+        if self.dtype.is_complex:
+            raise error("conductance", "real networks to sample from", self.dtype)
+        check_sources("noise", noise, self._given[0])
+        self._check_ground()
+        wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
+        with without_autocast(noise):
+            factor = self._differentiable() if wanted else self._factor
+            assert isinstance(factor, Factor)  # of real networks
+            return factor.sample(noise).to(noise.dtype)
+
+
+@uncompiled
+def factorize(
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    *,
+    periodic: Periodic = False,
+    backend: str | None = None,
+) -> Factorization:
+    r"""Eliminate networks on a grid once, to solve for many sources and more.
+
+    The matrix A of sum_q g_pq (v_p - v_q) + l_p v_p = s_p is eliminated by nested dissection in
+    star-mesh form: with t = l + sum of conductances of the node that goes, g_qr += g_q g_r / t and
+    l_q += g_q l / t. Only positive numbers are added, so no contrast of conductances and no small
+    leak costs a digit. `chonn_ops.network.direct.predicted_bytes` says what the factors take.
+
+    Parameters
+    ----------
+    conductance : sequence of Tensor, shape (B, \*grid, C)
+        :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
+        axis. The last entry along an axis counts for periodic axes only. Zeros are no edges.
+    leak : Tensor, shape (B, \*grid, C)
+        Conductance :math:`l_p \ge 0` from each node to ground.
+    periodic : bool or sequence of bool
+        As in `kirchhoff_network`.
+    backend : {"cpu", "torch"}, optional
+        Default: the compiled kernel for tensors on the CPU, else "torch".
+
+    Returns
+    -------
+    Factorization
+        Eliminated in float64 where any input is float64, else in float32.
+
+    Raises
+    ------
+    TypeError
+        Something else than a Tensor.
+    ValueError
+        Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
+
+    References
+    ----------
+    W. K. Grassmann, M. I. Taksar, D. P. Heyman, "Regenerative analysis and steady state
+    distributions for Markov chains", Operations Research 33 (1985): elimination without
+    subtraction. A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer.
+    Anal. 10 (1973).
+
+    Examples
+    --------
+    Two nodes, 1 ohm between them, 1 ohm from the second to ground, 1 A into the first:
+
+    >>> import torch
+    >>> from chonn_ops import factorize
+    >>> field = lambda *values: torch.tensor(values).reshape(1, 2, 1)
+    >>> factor = factorize((field(1.0, 0.0),), field(0.0, 1.0))
+    >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
+    [2.0, 1.0]
+    """
+    return Factorization(conductance, leak, periodic, backend)
