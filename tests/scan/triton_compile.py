@@ -17,7 +17,7 @@ FLOATS = (
     *("grad_decay", "grad_b", "grad_c", "grad_d", "grad_start", "prior_u", "prior_delta"),
 )
 TILE = {"SHARE": 2, "KIND": (True, False, False), "J": 2, "N": 16, "W": 8}
-CONSTANTS = {**TILE, "GROUP": 4, "RING": True, "BACKWARD": True, "K": 128, "REAL": tl.float32}
+CONSTANTS = {**TILE, "GROUP": 4, "PERIODIC": True, "BACKWARD": True, "K": 128, "REAL": tl.float32}
 KERNELS = {
     "walk_forward": (kernels.walk_forward, {"prior": None, "carry_in": None, "sums": None}, 1),
     "walk_backward": (kernels.walk_backward, {"carry_in": None}, 1),
