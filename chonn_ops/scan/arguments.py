@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
-from chonn_ops.scan.walks import DIRECTIONS
+from chonn_ops.scan.walks import DIRECTIONS, MIRROR
 
 BOUNDARIES = ("matched", "periodic", "neumann", "dirichlet")
-# The sign of the mirror image that continues a line beyond an end that reflects.
-MIRROR = {"neumann": 1, "dirichlet": -1}
 # Decay rates whose inverse and product with an input are still normal numbers.
 _SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
 

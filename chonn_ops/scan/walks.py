@@ -8,9 +8,10 @@ first, over ``(size, stride)`` in units of positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from torch import Tensor
 from chonn_ops._library import CONSTANTS
 
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
+# The sign of the mirror image that continues a line beyond an end that reflects.
+MIRROR = {"neumann": 1, "dirichlet": -1}
 
 CHUNK = CONSTANTS["SCAN_CHUNK"]  # steps that backends handle together
 LINE = CONSTANTS["SCAN_LINE"]  # steps that the compiled kernel walks without checkpoints
@@ -129,12 +132,26 @@ def plan(grid: tuple[int, ...], directions: str, reverse: bool = False) -> tuple
     return tuple(walks)
 
 
-def checkpoint_shapes(
-    batch: int, walks: tuple[Walk, ...], channels: int, states: int
-) -> list[tuple[int, int, int, int]]:
-    """For each walk (B * lines, S, N, D): the states before step 0, ``32 * spacing``, ..."""
-    every = CHUNK * spacing(states)
-    return [(batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks]
+def run_walks(
+    walks: tuple[Walk, ...],
+    boundary: str,
+    start: Tensor | None,
+    run: Callable[[int, Walk, Tensor | None], Any],
+    *,
+    adjoint: bool = False,
+) -> Any:
+    """Run all walks in the order that their boundary needs; returns the last one's final state.
+
+    ``run(index, walk, start)`` runs a walk and returns its final state. With "neumann" and
+    "dirichlet" the reverse walk of a line starts from plus or minus the forward walk's final state.
+    With `adjoint`, states are gradients, and the last walk comes first: the forward walk's adjoint
+    starts from the reverse one's result.
+    """
+    end: Any = None
+    for index in range(len(walks))[:: -1 if adjoint else 1]:
+        mirrored = boundary in MIRROR and walks[index].reverse != adjoint
+        end = run(index, walks[index], MIRROR[boundary] * end if mirrored else start)
+    return end
 
 
 def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
@@ -149,7 +166,7 @@ def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
 def checkpoint_numel(
     batch: int, grid: Sequence[int], directions: str, channels: int, states: int
 ) -> int:
-    """The total number of elements of `checkpoint_shapes`; `grid` and `batch` may be symbolic."""
+    """The total number of elements of the checkpoints; `grid` and `batch` may be symbolic."""
     every = CHUNK * spacing(states)
     size = math.prod(grid)
     if directions == "axial":
@@ -164,7 +181,13 @@ def checkpoint_numel(
 def split_checkpoints(
     checkpoints: Tensor, batch: int, walks: tuple[Walk, ...], channels: int, states: int
 ) -> list[Tensor]:
-    """Views of the operator's flat checkpoints, one tensor for each walk."""
-    shapes = checkpoint_shapes(batch, walks, channels, states)
+    """Views of the operator's flat checkpoints, (B * lines, S, N, D) for each walk.
+
+    They are the states before step 0, ``32 * spacing``, ...
+    """
+    every = CHUNK * spacing(states)
+    shapes = [
+        (batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks
+    ]
     parts = checkpoints.split([math.prod(shape) for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan.arguments import MIRROR, Inputs
+from chonn_ops.scan.arguments import Inputs
 from chonn_ops.scan.cpu.binding import Call, available_isas
-from chonn_ops.scan.walks import LINE, Walk, split_checkpoints
+from chonn_ops.scan.walks import LINE, MIRROR, Walk, run_walks, split_checkpoints
 
 __all__ = ["available_isas", "backward", "forward"]
 
@@ -20,10 +20,6 @@ __all__ = ["available_isas", "backward", "forward"]
 def _mean_readout(c: Tensor, walks: tuple[Walk, ...], dtype: torch.dtype) -> Tensor:
     """c divided by the number of walks, so that the sum of the readouts is their mean."""
     return c if len(walks) == 1 else c.to(dtype) / len(walks)
-
-
-def _reflected(boundary: str, walk: Walk) -> bool:
-    return boundary in MIRROR and walk.reverse
 
 
 def _pairs(walks: tuple[Walk, ...]) -> bool:
@@ -40,63 +36,23 @@ def forward(
     """Output (B, P, D) and, for one-walk plans, the final states (B, D, N)."""
     u, delta, decay, b, c, d, initial_state = inputs
     dtype = compute_dtype(*inputs)
-    call = Call(u, decay, dtype, walks)
+    call = Call(u, decay, d, dtype, walks)
     (B, _, D), N = u.shape, decay.shape[1]
     y = call.empty(*u.shape)
     call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), y=y)
     if _pairs(walks):
-        for i, walk in enumerate(walks[::2]):
-            call.set(d=None if i else d)
-            call.run("forward", walk, boundary, i > 0, both=True)
+        call.run_pairs("forward", walks, boundary)
         return y, call.empty(0)
     parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
-    state = initial_state
-    for i, walk in enumerate(walks):
-        start = initial_state
-        if _reflected(boundary, walk):
-            assert state is not None
-            start = MIRROR[boundary] * state
-        wanted = i == len(walks) - 1 or boundary in MIRROR
+
+    def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
+        wanted = index == len(walks) - 1 or boundary in MIRROR
         state = call.empty(B * walk.line_count, D, N) if wanted else None
-        call.set(
-            initial_state=start,
-            state=state,
-            checkpoints=None if parts is None else parts[i],
-            d=None if i else d,
-        )
-        call.run("forward", walk, boundary, i > 0)
-    assert state is not None
-    return y, state
+        call.set(initial_state=start, state=state, checkpoints=parts and parts[index])
+        call.run("forward", walk, boundary, index > 0)
+        return state
 
-
-def _walk_back(
-    call: Call,
-    walks: tuple[Walk, ...],
-    boundary: str,
-    d: Tensor | None,
-    checkpoints: list[Tensor],
-    grad_state: Tensor | None,
-) -> Tensor | None:
-    """Run the adjoints of the walks, the last one first.
-
-    Returns the gradient of the first walk's initial states.
-    """
-    (B, _, D), N = call.shape, call.arguments.states
-    carried = grad_state
-    for i, (walk, kept) in enumerate(zip(walks[::-1], checkpoints[::-1], strict=True)):
-        if boundary in MIRROR:
-            arriving = None if walk.reverse or carried is None else MIRROR[boundary] * carried
-        else:
-            arriving = grad_state
-        carried = call.empty(B * walk.line_count, D, N)
-        call.set(
-            grad_state=arriving,
-            grad_initial_state=carried,
-            checkpoints=kept,
-            d=None if i else d,
-        )
-        call.run("backward", walk, boundary, i > 0)
-    return carried
+    return y, run_walks(walks, boundary, initial_state, run)
 
 
 def backward(
@@ -110,7 +66,7 @@ def backward(
     """Gradients of the inputs (None where the input is)."""
     u, delta, decay, b, c, d, initial_state = inputs
     dtype = checkpoints.dtype
-    call = Call(u, decay, dtype, walks)
+    call = Call(u, decay, d, dtype, walks)
     (B, P, D), N = u.shape, decay.shape[1]
     grad_u, grad_delta = call.empty(B, P, D), call.empty(B, P, D)
     # PyTorch refuses tangents of outputs that are parts of other tensors.
@@ -122,14 +78,19 @@ def backward(
     call.stream(u=u, delta=delta, b=b, c=_mean_readout(c, walks, dtype), grad_y=grad_y)
     call.stream(grad_u=grad_u, grad_delta=grad_delta, grad_b=grad_b, grad_c=grad_c)
     call.set(grad_decay=grad_decay, grad_d=grad_d)
-    carried = None
+    grad_start = None
     if _pairs(walks):
-        for i, walk in enumerate(walks[::2]):
-            call.set(d=None if i else d)
-            call.run("backward", walk, boundary, i > 0, both=True)
+        call.run_pairs("backward", walks, boundary)
     else:
         parts = split_checkpoints(checkpoints, B, walks, D, N)
-        carried = _walk_back(call, walks, boundary, d, parts, grad_state)
+
+        def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor:
+            grad_start = call.empty(B * walk.line_count, D, N)
+            call.set(grad_state=grad_end, grad_initial_state=grad_start, checkpoints=parts[index])
+            call.run("backward", walk, boundary, index < len(walks) - 1)
+            return grad_start
+
+        grad_start = run_walks(walks, boundary, grad_state, run, adjoint=True)
     if groups:
         grad_b, grad_c = grad_b.sum(0), grad_c.sum(0)
     if len(walks) > 1:
@@ -139,5 +100,5 @@ def backward(
         grad_decay.sum(0).mT.reshape(-1, N)[:D].clone(memory_format=torch.contiguous_format),
         *(grad_b, grad_c),
         None if d is None else grad_d.sum(0).flatten()[:D].clone(),
-        None if initial_state is None else carried,
+        None if initial_state is None else grad_start,
     )

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import CODES
 from chonn_ops._library import Operator, operator, structure
-from chonn_ops.scan.arguments import MIRROR
-from chonn_ops.scan.walks import Loops, Walk, spacing
+from chonn_ops.scan.walks import MIRROR, Loops, Walk, spacing
 
 _NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
 # Fewest steps of a segment: for shorter ones the second walk costs more than it saves.
@@ -41,19 +40,26 @@ class Call:
     ----------
     u : Tensor, shape (B, P, D)
     decay : Tensor, shape (D, N)
+    d : Tensor, shape (D,), or None
+        The first walk that runs adds it.
     dtype : torch.dtype
         float32 or float64: what the kernel computes and writes.
     walks : tuple of Walk
     """
 
     def __init__(
-        self, u: Tensor, decay: Tensor, dtype: torch.dtype, walks: tuple[Walk, ...]
+        self,
+        u: Tensor,
+        decay: Tensor,
+        d: Tensor | None,
+        dtype: torch.dtype,
+        walks: tuple[Walk, ...],
     ) -> None:
         kernel = _kernel()
         assert kernel is not None
         self.kernel, self.isa = kernel, kernel.isa("CHONN_SCAN_ISA")
         self.double = dtype == torch.float64
-        self.dtype, self.shape = dtype, u.shape
+        self.dtype, self.d = dtype, d
         (B, P, D), N = u.shape, decay.shape[1]
         lanes = kernel.lanes(self.isa, self.double)
         self.blocks, self.lanes = -(-D // lanes), lanes
@@ -96,6 +102,11 @@ class Call:
                 _Stream(tensor.data_ptr(), batch, position, CODES[tensor.dtype]),
             )
 
+    def run_pairs(self, name: str, walks: tuple[Walk, ...], boundary: str) -> None:
+        """Call the kernel for each pair of walks, which are both directions of the same lines."""
+        for i, walk in enumerate(walks[::2]):
+            self.run(name, walk, boundary, i > 0, both=True)
+
     def run(
         self, name: str, walk: Walk, boundary: str, accumulate: bool, both: bool = False
     ) -> None:
@@ -104,6 +115,7 @@ class Call:
         The kernel's jobs are lines, groups of channels, and segments where these are too few.
         """
         arguments = self.arguments
+        self.set(d=None if accumulate else self.d)
         lines = arguments.batches * walk.line_count
         arguments.lines, arguments.steps = _loops(walk.lines), _loops(walk.steps)
         arguments.reverse, arguments.periodic = walk.reverse, boundary == "periodic"

@@ -35,7 +35,7 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.scan.arguments import Inputs
 from chonn_ops.scan.triton import kernels
-from chonn_ops.scan.walks import CHUNK, Loops, Walk, spacing, split_checkpoints
+from chonn_ops.scan.walks import CHUNK, Loops, Walk, run_walks, spacing, split_checkpoints
 
 _kernels: Any = kernels  # which have no Python types
 
@@ -218,28 +218,18 @@ def forward(
     B, _, D = u.shape
     N = decay.shape[1]
     y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
-    state = scan.empty(B * walks[-1].line_count, D, N)
     if u.numel() == 0:
-        return y, state
-    kept: list[Tensor] | list[None] = [None] * len(walks)
-    if checkpoints is not None:
-        kept = split_checkpoints(checkpoints, B, walks, D, N)
+        return y, scan.empty(B * walks[-1].line_count, D, N)
+    parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
     total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(*u.shape)
+
+    def run(index: int, walk: Walk, start: Tensor | None) -> Tensor:
+        prior, out = total if index else None, y if index == len(walks) - 1 else total
+        kept = parts and parts[index]
+        return _forward_one(scan, walk, start, boundary == "periodic", prior, out, kept)
+
     with torch.cuda.device_of(u):
-        for index, walk in enumerate(walks):
-            start = _contiguous(initial_state)
-            if boundary in ("neumann", "dirichlet") and walk.reverse:
-                start = state if boundary == "neumann" else -state
-            state = _forward_one(
-                scan,
-                walk,
-                start,
-                boundary == "periodic",
-                total if index else None,
-                y if index == len(walks) - 1 else total,
-                kept[index],
-            )
-    return y, state
+        return y, run_walks(walks, boundary, _contiguous(initial_state), run)
 
 
 @dataclass
@@ -330,28 +320,17 @@ def backward(
         nothing = [torch.zeros_like(tensor) for tensor in (decay, b, c)]
         no_d = None if d is None else torch.zeros_like(d)
         return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
-    grad_y, start = _streamable(grad_y), _contiguous(grad_state)
-    paired = boundary in ("neumann", "dirichlet")
-    # The reverse walk's adjoint comes first, because the forward walk's adjoint starts from it.
-    order = [i ^ 1 for i in range(len(walks))] if paired else list(range(len(walks)))
+    grad_y = _streamable(grad_y)
+
+    def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor:
+        out, is_first = grads.fields if index else final, index == len(walks) - 1
+        periodic = boundary == "periodic"
+        return _backward_one(
+            scan, walk, grad_y, grad_end, periodic, kept[index], grads, out, is_first
+        )
+
     with torch.cuda.device_of(u):
-        for place, index in enumerate(order):
-            carried = None if paired and walks[index].reverse else start
-            start = _backward_one(
-                scan,
-                walks[index],
-                grad_y,
-                carried,
-                boundary == "periodic",
-                kept[index],
-                grads,
-                final if place == len(order) - 1 else grads.fields,
-                place == 0,
-            )
-            if boundary == "dirichlet":
-                start = -start
-            elif not paired and len(walks) > 1:
-                start = None
+        start = run_walks(walks, boundary, _contiguous(grad_state), run, adjoint=True)
     return (
         *(final[0], final[1], grads.decay, grads.b, grads.c, grads.d),
         None if initial_state is None else start,
