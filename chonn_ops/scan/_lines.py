@@ -139,8 +139,7 @@ class OverLines:
         self, checkpoints: Tensor | None, inputs: Inputs, walks: tuple[Walk, ...]
     ) -> Sequence[Tensor | None]:
         """Checkpoints of each walk."""
-        if checkpoints is None or self.truth:
-            return [None] * len(walks)
+        checkpoints = None if self.truth else checkpoints
         return split_checkpoints(checkpoints, inputs.u.shape[0], walks, *inputs.decay.shape)
 
 

@@ -89,22 +89,8 @@ def _merged(loops: Loops) -> Loops:
 def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
     """Orders in which the axes of a field are walked, the last one fastest.
 
-    Parameters
-    ----------
-    n_axes : int
-        Number of spatial axes.
-    directions : str
-        One of `DIRECTIONS`.
-
-    Returns
-    -------
-    list of tuple of int
-        Rotations of ``(0, .., n_axes - 1)``, starting with the identity.
-
-    Raises
-    ------
-    ValueError
-        For an unknown mode.
+    They are rotations of ``(0, .., n_axes - 1)``, the identity first. Raises ValueError for
+    directions that are not in `DIRECTIONS`.
     """
     if directions not in DIRECTIONS:
         raise ValueError(f"directions: expected one of {DIRECTIONS}, got {directions!r}")
@@ -179,15 +165,17 @@ def checkpoint_numel(
 
 
 def split_checkpoints(
-    checkpoints: Tensor, batch: int, walks: tuple[Walk, ...], channels: int, states: int
-) -> list[Tensor]:
-    """Views of the operator's flat checkpoints, (B * lines, S, N, D) for each walk.
+    checkpoints: Tensor | None, batch: int, walks: tuple[Walk, ...], channels: int, states: int
+) -> list[Any]:
+    """Views of the operator's flat checkpoints, (B * lines, S, N, D) for each walk; or all None.
 
     They are the states before step 0, ``32 * spacing``, ...
     """
-    every = CHUNK * spacing(states)
-    shapes = [
-        (batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks
-    ]
-    parts = checkpoints.split([math.prod(shape) for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    if checkpoints is None:
+        return [None] * len(walks)
+    every, parts = CHUNK * spacing(states), []
+    for walk in walks:
+        shape = (batch * walk.line_count, -(-walk.length // every), states, channels)
+        part, checkpoints = checkpoints.tensor_split([math.prod(shape)])
+        parts.append(part.view(shape))
+    return parts

@@ -43,12 +43,12 @@ def forward(
     if _pairs(walks):
         call.run_pairs("forward", walks, boundary)
         return y, call.empty(0)
-    parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
+    parts = split_checkpoints(checkpoints, B, walks, D, N)
 
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
         wanted = index == len(walks) - 1 or boundary in MIRROR
         state = call.empty(B * walk.line_count, D, N) if wanted else None
-        call.set(initial_state=start, state=state, checkpoints=parts and parts[index])
+        call.set(initial_state=start, state=state, checkpoints=parts[index])
         call.run("forward", walk, boundary, index > 0)
         return state
 

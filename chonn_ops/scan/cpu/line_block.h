@@ -33,9 +33,8 @@ INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
 /* The walk up for `count` states, which includes the reverse scan's adjoint where `adjoint`. It stores
  * in `ends` what both end with from rest; where periodic also what the walk down would end with. */
 INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const REAL *table,
-                          struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                          struct NAME(rows) c, struct NAME(rows) grad_y,
-                          struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
+                          struct NAME(fields) f, struct WIDE(steps) (*tape)[CHAINS],
+                          struct WIDE(starts) *ends) {
     const VEC zero = {0};
     VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS],
         g_up[CHAINS];
@@ -46,12 +45,12 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
         share[i] = zero + (REAL)1;
     }
     for (int t = 0; t < rows; t++) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = adjoint ? WIDE(load)(grad_y.at + t * grad_y.step) : zero;
+        const VEC input = ROW(u);
+        const VEC step = ROW(delta);
+        const VEC out = adjoint ? ROW(grad_y) : zero;
         for (int i = 0; i < count; i++) {
             const struct WIDE(coefficients) z = WIDE(zoh)(step * rate[i]);
-            const VEC x = inverse[i] * (b.at[t * b.step + i] * input);
+            const VEC x = inverse[i] * (f.b.at[t * f.b.step + i] * input);
             struct WIDE(steps) *to = &tape[t + 1][i];
             v[i] += z.loss * (x - v[i]);
             to->loss = z.loss;
@@ -62,7 +61,7 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
                 share[i] *= z.retention;
             }
             if (adjoint) {
-                const VEC shown = c.at[t * c.step + i] * out, g = shown + carried[i];
+                const VEC shown = f.c.at[t * f.c.step + i] * out, g = shown + carried[i];
                 to->g = g;
                 carried[i] = g * z.retention;
                 if (periodic) g_up[i] += share[i] * shown;
@@ -115,40 +114,36 @@ INLINE void WIDE(far_end)(int count, int periodic, int mirror, const struct WIDE
 /* y = skip u + sum_n c (v + w) where `first`, else y += sum_n c (v + w), with v and w the states of the
  * forward and the reverse scan. `time` is the sum of the line's deltas. */
 INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mirror, int first,
-                                      const REAL *table, VEC skip, VEC time, struct NAME(rows) u,
-                                      struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
-                                      struct NAME(rows) y, struct WIDE(steps) (*tape)[CHAINS]) {
+                                      const REAL *table, VEC skip, VEC time, struct NAME(fields) f,
+                                      struct WIDE(steps) (*tape)[CHAINS]) {
     struct WIDE(starts) ends[CHAINS];
     VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
-    WIDE(walk_up)(rows, count, periodic, 0, table, u, delta, b, c, u, tape, ends);
+    WIDE(walk_up)(rows, count, periodic, 0, table, f, tape, ends);
     if (periodic) WIDE(close_period)(rows, count, 0, table, time, tape, ends);
     WIDE(far_end)(count, periodic, mirror, ends, v, unused);
     for (int i = 0; i < count; i++) inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
     for (int t = rows - 1; t >= 0; t--) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        REAL *out = y.at + t * y.step;
+        const VEC input = ROW(u);
+        REAL *out = f.y.at + t * f.y.step;
         VEC sum = skip * input;
         if (!first) sum = WIDE(load)(out);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *from = &tape[t + 1][i];
-            v[i] += from->loss * (inverse[i] * (b.at[t * b.step + i] * input) - v[i]);
-            sum += c.at[t * c.step + i] * (from->v + v[i]);
+            v[i] += from->loss * (inverse[i] * (f.b.at[t * f.b.step + i] * input) - v[i]);
+            sum += f.c.at[t * f.c.step + i] * (from->v + v[i]);
         }
         WIDE(store)(out, sum);
     }
 }
 
 static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
-                               const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
-                               struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y, int add,
-                               REAL *workspace) {
-    const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, delta);
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
+                               const REAL *skip, struct NAME(fields) f, int add, REAL *workspace) {
+    const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, f.delta);
+    EACH_STATE {
         const int first = n == 0 && !add;
 #define WALK(count, periodic)                                                                            \
     WIDE(forward_line_states)(rows, count, periodic, mirror, first, table + 3 * n * LANES, weight, time, \
-                              u, delta, b, c, y, (struct WIDE(steps)(*)[CHAINS])workspace)
+                              f, (struct WIDE(steps)(*)[CHAINS])workspace)
         WITH_CONSTANTS(WALK, count, periodic);
 #undef WALK
     }
@@ -157,11 +152,8 @@ static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirro
 /* The walk down of the adjoint, from step `end` - 1 to `start`. It computes the sums of walk_block.h
  * for both scans at once: the states `before` and v, the adjoints g and at->g. */
 INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL *table,
-                            struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                            struct NAME(rows) c, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                            struct NAME(rows) grad_delta, const struct WIDE(steps) (*tape)[CHAINS],
-                            VEC *v, VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK],
-                            VEC (*grad_c)[CHUNK]) {
+                            struct NAME(fields) f, const struct WIDE(steps) (*tape)[CHAINS], VEC *v,
+                            VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
     const VEC zero = {0}, one = zero + (REAL)1;
     VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS], gain[CHAINS], toll[CHAINS];
     for (int i = 0; i < count; i++) {
@@ -171,18 +163,18 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
         gain[i] = toll[i] = zero;
     }
     for (int t = end - 1; t >= start; t--) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
-        VEC to_u = WIDE(load)(grad_u.at + t * grad_u.step);
-        VEC to_delta = WIDE(load)(grad_delta.at + t * grad_delta.step);
+        const VEC input = ROW(u);
+        const VEC step = ROW(delta);
+        const VEC out = ROW(grad_y);
+        VEC to_u = ROW(grad_u);
+        VEC to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *at = &tape[t + 1][i];
             const VEC before = tape[t][i].v, beyond = v[i];
-            const REAL b_t = b.at[t * b.step + i];
+            const REAL b_t = f.b.at[t * f.b.step + i];
             const VEC x = inverse[i] * (b_t * input);
             const VEC pull = x - before, pull_back = x - beyond;
-            const VEC g = c.at[t * c.step + i] * out + carried[i];
+            const VEC g = f.c.at[t * f.c.step + i] * out + carried[i];
             const VEC weighted = (g + at->g) * at->loss * inverse[i], to_b = weighted * input;
             const VEC g_before = at->g * at->retention;
             carried[i] = g * at->retention;
@@ -203,8 +195,8 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
                 toll[i] += b_t * to_b;
             }
         }
-        WIDE(store)(grad_u.at + t * grad_u.step, to_u);
-        WIDE(store)(grad_delta.at + t * grad_delta.step, to_delta);
+        WIDE(store)(f.grad_u.at + t * f.grad_u.step, to_u);
+        WIDE(store)(f.grad_delta.at + t * f.grad_delta.step, to_delta);
     }
     for (int i = 0; i < count; i++) {
         REAL *to = grad_decay + i * LANES;
@@ -215,29 +207,22 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
 /* The adjoint of a whole line. The arguments are those of backward_block; grad_b and grad_c are
  * (states, span). */
 static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
-                                REAL *grad_decay, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
-                                struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
-                                struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                                struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c, int span,
-                                int add, REAL *workspace) {
+                                REAL *grad_decay, const REAL *skip, REAL *grad_d, struct NAME(fields) f,
+                                REAL *grad_b, REAL *grad_c, int span, int add, REAL *workspace) {
     struct WIDE(steps)(*tape)[CHAINS] = (struct WIDE(steps)(*)[CHAINS])workspace;
-    const VEC time = WIDE(line_sum)(rows, delta);
+    const VEC time = WIDE(line_sum)(rows, f.delta);
     VEC shortest[LINE / CHUNK], to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
     for (int t = 0; t < rows; t += CHUNK)
-        shortest[t / CHUNK] =
-            WIDE(begin)(rows - t < CHUNK ? rows - t : CHUNK, skip, grad_d, NAME(from_row)(u, t),
-                        NAME(from_row)(delta, t), NAME(from_row)(grad_y, t), NAME(from_row)(grad_u, t),
-                        NAME(from_row)(grad_delta, t), add);
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
+        shortest[t / CHUNK] = WIDE(begin)(t, rows - t < CHUNK ? rows : t + CHUNK, skip, grad_d, f, add);
+    EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
         struct WIDE(starts) ends[CHAINS];
         VEC v[CHAINS] = {{0}}, carried[CHAINS] = {{0}};
-#define UP(count, periodic)                                                                        \
-    do {                                                                                           \
-        WIDE(walk_up)(rows, count, periodic, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
-        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends);          \
-        WIDE(far_end)(count, periodic, mirror, ends, v, carried);                                  \
+#define UP(count, periodic)                                                               \
+    do {                                                                                  \
+        WIDE(walk_up)(rows, count, periodic, 1, coefficients, f, tape, ends);             \
+        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends); \
+        WIDE(far_end)(count, periodic, mirror, ends, v, carried);                         \
     } while (0)
         WITH_CONSTANTS(UP, count, periodic);
 #undef UP
@@ -245,9 +230,8 @@ static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirr
             const int end = rows - start < CHUNK ? rows : start + CHUNK;
             const int tiny = WIDE(is_tiny)(count, shortest[start / CHUNK], coefficients);
 #define DOWN(count, tiny)                                                                                \
-    WIDE(walk_down)(start, end, count, tiny, coefficients, u, delta, b, c, grad_y, grad_u, grad_delta,   \
-                    (const struct WIDE(steps)(*)[CHAINS])tape, v, carried, grad_decay + n * LANES, to_b, \
-                    to_c)
+    WIDE(walk_down)(start, end, count, tiny, coefficients, f, (const struct WIDE(steps)(*)[CHAINS])tape, \
+                    v, carried, grad_decay + n * LANES, to_b, to_c)
             WITH_CONSTANTS(DOWN, count, tiny);
 #undef DOWN
             for (int i = 0; i < count; i++) {

@@ -220,13 +220,12 @@ def forward(
     y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
     if u.numel() == 0:
         return y, scan.empty(B * walks[-1].line_count, D, N)
-    parts = None if checkpoints is None else split_checkpoints(checkpoints, B, walks, D, N)
+    kept = split_checkpoints(checkpoints, B, walks, D, N)
     total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(*u.shape)
 
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor:
         prior, out = total if index else None, y if index == len(walks) - 1 else total
-        kept = parts and parts[index]
-        return _forward_one(scan, walk, start, boundary == "periodic", prior, out, kept)
+        return _forward_one(scan, walk, start, boundary == "periodic", prior, out, kept[index])
 
     with torch.cuda.device_of(u):
         return y, run_walks(walks, boundary, _contiguous(initial_state), run)
