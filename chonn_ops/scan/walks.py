@@ -136,7 +136,9 @@ def run_walks(
     end: Any = None
     for index in range(len(walks))[:: -1 if adjoint else 1]:
         mirrored = boundary in MIRROR and walks[index].reverse != adjoint
-        end = run(index, walks[index], MIRROR[boundary] * end if mirrored else start)
+        if mirrored and boundary == "dirichlet":
+            end = -end
+        end = run(index, walks[index], end if mirrored else start)
     return end
 
 

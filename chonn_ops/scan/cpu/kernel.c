@@ -14,6 +14,8 @@
 
 /* Row t of the field x of `f`. */
 #define ROW(x) WIDE(load)(f.x.at + t * f.x.step)
+/* Element i of row t of b or c. */
+#define OF_STATE(x) f.x.at[t * f.x.step + i]
 
 /* The states n .. n + count - 1 in turn; b and c of the fields `f` begin at state n. */
 #define EACH_STATE                                                                   \

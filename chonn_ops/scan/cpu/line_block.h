@@ -18,10 +18,8 @@ struct WIDE(starts) {
 
 /* 1 - exp(-decay time), but 1 where `time` is 0, as it is in idle lanes: the result is a divisor. */
 INLINE VEC WIDE(loss_over)(VEC time, VEC rate) {
-    const VEC zero = {0}, limit = zero - (REAL)HALVINGS_MAX;
-    VEC halvings = time * rate;
-    halvings = WIDE(select)(halvings < limit, limit, halvings); /* a negative rate grows */
-    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh)(halvings).loss);
+    const VEC zero = {0};
+    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh_over)(time, rate).loss);
 }
 
 INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
@@ -36,21 +34,17 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
                           struct NAME(fields) f, struct WIDE(steps) (*tape)[CHAINS],
                           struct WIDE(starts) *ends) {
     const VEC zero = {0};
-    VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS],
-        g_up[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS], g_up[CHAINS];
     for (int i = 0; i < count; i++) {
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
         v[i] = carried[i] = down[i] = g_up[i] = tape[0][i].v = zero;
         share[i] = zero + (REAL)1;
     }
     for (int t = 0; t < rows; t++) {
-        const VEC input = ROW(u);
-        const VEC step = ROW(delta);
-        const VEC out = adjoint ? ROW(grad_y) : zero;
+        const VEC input = ROW(u), step = ROW(delta), out = adjoint ? ROW(grad_y) : zero;
         for (int i = 0; i < count; i++) {
-            const struct WIDE(coefficients) z = WIDE(zoh)(step * rate[i]);
-            const VEC x = inverse[i] * (f.b.at[t * f.b.step + i] * input);
+            const struct WIDE(coefficients) z = WIDE(zoh)(step * k.rate[i]);
+            const VEC x = k.inverse[i] * (OF_STATE(b) * input);
             struct WIDE(steps) *to = &tape[t + 1][i];
             v[i] += z.loss * (x - v[i]);
             to->loss = z.loss;
@@ -61,7 +55,7 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
                 share[i] *= z.retention;
             }
             if (adjoint) {
-                const VEC shown = f.c.at[t * f.c.step + i] * out, g = shown + carried[i];
+                const VEC shown = OF_STATE(c) * out, g = shown + carried[i];
                 to->g = g;
                 carried[i] = g * z.retention;
                 if (periodic) g_up[i] += share[i] * shown;
@@ -117,11 +111,11 @@ INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mir
                                       const REAL *table, VEC skip, VEC time, struct NAME(fields) f,
                                       struct WIDE(steps) (*tape)[CHAINS]) {
     struct WIDE(starts) ends[CHAINS];
-    VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS], unused[CHAINS];
     WIDE(walk_up)(rows, count, periodic, 0, table, f, tape, ends);
     if (periodic) WIDE(close_period)(rows, count, 0, table, time, tape, ends);
     WIDE(far_end)(count, periodic, mirror, ends, v, unused);
-    for (int i = 0; i < count; i++) inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
     for (int t = rows - 1; t >= 0; t--) {
         const VEC input = ROW(u);
         REAL *out = f.y.at + t * f.y.step;
@@ -129,8 +123,8 @@ INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mir
         if (!first) sum = WIDE(load)(out);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *from = &tape[t + 1][i];
-            v[i] += from->loss * (inverse[i] * (f.b.at[t * f.b.step + i] * input) - v[i]);
-            sum += f.c.at[t * f.c.step + i] * (from->v + v[i]);
+            v[i] += from->loss * (k.inverse[i] * (OF_STATE(b) * input) - v[i]);
+            sum += OF_STATE(c) * (from->v + v[i]);
         }
         WIDE(store)(out, sum);
     }
@@ -155,27 +149,22 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
                             struct NAME(fields) f, const struct WIDE(steps) (*tape)[CHAINS], VEC *v,
                             VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
     const VEC zero = {0}, one = zero + (REAL)1;
-    VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS], gain[CHAINS], toll[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC gain[CHAINS], toll[CHAINS];
     for (int i = 0; i < count; i++) {
-        decay[i] = WIDE(load)(table + 3 * i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
         gain[i] = toll[i] = zero;
     }
     for (int t = end - 1; t >= start; t--) {
-        const VEC input = ROW(u);
-        const VEC step = ROW(delta);
-        const VEC out = ROW(grad_y);
-        VEC to_u = ROW(grad_u);
-        VEC to_delta = ROW(grad_delta);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
+        VEC to_u = ROW(grad_u), to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *at = &tape[t + 1][i];
             const VEC before = tape[t][i].v, beyond = v[i];
-            const REAL b_t = f.b.at[t * f.b.step + i];
-            const VEC x = inverse[i] * (b_t * input);
+            const REAL b_t = OF_STATE(b);
+            const VEC x = k.inverse[i] * (b_t * input);
             const VEC pull = x - before, pull_back = x - beyond;
-            const VEC g = f.c.at[t * f.c.step + i] * out + carried[i];
-            const VEC weighted = (g + at->g) * at->loss * inverse[i], to_b = weighted * input;
+            const VEC g = OF_STATE(c) * out + carried[i];
+            const VEC weighted = (g + at->g) * at->loss * k.inverse[i], to_b = weighted * input;
             const VEC g_before = at->g * at->retention;
             carried[i] = g * at->retention;
             v[i] += at->loss * pull_back;
@@ -183,9 +172,9 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
             grad_b[i][t - start] = to_b;
             grad_c[i][t - start] = out * (at->v + v[i]);
             to_u += weighted * b_t;
-            to_delta += decay[i] * flow;
+            to_delta += k.decay[i] * flow;
             if (tiny) {
-                const VEC halvings = step * rate[i];
+                const VEC halvings = step * k.rate[i];
                 const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
                 const VEC kept = carried[i] * before + g_before * beyond;
                 gain[i] += step * WIDE(select)(small, -kept, flow);
@@ -200,7 +189,7 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
     }
     for (int i = 0; i < count; i++) {
         REAL *to = grad_decay + i * LANES;
-        WIDE(store)(to, WIDE(load)(to) + (gain[i] - toll[i] * inverse[i]));
+        WIDE(store)(to, WIDE(load)(to) + (gain[i] - toll[i] * k.inverse[i]));
     }
 }
 

@@ -29,13 +29,13 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
         const int64_t t = job->first + (adjoint ? i : chunks - 1 - i) * CHUNK;
         struct chunk chunk;
         chunk_at(&chunk, &job->line, t, job->end, CHUNK);
-        const struct NAME(rows) x =
-            NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel, width, &chunk, rows[0], 1);
-        const struct NAME(rows) delta =
-            NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
-        const struct NAME(rows) w = NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
+        const struct scan_stream *u = adjoint ? &a->grad_y : &a->u, *b = adjoint ? &a->c : &a->b;
+        struct NAME(fields) f = {.b = NAME(states_at)(b, &job->line, &chunk, packed)};
+        f.u = NAME(rows_at)(u, &job->line, channel, width, &chunk, rows[0], 1);
+        f.delta = NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
+        f.c = f.b; /* is not read */
         done = EACH_WIDTH (from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
-                           time, x, delta, w);
+                           time, f);
     }
 }
 

@@ -1,29 +1,22 @@
 /* One chunk of one block of channels: the forward scan and its adjoint. Included once per width of
- * vectors.
- *
- * State arrays are (states, LANES). `table` is (states, 3, LANES): decay, its inverse, and
- * rate = decay / ln(2), the halvings of a unit step. `inverse` and `rate` are these rows. */
+ * vectors. State arrays are (states, LANES). `table` is the block's, see `rates` of vectors.h. */
 
 /* Advances `count` states by a chunk, each step towards the equilibrium b u / decay,
  * v += (1 - exp(-z)) (b u / decay - v), and reads them out. The `first` states set y = skip u + c v;
  * later ones add c v to it. */
 INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
                            struct NAME(fields) f, int first) {
-    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
-    for (int i = 0; i < count; i++) {
-        v[i] = WIDE(load)(state + i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
-    }
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS];
+    for (int i = 0; i < count; i++) v[i] = WIDE(load)(state + i * LANES);
     for (int t = 0; t < rows; t++) {
-        const VEC input = ROW(u);
-        const VEC step = ROW(delta);
+        const VEC input = ROW(u), step = ROW(delta);
         VEC sum = skip * input;
         if (f.y.at && !first) sum = ROW(y);
         for (int i = 0; i < count; i++) {
-            const VEC equilibrium = inverse[i] * (f.b.at[t * f.b.step + i] * input);
-            v[i] += WIDE(zoh)(step * rate[i]).loss * (equilibrium - v[i]);
-            if (f.y.at) sum += f.c.at[t * f.c.step + i] * v[i];
+            const VEC equilibrium = k.inverse[i] * (OF_STATE(b) * input);
+            v[i] += WIDE(zoh)(step * k.rate[i]).loss * (equilibrium - v[i]);
+            if (f.y.at) sum += OF_STATE(c) * v[i];
         }
         if (f.y.at) WIDE(store)(f.y.at + t * f.y.step, sum);
     }
@@ -72,20 +65,15 @@ struct WIDE(tape) {
 INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const REAL *start,
                          struct NAME(fields) f, struct WIDE(tape) *tape) {
     const VEC one = (VEC){0} + (REAL)1;
-    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
-    for (int i = 0; i < count; i++) {
-        v[i] = WIDE(load)(start + i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
-    }
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS];
+    for (int i = 0; i < count; i++) v[i] = WIDE(load)(start + i * LANES);
     for (int t = 0; t < rows; t++) {
-        const VEC input = ROW(u);
-        const VEC step = ROW(delta);
-        const VEC out = ROW(grad_y);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
         for (int i = 0; i < count; i++) {
-            const VEC halvings = step * rate[i];
+            const VEC halvings = step * k.rate[i];
             const struct WIDE(coefficients) z = WIDE(zoh)(halvings);
-            const VEC pull = inverse[i] * (f.b.at[t * f.b.step + i] * input) - v[i];
+            const VEC pull = k.inverse[i] * (OF_STATE(b) * input) - v[i];
             struct WIDE(step) *to = &tape->steps[t][i];
             to->retention = z.retention;
             to->loss = z.loss;
@@ -104,31 +92,27 @@ INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const
 /* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
 INLINE void WIDE(retrace)(int rows, int count, int tiny, const REAL *table, REAL *adjoint,
                           REAL *grad_decay, struct NAME(fields) f, struct WIDE(tape) *tape) {
-    VEC carried[CHAINS], decay[CHAINS], inverse[CHAINS], gain[CHAINS], toll[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC carried[CHAINS], gain[CHAINS], toll[CHAINS];
     const VEC zero = {0};
     for (int i = 0; i < count; i++) {
         carried[i] = WIDE(load)(adjoint + i * LANES);
-        decay[i] = WIDE(load)(table + 3 * i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
         gain[i] = toll[i] = zero;
     }
     for (int t = rows - 1; t >= 0; t--) {
-        const VEC input = ROW(u);
-        const VEC step = ROW(delta);
-        const VEC out = ROW(grad_y);
-        VEC to_u = ROW(grad_u);
-        VEC to_delta = ROW(grad_delta);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
+        VEC to_u = ROW(grad_u), to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
             const struct WIDE(step) *from = &tape->steps[t][i];
-            const REAL b_t = f.b.at[t * f.b.step + i];
-            const VEC g = f.c.at[t * f.c.step + i] * out + carried[i];
-            const VEC weighted = g * from->loss * inverse[i];
+            const REAL b_t = OF_STATE(b);
+            const VEC g = OF_STATE(c) * out + carried[i];
+            const VEC weighted = g * from->loss * k.inverse[i];
             const VEC to_b = weighted * input;
             carried[i] = g * from->retention;
             const VEC flow = carried[i] * from->pull;
             tape->grad_b[i][t] = to_b;
             to_u += weighted * b_t;
-            to_delta += decay[i] * flow;
+            to_delta += k.decay[i] * flow;
             if (tiny) {
                 gain[i] += step * (carried[i] * from->p);
                 toll[i] += b_t * (to_b * from->share);
@@ -143,7 +127,7 @@ INLINE void WIDE(retrace)(int rows, int count, int tiny, const REAL *table, REAL
     for (int i = 0; i < count; i++) {
         REAL *to_decay = grad_decay + i * LANES;
         WIDE(store)(adjoint + i * LANES, carried[i]);
-        WIDE(store)(to_decay, WIDE(load)(to_decay) + (gain[i] - toll[i] * inverse[i]));
+        WIDE(store)(to_decay, WIDE(load)(to_decay) + (gain[i] - toll[i] * k.inverse[i]));
     }
 }
 

@@ -96,6 +96,7 @@ static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job
         struct chunk rows;
         chunk_at(&rows, &job->line, at * CHUNK, job->end, CHUNK);
         struct NAME(fields) f = {.b = NAME(states_at)(&a->b, &job->line, &rows, b_packed)};
+        f.c = f.b; /* is not read */
         for (int64_t block = first_block; block < end_block; block++) {
             const int width = NAME(width)(a, block);
             REAL *start = starts + (block - first_block) * BLOCK_STATES;

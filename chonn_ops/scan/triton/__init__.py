@@ -37,13 +37,15 @@ from chonn_ops.scan.arguments import Inputs
 from chonn_ops.scan.triton import kernels
 from chonn_ops.scan.walks import CHUNK, Loops, Walk, run_walks, spacing, split_checkpoints
 
-_kernels: Any = kernels  # which have no Python types
+_kernels: Any = kernels  # Triton's kernels have no Python types
 
-_WARPS_A_PROCESSOR = 8  # two a scheduler, with four or eight independent states a thread each
-_EVEN = 3  # times as many programs, once lines are cut: their last round leaves less idle
-_CHANNELS = 2  # a thread, at the most: sums over them are the backward's cheapest
+_WARPS_A_PROCESSOR = 8  # two for each scheduler, each thread with four or eight independent states
+# Lines that are divided make so many times the programs that fill the GPU: the last round of
+# programs then leaves less of it idle.
+_EVEN = 3
+_CHANNELS = 2  # most channels of a thread; a sum over them is the backward's cheapest sum
 _GROUP = 4  # steps whose rows are loaded together
-_ROUNDS = 8  # at most so many programs a place in the backward, each with its own scratch
+_ROUNDS = 8  # the backward runs at most so many rounds of programs: each program has a scratch
 
 
 def programs_wanted(device: torch.device) -> int:
@@ -169,39 +171,6 @@ def _join(
     return carry_in
 
 
-def _forward_one(
-    scan: _Scan,
-    walk: Walk,
-    start: Tensor | None,
-    periodic: bool,
-    prior: Tensor | None,
-    y: Tensor,
-    checkpoints: Tensor | None,
-) -> Tensor:
-    """Add one walk's readout; return the final states (B * lines, D, N)."""
-    B, P, D = scan.u.shape
-    N = scan.decay.shape[1]
-    lines = B * walk.line_count
-    tile = scan.tile(walk, narrow=True)
-    grid = (lines * tile.segments * tile.blocks,)
-    inputs = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
-    places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
-    sizes = (*_row_strides(scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk), *places)
-    constants = scan.constants(walk, tile)
-    carry_in = start
-    if periodic or tile.segments > 1:
-        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
-        nothing = (None, None, None, None, ends, sums, None)
-        _kernels.walk_forward[grid](*inputs, *nothing, *sizes, **constants)
-        carry_in = _join(scan, tile, ends, sums, start, PERIODIC=periodic, BACKWARD=False)
-    state = scan.empty(lines, D, N)
-    skip = scan.d if prior is None else None
-    _kernels.walk_forward[grid](
-        *(*inputs, skip, carry_in, prior, y, state, None, checkpoints), *sizes, **constants
-    )
-    return state
-
-
 def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
@@ -213,87 +182,37 @@ def forward(
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D) in ``u.dtype``, and the last walk's final states (B * lines, D, N)."""
-    u, decay, initial_state = inputs.u, inputs.decay, inputs.initial_state
     scan = _Scan(*inputs[:6], len(walks))
-    B, _, D = u.shape
-    N = decay.shape[1]
-    y = torch.empty(u.shape, dtype=u.dtype, device=u.device)
-    if u.numel() == 0:
+    (B, P, D), N = scan.u.shape, scan.decay.shape[1]
+    y = torch.empty_like(inputs.u, memory_format=torch.contiguous_format)
+    if y.numel() == 0:
         return y, scan.empty(B * walks[-1].line_count, D, N)
-    kept = split_checkpoints(checkpoints, B, walks, D, N)
-    total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(*u.shape)
+    kept, periodic = split_checkpoints(checkpoints, B, walks, D, N), boundary == "periodic"
+    total = y if len(walks) == 1 or y.dtype == scan.real else scan.empty(B, P, D)
+    tensors = (scan.u, scan.delta, scan.decay, scan.b, scan.c)
 
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor:
-        prior, out = total if index else None, y if index == len(walks) - 1 else total
-        return _forward_one(scan, walk, start, boundary == "periodic", prior, out, kept[index])
+        """Add one walk's readout; return its final states (B * lines, D, N)."""
+        lines = B * walk.line_count
+        tile = scan.tile(walk, narrow=True)
+        grid = (lines * tile.segments * tile.blocks,)
+        places = (P, tile.segments, tile.segment_steps, scan.every, tile.blocks)
+        sizes = (*_row_strides(scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk), *places)
+        constants = scan.constants(walk, tile)
+        if periodic or tile.segments > 1:
+            ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
+            nothing = (None, None, None, None, ends, sums, None)
+            _kernels.walk_forward[grid](*tensors, *nothing, *sizes, **constants)
+            start = _join(scan, tile, ends, sums, start, PERIODIC=periodic, BACKWARD=False)
+        state = scan.empty(lines, D, N)
+        skip, prior = (None, total) if index else (scan.d, None)
+        out = y if index == len(walks) - 1 else total
+        results = (skip, start, prior, out, state, None, kept[index])
+        _kernels.walk_forward[grid](*tensors, *results, *sizes, **constants)
+        return state
 
-    with torch.cuda.device_of(u):
-        return y, run_walks(walks, boundary, _contiguous(initial_state), run)
-
-
-@dataclass
-class _Gradients:
-    """Gradients that accumulate over walks; `fields` are those of u and delta."""
-
-    fields: tuple[Tensor, Tensor]
-    decay: Any = 0.0
-    b: Any = 0.0
-    c: Any = 0.0
-    d: Tensor | None = None
-
-
-def _backward_one(
-    scan: _Scan,
-    walk: Walk,
-    grad_y: Tensor,
-    grad_state: Tensor | None,
-    periodic: bool,
-    checkpoints: Tensor,
-    grads: _Gradients,
-    outputs: tuple[Tensor, Tensor],
-    is_first: bool,
-) -> Tensor:
-    """Add one walk's gradients; return those of its initial states (B * lines, D, N)."""
-    B, P, D = scan.u.shape
-    N = scan.decay.shape[1]
-    lines = B * walk.line_count
-    # Wide blocks: each block stores its own grad_b and grad_c, whatever its number of channels.
-    tile = scan.tile(walk, narrow=False)
-    constants = scan.constants(walk, tile)
-    places = (tile.segments, tile.segment_steps)
-    carry_in = grad_state
-    if periodic or tile.segments > 1:
-        ends, sums = scan.empty(lines, tile.segments, D, N), scan.empty(lines, tile.segments, D)
-        _kernels.sweep_adjoint[(lines * tile.segments * tile.blocks,)](
-            *(grad_y, scan.delta, scan.decay, scan.c, ends, sums),
-            *(*_row_strides(grad_y, scan.delta, scan.c), D, N, *_path(walk), *places, tile.blocks),
-            **constants,
-        )
-        carry_in = _join(scan, tile, ends, sums, grad_state, PERIODIC=periodic, BACKWARD=True)
-    places_wanted = _ROUNDS * programs_wanted(scan.u.device)
-    lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
-    runs = -(-lines // lines_each) * tile.segments
-    notes = (scan.every // _GROUP, tile.per_thread * tile.width, N)
-    scratch = scan.empty(runs * tile.blocks, *notes)
-    grad_decay = scan.empty(runs, D, N)
-    grad_b, grad_c = scan.empty(tile.blocks, B, P, N), scan.empty(tile.blocks, B, P, N)
-    skip = scan.d if is_first else None
-    grad_d = None if skip is None else scan.empty(runs, D)
-    grad_start = scan.empty(lines, D, N)
-    prior = (None, None) if is_first else grads.fields
-    _kernels.walk_backward[(runs * tile.blocks,)](
-        *(grad_y, scan.u, scan.delta, scan.decay, scan.b, scan.c, skip),
-        *(carry_in, checkpoints, scratch, *prior, *outputs),
-        *(grad_decay, grad_b, grad_c, grad_d, grad_start),
-        *(*_row_strides(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk)),
-        *(P, *places, scan.every, tile.blocks, lines, lines_each),
-        **constants,
-    )
-    grads.decay = grads.decay + grad_decay.sum(0)
-    grads.b, grads.c = grads.b + grad_b.sum(0), grads.c + grad_c.sum(0)
-    if grad_d is not None:
-        grads.d = grad_d.sum(0)
-    return grad_start
+    with torch.cuda.device_of(y):
+        return y, run_walks(walks, boundary, _contiguous(inputs.initial_state), run)
 
 
 def backward(
@@ -303,34 +222,63 @@ def backward(
     walks: tuple[Walk, ...],
     boundary: str,
     checkpoints: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Gradients of the seven inputs, those of u and delta in their dtypes, the others in the
     dtype of the states."""
-    u, delta, decay, b, c, d, initial_state = inputs
     scan = _Scan(*inputs[:6], len(walks))
-    kept = split_checkpoints(checkpoints, u.shape[0], walks, u.shape[2], decay.shape[1])
-    final = (
-        torch.empty(u.shape, dtype=u.dtype, device=u.device),
-        torch.empty(u.shape, dtype=delta.dtype, device=u.device),
-    )
-    sums = [x if len(walks) == 1 or x.dtype == scan.real else scan.empty(*u.shape) for x in final]
-    grads = _Gradients((sums[0], sums[1]))
-    if u.numel() == 0:
-        nothing = [torch.zeros_like(tensor) for tensor in (decay, b, c)]
-        no_d = None if d is None else torch.zeros_like(d)
-        return (*final, nothing[0], nothing[1], nothing[2], no_d, initial_state)
-    grad_y = _streamable(grad_y)
+    (B, P, D), N = scan.u.shape, scan.decay.shape[1]
+    final = [x.new_empty(B, P, D) for x in (scan.u, scan.delta)]
+    if grad_y.numel() == 0:
+        zeros = [None if x is None else torch.zeros_like(x) for x in inputs[2:6]]
+        return (*final, *zeros, inputs.initial_state)
+    grad_y, periodic = _streamable(grad_y), boundary == "periodic"
+    kept = split_checkpoints(checkpoints, B, walks, D, N)
+    # Gradients accumulate over walks in the dtype of the states.
+    sums = [x if len(walks) == 1 or x.dtype == scan.real else scan.empty(B, P, D) for x in final]
+    totals: list[Any] = [0.0, 0.0, 0.0, None]  # of decay, b, c and d
 
     def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor:
-        out, is_first = grads.fields if index else final, index == len(walks) - 1
-        periodic = boundary == "periodic"
-        return _backward_one(
-            scan, walk, grad_y, grad_end, periodic, kept[index], grads, out, is_first
+        """Add one walk's gradients; return those of its initial states (B * lines, D, N)."""
+        lines = B * walk.line_count
+        # Wide blocks: each block stores its own grad_b and grad_c, whatever its number of channels.
+        tile = scan.tile(walk, narrow=False)
+        constants = scan.constants(walk, tile)
+        places = (tile.segments, tile.segment_steps)
+        if periodic or tile.segments > 1:
+            ends = scan.empty(lines, tile.segments, D, N)
+            times = scan.empty(lines, tile.segments, D)
+            _kernels.sweep_adjoint[(lines * tile.segments * tile.blocks,)](
+                *(grad_y, scan.delta, scan.decay, scan.c, ends, times),
+                *(*_row_strides(grad_y, scan.delta, scan.c), D, N, *_path(walk)),
+                *(*places, tile.blocks),
+                **constants,
+            )
+            grad_end = _join(scan, tile, ends, times, grad_end, PERIODIC=periodic, BACKWARD=True)
+        places_wanted = _ROUNDS * programs_wanted(scan.u.device)
+        lines_each = max(1, lines * tile.segments * tile.blocks // places_wanted)
+        runs = -(-lines // lines_each) * tile.segments
+        notes = (scan.every // _GROUP, tile.per_thread * tile.width, N)
+        scratch = scan.empty(runs * tile.blocks, *notes)
+        is_first = index == len(walks) - 1
+        skip, prior = (scan.d, (None, None)) if is_first else (None, sums)
+        grads = (
+            *(scan.empty(runs, D, N), scan.empty(tile.blocks, B, P, N)),
+            *(scan.empty(tile.blocks, B, P, N), None if skip is None else scan.empty(runs, D)),
         )
+        grad_start = scan.empty(lines, D, N)
+        _kernels.walk_backward[(runs * tile.blocks,)](
+            *(grad_y, scan.u, scan.delta, scan.decay, scan.b, scan.c, skip),
+            *(grad_end, kept[index], scratch, *prior, *(sums if index else final)),
+            *(*grads, grad_start),
+            *(*_row_strides(grad_y, scan.u, scan.delta, scan.b, scan.c), D, N, *_path(walk)),
+            *(P, *places, scan.every, tile.blocks, lines, lines_each),
+            **constants,
+        )
+        for i, grad in enumerate(grads):
+            if grad is not None:
+                totals[i] = grad.sum(0) if is_first else totals[i] + grad.sum(0)
+        return grad_start
 
-    with torch.cuda.device_of(u):
-        start = run_walks(walks, boundary, _contiguous(grad_state), run, adjoint=True)
-    return (
-        *(final[0], final[1], grads.decay, grads.b, grads.c, grads.d),
-        None if initial_state is None else start,
-    )
+    with torch.cuda.device_of(grad_y):
+        grad_start = run_walks(walks, boundary, _contiguous(grad_state), run, adjoint=True)
+    return (*final, *totals, None if inputs.initial_state is None else grad_start)

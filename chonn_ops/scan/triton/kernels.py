@@ -516,9 +516,8 @@ def walk_backward(
                     field_at = at * D + channel
                     if prior_u is not None:
                         to_u += tl.load(prior_u + batch_at * D + field_at, mask=inside, other=0.0)
-                        to_delta += tl.load(
-                            prior_delta + batch_at * D + field_at, mask=inside, other=0.0
-                        )
+                        before_delta = prior_delta + batch_at * D + field_at
+                        to_delta += tl.load(before_delta, mask=inside, other=0.0)
                     tl.store(grad_u_line + field_at, to_u, mask=inside)
                     tl.store(grad_delta_line + field_at, to_delta, mask=inside)
                     share_row = at * n_states + state
@@ -527,13 +526,7 @@ def walk_backward(
             tl.debug_barrier()  # the next chunk overwrites the notes
         if grad_start is not None and segment == 0:
             store_tile(grad_start + line * D * n_states, carried, channel, state, D, n_states)
-    store_tile(
-        grad_decay + run.to(tl.int64) * D * n_states,
-        -decay_sum - slope_sum * per_rate * per_rate,
-        channel,
-        state,
-        D,
-        n_states,
-    )
+    of_decay = -decay_sum - slope_sum * per_rate * per_rate
+    store_tile(grad_decay + run.to(tl.int64) * D * n_states, of_decay, channel, state, D, n_states)
     if d is not None:
         tl.store(grad_d + run.to(tl.int64) * D + channel, d_sum, mask=is_channel)
