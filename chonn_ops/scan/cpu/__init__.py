@@ -154,6 +154,7 @@ def forward(
     parts = split_checkpoints(checkpoints, B, walks, D, N)
 
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
+        """Add one walk's readout; return its final states where they are needed."""
         wanted = index == len(walks) - 1 or boundary in MIRROR
         state = call.empty(B * walk.line_count, D, N) if wanted else None
         call.set(initial_state=start, state=state, checkpoints=parts[index])
@@ -191,6 +192,7 @@ def backward(
         parts = split_checkpoints(checkpoints, B, walks, D, N)
 
         def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor:
+            """Add one walk's gradients; return those of its initial states."""
             grad_start = call.empty(B * walk.line_count, D, N)
             call.set(grad_state=grad_end, grad_initial_state=grad_start, checkpoints=parts[index])
             call.run("backward", walk, boundary, index < len(walks) - 1)
