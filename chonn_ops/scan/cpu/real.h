@@ -52,14 +52,14 @@
 #define FULL(x) NAME(x##_full)
 #define WIDE FULL
 #define WIDTH LANES
-#include "blocks.h"
+#include "width.h"
 #undef WIDE
 #undef WIDTH
 #ifdef X86
 #define HALF(x) NAME(x##_half)
 #define WIDE HALF
 #define WIDTH (LANES / 2)
-#include "blocks.h"
+#include "width.h"
 #undef WIDE
 #undef WIDTH
 #endif
