@@ -2,12 +2,14 @@
  * computed before the walk. In this file "state" means either; an adjoint starts at the last step and
  * ends at the first. Included once per precision. */
 
-/* The place of a block's final state from rest in one segment, and below of its sum of deltas. */
+/* Where `ends` holds a block's final state from rest in one segment. */
 static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
                                  int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
     return (REAL *)a->ends + (row * NAME(blocks)(a) + block) * BLOCK_STATES;
 }
+
+/* Where `times` holds the sum of a block's deltas in one segment. */
 static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
                                   int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
