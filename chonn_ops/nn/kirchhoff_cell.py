@@ -15,7 +15,7 @@ from chonn_ops.checks import as_field, check_bool, check_integer, error
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
-from chonn_ops.scan.arguments import check_modes
+from chonn_ops.scan.arguments import Inputs, check_modes
 
 # Orders above this one overflow on fields with large tails unless b and c are bounded.
 LARGEST_UNBOUNDED_ORDER = 2
@@ -231,21 +231,9 @@ class KirchhoffCell(nn.Module):
         delta, b, c = self.coefficients(u)
         u = u.to(delta.dtype)  # autocast casts the projections, not their input
         # All that `scan_field` checks follows from the input's shape and the constructor's checks.
-        y, _ = scan_checked(
-            u,
-            delta,
-            self.decay,
-            b,
-            c,
-            self.skip,
-            None,
-            self.options.directions,
-            False,
-            self.boundary,
-            self.options.constrained,
-            None,
-        )
-        return y
+        inputs = Inputs(u, delta, self.decay, b, c, self.skip, None)
+        passive, directions = self.options.constrained, self.options.directions
+        return scan_checked(inputs, directions, False, self.boundary, passive, None)[0]
 
     def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scan a part of a sequence from the state that the part before it left; raster only.

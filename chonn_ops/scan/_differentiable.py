@@ -109,7 +109,7 @@ def scan(modes: Modes, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
 def gradients(
     modes: Modes, grad_y: Tensor, grad_state: Tensor | None, *inputs: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """What the operator's backward returns, but differentiable."""
+    """The gradients that the operator's backward returns, by differentiable operations."""
     grads = pull(partial(scan, modes), inputs, (grad_y, grad_state))
     return tuple(grad_y.new_empty(0) if grad is None else grad for grad in grads)
 
@@ -117,7 +117,7 @@ def gradients(
 def _function_of(
     chosen: Sequence[int], function: Callable[..., Any], given: Sequence[Any]
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """The function of the chosen arguments; the others are as given."""
+    """A function of the chosen arguments alone, which passes `given` for the others."""
 
     def of_chosen(*tensors: Tensor) -> tuple[Tensor, ...]:
         arguments = dict(enumerate(given)) | dict(zip(chosen, tensors, strict=True))

@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan.arguments import MIRROR, Inputs
-from chonn_ops.scan.walks import Walk, split_checkpoints
+from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.walks import MIRROR, Walk, run_walks, split_checkpoints
 
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
 # (u, delta, decay, b, c, d, initial_state, reverse, checkpoints) -> (y, state) of (lines, L, D)
@@ -44,14 +45,18 @@ def scan_fields(
     """
     u, delta, decay, b, c, d, initial_state = inputs
     c = c / len(walks) if len(walks) > 1 else c
-    y = state = None
-    for walk, kept in zip(walks, checkpoints or [None] * len(walks), strict=True):
-        line = _line(walk, u, delta, decay, b, c)
-        start = _start(scan, walk, line, initial_state, boundary, state)
-        lines, state = scan(*line, d if y is None else None, start, walk.reverse, kept)
+    y: Any = None
+
+    def run(index: int, walk: Walk, start: Tensor | None) -> Tensor:
+        nonlocal y
+        line, kept = _line(walk, u, delta, decay, b, c), checkpoints and checkpoints[index]
+        if boundary == "periodic":
+            start = _period_start(scan, walk, line)
+        lines, state = scan(*line, None if index else d, start, walk.reverse, kept)
         y = _add(y, walk.to_field(lines))
-    assert y is not None
-    assert state is not None
+        return state
+
+    state = run_walks(walks, boundary, initial_state, run)
     return y, state
 
 
@@ -96,30 +101,32 @@ class OverLines:
         grad_y = grad_y.to(dtype)
         grad_state = None if grad_state is None else grad_state.to(dtype)
         c = c / len(walks) if len(walks) > 1 else c
-        totals: list[Tensor | None] = [None] * 4
-        grad_decay, grad_d, grad_start = torch.zeros_like(decay), None, None
-        # The two walks of a line are neighbours; the adjoint of the reverse one comes first.
-        for index in sorted(range(len(walks)), key=lambda i: (i // 2, -i)):
-            walk, part = walks[index], kept[index]
-            line = _line(walk, u, delta, decay, b, c)
-            if part is None:
-                start = _start(self.module.forward, walk, line, initial_state, boundary)
-            else:
-                start = part[:, 0].mT
-            scan = (*line, d if index == 0 else None, start, walk.reverse, part)
-            grad_lines, grad_end = walk.to_lines(grad_y), grad_state
+        totals: list[Any] = [None] * 4
+        grad_decay, grad_d = torch.zeros_like(decay), None
+
+        def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor | None:
+            nonlocal totals, grad_decay, grad_d
+            line, part = _line(walk, u, delta, decay, b, c), kept[index]
+            start = initial_state if part is None else part[:, 0].mT
+            if part is None and boundary == "periodic":
+                start = _period_start(self.module.forward, walk, line)
+            elif part is None and boundary in MIRROR and walk.reverse:
+                end = self.module.forward(*line, None, None, False, None)[1]
+                start = MIRROR[boundary] * end
+            scan = (*line, None if index else d, start, walk.reverse, part)
+            grad_lines = walk.to_lines(grad_y)
             if boundary == "periodic":
-                around = self.module.backward(grad_lines, grad_state, *scan)[-1]
-                grad_end = _add(grad_state, around / _lost(line[1], decay))
-            elif boundary in MIRROR and not walk.reverse:
-                assert grad_start is not None
-                grad_end = MIRROR[boundary] * grad_start
+                around = self.module.backward(grad_lines, grad_end, *scan)[-1]
+                grad_end = _add(grad_end, around / _lost(line[1], decay))
             *grads, grad_start = self.module.backward(grad_lines, grad_end, *scan)
             fields = (grads[0], grads[1], grads[3], grads[4])
             totals = [_add(x, walk.to_field(g)) for x, g in zip(totals, fields, strict=True)]
             grad_decay += grads[2]
             grad_d = grads[5] if index == 0 else grad_d
-        grad_u, grad_delta, grad_b, grad_c = (total for total in totals if total is not None)
+            return grad_start
+
+        grad_start = run_walks(walks, boundary, grad_state, run, adjoint=True)
+        grad_u, grad_delta, grad_b, grad_c = totals
         return (
             *(grad_u, grad_delta, grad_decay, grad_b, grad_c / len(walks), grad_d),
             None if initial_state is None else grad_start,
@@ -132,25 +139,13 @@ class OverLines:
         self, checkpoints: Tensor | None, inputs: Inputs, walks: tuple[Walk, ...]
     ) -> Sequence[Tensor | None]:
         """Checkpoints of each walk."""
-        if checkpoints is None or self.truth:
-            return [None] * len(walks)
+        checkpoints = None if self.truth else checkpoints
         return split_checkpoints(checkpoints, inputs.u.shape[0], walks, *inputs.decay.shape)
 
 
-def _start(
-    scan: _LineScan,
-    walk: Walk,
-    line: _Coefficients,
-    initial_state: Tensor | None,
-    boundary: str,
-    end: Tensor | None = None,
-) -> Tensor | None:
-    """State before the first step; `end` is the final state of the forward walk if known."""
-    if boundary == "periodic":
-        return scan(*line, None, None, walk.reverse, None)[1] / _lost(line[1], line[2])
-    if boundary in MIRROR and walk.reverse:
-        return MIRROR[boundary] * (scan(*line, None, None, False, None)[1] if end is None else end)
-    return initial_state
+def _period_start(scan: _LineScan, walk: Walk, line: _Coefficients) -> Tensor:
+    """The state that one period reproduces."""
+    return scan(*line, None, None, walk.reverse, None)[1] / _lost(line[1], line[2])
 
 
 def _line(

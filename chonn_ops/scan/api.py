@@ -32,13 +32,7 @@ def _limit_growth(delta: Tensor, decay: Tensor) -> Tensor:
 
 
 def scan_checked(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
+    inputs: Inputs,
     directions: str,
     reverse: bool,
     boundary: str,
@@ -51,11 +45,11 @@ def scan_checked(
     `initial_state` and `reverse` are for "raster" only.
     """
     refuse_trace("kirchhoff_scan")
+    u, delta, decay, b, c, d, initial_state = inputs
     if not passive:
         delta = _limit_growth(delta, decay)
     # A grid with a single stride, as in a slice of channels, flattens to a view; others are copied.
-    flat = (x.flatten(1, -2) for x in (u, delta, b, c))
-    u_flat, delta_flat, b_flat, c_flat = flat
+    u_flat, delta_flat, b_flat, c_flat = (x.flatten(1, -2) for x in (u, delta, b, c))
     inputs = Inputs(u_flat, delta_flat, decay, b_flat, c_flat, d, initial_state)
     grid, keep = u.shape[1:-1], _keeps_checkpoints(*inputs)
     modes = Modes(grid, directions, reverse, boundary, requested(backend), passive, keep)
@@ -178,12 +172,10 @@ def kirchhoff_scan(
     The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The boundary
     "periodic" is this package's own.
     """
-    check_arguments(u, delta, decay, b, c, d, initial_state, boundary)
+    inputs = Inputs(u, delta, decay, b, c, d, initial_state)
+    check_arguments(inputs, boundary)
     check_bool(reverse=reverse, passive=passive)
-    y, state = scan_checked(
-        *(u, delta, decay, b, c, d, initial_state),
-        *("raster", reverse, boundary, passive, backend),
-    )
+    y, state = scan_checked(inputs, "raster", reverse, boundary, passive, backend)
     return (y, state) if return_state else y
 
 
@@ -271,10 +263,7 @@ def scan_field(
     The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The modes with
     reverse scans and the boundaries other than "matched" are this package's own.
     """
-    check_arguments(u, delta, decay, b, c, d, None, boundary, directions, positions="*grid")
+    inputs = Inputs(u, delta, decay, b, c, d, None)
+    check_arguments(inputs, boundary, directions, positions="*grid")
     check_bool(passive=passive)
-    y, _ = scan_checked(
-        *(u, delta, decay, b, c, d, None),
-        *(directions, False, boundary, passive, backend),
-    )
-    return y
+    return scan_checked(inputs, directions, False, boundary, passive, backend)[0]

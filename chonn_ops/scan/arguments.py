@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
-from chonn_ops.scan.walks import DIRECTIONS
+from chonn_ops.scan.walks import DIRECTIONS, MIRROR
 
 BOUNDARIES = ("matched", "periodic", "neumann", "dirichlet")
-# The sign of the mirror image that continues a line beyond an end that reflects.
-MIRROR = {"neumann": 1, "dirichlet": -1}
 # Decay rates whose inverse and product with an input are still normal numbers.
 _SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
 
@@ -76,27 +74,18 @@ def check_modes(directions: str, boundary: str) -> None:
 
 
 def check_arguments(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    initial_state: Tensor | None,
-    boundary: str,
-    directions: str = "raster",
-    positions: str = "L",
+    inputs: Inputs, boundary: str, directions: str = "raster", positions: str = "L"
 ) -> None:
     """Check shapes, dtypes, devices and modes, without reading a tensor's values.
 
-    `positions` is what messages call the grid: "L" for a line, "\\*grid" for a field.
+    Inputs are fields (B, \\*grid, C). `positions` is what messages call the grid: "L" for a line,
+    "\\*grid" for a field.
     """
     check_modes(directions, boundary)
-    for name, value in (("u", u), ("delta", delta), ("decay", decay), ("b", b), ("c", c)):
-        check_tensor(name, value)
-    for name, value in (("d", d), ("initial_state", initial_state)):
-        if value is not None:
+    for name, value in inputs._asdict().items():
+        if value is not None or name not in ("d", "initial_state"):
             check_tensor(name, value)
+    u, delta, decay, b, c, d, initial_state = inputs
     if boundary == "periodic" and initial_state is not None:
         raise error("initial_state", "None with boundary='periodic', which sets it", "a tensor")
     if u.dim() < 3 or (positions == "L" and u.dim() != 3):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from chonn_ops.scan._zoh import retention_and_weight, weight_slope
+from chonn_ops.scan.reference import retention_and_weight, weight_slope
 from chonn_ops.scan.walks import CHUNK, spacing
 
 _SLICE = 16

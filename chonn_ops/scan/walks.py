@@ -8,9 +8,10 @@ first, over ``(size, stride)`` in units of positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from torch import Tensor
 from chonn_ops._library import CONSTANTS
 
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
+# The sign of the mirror image that continues a line beyond an end that reflects.
+MIRROR = {"neumann": 1, "dirichlet": -1}
 
 CHUNK = CONSTANTS["SCAN_CHUNK"]  # steps that backends handle together
 LINE = CONSTANTS["SCAN_LINE"]  # steps that the compiled kernel walks without checkpoints
@@ -86,22 +89,8 @@ def _merged(loops: Loops) -> Loops:
 def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
     """Orders in which the axes of a field are walked, the last one fastest.
 
-    Parameters
-    ----------
-    n_axes : int
-        Number of spatial axes.
-    directions : str
-        One of `DIRECTIONS`.
-
-    Returns
-    -------
-    list of tuple of int
-        Rotations of ``(0, .., n_axes - 1)``, starting with the identity.
-
-    Raises
-    ------
-    ValueError
-        For an unknown mode.
+    They are rotations of ``(0, .., n_axes - 1)``, the identity first. Raises ValueError for
+    directions that are not in `DIRECTIONS`.
     """
     if directions not in DIRECTIONS:
         raise ValueError(f"directions: expected one of {DIRECTIONS}, got {directions!r}")
@@ -129,12 +118,28 @@ def plan(grid: tuple[int, ...], directions: str, reverse: bool = False) -> tuple
     return tuple(walks)
 
 
-def checkpoint_shapes(
-    batch: int, walks: tuple[Walk, ...], channels: int, states: int
-) -> list[tuple[int, int, int, int]]:
-    """For each walk (B * lines, S, N, D): the states before step 0, ``32 * spacing``, ..."""
-    every = CHUNK * spacing(states)
-    return [(batch * walk.line_count, -(-walk.length // every), states, channels) for walk in walks]
+def run_walks(
+    walks: tuple[Walk, ...],
+    boundary: str,
+    start: Tensor | None,
+    run: Callable[[int, Walk, Tensor | None], Any],
+    *,
+    adjoint: bool = False,
+) -> Any:
+    """Run all walks in the order that their boundary needs; returns the last one's final state.
+
+    ``run(index, walk, start)`` runs a walk and returns its final state. With "neumann" and
+    "dirichlet" the reverse walk of a line starts from plus or minus the forward walk's final state.
+    With `adjoint`, states are gradients, and the last walk comes first: the forward walk's adjoint
+    starts from the reverse one's result.
+    """
+    end: Any = None
+    for index in range(len(walks))[:: -1 if adjoint else 1]:
+        mirrored = boundary in MIRROR and walks[index].reverse != adjoint
+        if mirrored and boundary == "dirichlet":
+            end = -end
+        end = run(index, walks[index], end if mirrored else start)
+    return end
 
 
 def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
@@ -149,7 +154,7 @@ def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
 def checkpoint_numel(
     batch: int, grid: Sequence[int], directions: str, channels: int, states: int
 ) -> int:
-    """The total number of elements of `checkpoint_shapes`; `grid` and `batch` may be symbolic."""
+    """The total number of elements of the checkpoints; `grid` and `batch` may be symbolic."""
     every = CHUNK * spacing(states)
     size = math.prod(grid)
     if directions == "axial":
@@ -162,9 +167,17 @@ def checkpoint_numel(
 
 
 def split_checkpoints(
-    checkpoints: Tensor, batch: int, walks: tuple[Walk, ...], channels: int, states: int
-) -> list[Tensor]:
-    """Views of the operator's flat checkpoints, one tensor for each walk."""
-    shapes = checkpoint_shapes(batch, walks, channels, states)
-    parts = checkpoints.split([math.prod(shape) for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    checkpoints: Tensor | None, batch: int, walks: tuple[Walk, ...], channels: int, states: int
+) -> list[Any]:
+    """Views of the operator's flat checkpoints, (B * lines, S, N, D) for each walk; or all None.
+
+    They are the states before step 0, ``32 * spacing``, ...
+    """
+    if checkpoints is None:
+        return [None] * len(walks)
+    every, parts = CHUNK * spacing(states), []
+    for walk in walks:
+        shape = (batch * walk.line_count, -(-walk.length // every), states, channels)
+        part, checkpoints = checkpoints.tensor_split([math.prod(shape)])
+        parts.append(part.view(shape))
+    return parts

@@ -19,7 +19,7 @@ from scan_cases import (
     truth,
 )
 
-from chonn_ops.scan import _zoh, cpu, kirchhoff_scan, reference, scan_field
+from chonn_ops.scan import cpu, kirchhoff_scan, reference, scan_field
 
 ISAS = cpu.available_isas()
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -211,7 +211,7 @@ def test_weight_derivative_is_accurate_at_every_scale(where, monkeypatch):
     backend = "cpu" if where in ISAS else where
     kirchhoff_scan(one.expand(1, 1, D), delta, decay, one, one, backend=backend).sum().backward()
     wide, step = decay.detach().double()[:, 0], delta.double()[0, 0]
-    expected = -_zoh.weight_slope(step, wide, *_zoh.retention_and_weight(step, wide))
+    expected = -reference.weight_slope(step, wide, *reference.retention_and_weight(step, wide))
     assert (decay.grad[:, 0].double() / expected - 1).abs().max() < 3e-6
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from scan_cases import TOLERANCE, assert_close, make_case, run, truth
 
-from chonn_ops.scan import available_backends
-from chonn_ops.scan.cpu import available_isas, binding
+from chonn_ops.scan import available_backends, cpu
+from chonn_ops.scan.cpu import available_isas
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
 FOUR_THREADS = pytest.mark.usefixtures("four_threads")
@@ -28,7 +28,7 @@ def four_threads():
 @pytest.fixture
 def _pieces(monkeypatch, piece):
     if piece:
-        monkeypatch.setattr(binding, "_SEGMENT", piece)
+        monkeypatch.setattr(cpu, "_SEGMENT", piece)
 
 
 def _slow(case):

@@ -30,7 +30,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 
 
 def _programs(wanted: int):
-    return mock.patch("chonn_ops.scan.triton.plan.programs_wanted", return_value=wanted)
+    return mock.patch("chonn_ops.scan.triton.programs_wanted", return_value=wanted)
 
 
 def check_line(sizes, dtype=torch.float32, wanted=1, scale=1.0, spread=0.0, **options):

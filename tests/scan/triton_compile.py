@@ -9,20 +9,20 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chonn_ops.scan.triton import backward_walk, forward_walk, sweep
+from chonn_ops.scan.triton import kernels
 
 STREAMS = ("u", "delta", "b", "c", "y", "grad_y", "grad_u", "grad_delta")
 FLOATS = (
     *("decay", "d", "carry_in", "start", "prior", "ends", "sums", "checkpoints", "scratch"),
     *("grad_decay", "grad_b", "grad_c", "grad_d", "grad_start", "prior_u", "prior_delta"),
 )
-TILE = {"SHARE": 2, "REVERSE": True, "NESTED": False, "WIDE": False, "J": 2, "N": 16, "W": 8}
-CONSTANTS = {**TILE, "GROUP": 4, "RING": True, "BACKWARD": True, "K": 128, "REAL": tl.float32}
+TILE = {"SHARE": 2, "KIND": (True, False, False), "J": 2, "N": 16, "W": 8}
+CONSTANTS = {**TILE, "GROUP": 4, "PERIODIC": True, "BACKWARD": True, "K": 128, "REAL": tl.float32}
 KERNELS = {
-    "walk_forward": (forward_walk.walk_forward, {"prior": None, "carry_in": None, "sums": None}, 1),
-    "walk_backward": (backward_walk.walk_backward, {"carry_in": None}, 1),
-    "sweep_adjoint": (sweep.sweep_adjoint, {}, 1),
-    "join": (forward_walk.join_segments, {}, 4),
+    "walk_forward": (kernels.walk_forward, {"prior": None, "carry_in": None, "sums": None}, 1),
+    "walk_backward": (kernels.walk_backward, {"carry_in": None}, 1),
+    "sweep_adjoint": (kernels.sweep_adjoint, {}, 1),
+    "join": (kernels.join_segments, {}, 4),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from chonn_ops.scan.triton.zoh import loss_keep_slope, loss_of
+from chonn_ops.scan.triton.kernels import loss_keep_slope, loss_of
 
 
 @triton.jit

@@ -40,6 +40,11 @@ static inline struct NAME(job) NAME(job_at)(const struct scan_args *a, int64_t i
 #define BLOCK_STATES (a->states * LANES)
 #define TABLE(block) ((const REAL *)a->table + (block) * 3 * BLOCK_STATES)
 
+/* A thread's sums of one block of channels; `job` is the thread's. */
+#define BLOCK_OF_THREAD(block) (job->thread * NAME(blocks)(a) + (block))
+#define GRAD_DECAY(block) ((REAL *)a->grad_decay + BLOCK_OF_THREAD(block) * BLOCK_STATES)
+#define GRAD_D(block) ((REAL *)a->grad_d + BLOCK_OF_THREAD(block) * LANES)
+
 /* The number of blocks that walk through a chunk together: their states fit into the L2 cache. */
 static inline int64_t NAME(tile)(const struct scan_args *a) {
     const int64_t tile = (1 << 15) / (BLOCK_STATES * (2 + a->spacing));

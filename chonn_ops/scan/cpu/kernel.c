@@ -9,10 +9,18 @@
 #include "_half.h"
 #include "_kernel.h"
 #include "scan.h"
-#include "positions.h"
 
 #define LN2 0.69314718055994531
-#define LANES (VECTOR_BYTES / REAL_BYTES)
+
+/* Row t of the field x of `f`. */
+#define ROW(x) WIDE(load)(f.x.at + t * f.x.step)
+/* Element i of row t of b or c. */
+#define OF_STATE(x) f.x.at[t * f.x.step + i]
+
+/* The states n .. n + count - 1 in turn; b and c of the fields `f` begin at state n. */
+#define EACH_STATE                                                                   \
+    for (int64_t n = 0, count; count = states - n < CHAINS ? 1 : CHAINS, n < states; \
+         n += count, f.b.at += count, f.c.at += count)
 
 /* Calls with a constant count of states, 1 or CHAINS, and a constant flag, so that the compiler unrolls
  * the loops over states and drops what the flag leaves out. */
@@ -28,78 +36,70 @@
             call(CHAINS, 0);              \
     } while (0)
 
-/* Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
- * which is below the rounding of their sum. TINY: the halvings below which walk_block.h evaluates RHO,
- * because a difference would lose digits. Float: Q is a minimax polynomial; the relative error of
- * 2^-f - 1 is below 3e-8. */
-#define REAL float
-#define REAL_BYTES 4
-#define INTEGER int32_t
-#define NAME(x) x##_float
-#define FULL(x) x##_float_full
-#ifdef X86
-#define X86_TYPE ps
-#define HALF(x) x##_float_half
-#endif
-#define HALVINGS_MAX 125.5
-#define DOUBLINGS_MAX 128.0
-#define ROUNDER 12582912.0
-#define MANTISSA_BITS 23
-#define EXPONENT_ONE (127 << 23)
-#define FORGOTTEN 1e-9
-#define TINY 0.4
-/* clang-format off */
-#define RHO(h) ((REAL)0.34657359027997264 - h * ((REAL)0.040037751159850116 - h * h * (REAL)0.00032060430358761587))
-#define Q(f)                                                                                  \
-    (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
-                f * (0.001338139834f - f * 0.0001544496633f))))
-/* clang-format on */
-#include "real.h"
-#undef REAL
-#undef REAL_BYTES
-#undef INTEGER
-#undef NAME
-#undef FULL
-#undef HALF
-#undef X86_TYPE
-#undef HALVINGS_MAX
-#undef DOUBLINGS_MAX
-#undef ROUNDER
-#undef MANTISSA_BITS
-#undef EXPONENT_ONE
-#undef FORGOTTEN
-#undef TINY
-#undef RHO
-#undef Q
+/* The positions of one chunk's steps, in scan order. */
+struct chunk {
+    int rows;
+    int evenly; /* whether the positions are evenly spaced */
+    int64_t position[LINE];
+};
 
-/* Double: Q is the Taylor series, truncated below 1e-16. */
-#define REAL double
+struct line {
+    const struct scan_args *args;
+    int64_t index, batch, origin; /* origin: position of the line's first step in the field */
+};
+
+static inline int64_t lines_a_batch(const struct scan_args *a) {
+    return a->lines.size[0] * a->lines.size[1];
+}
+
+static inline int64_t length(const struct scan_args *a) { return a->steps.size[0] * a->steps.size[1]; }
+
+static inline struct line line_at(const struct scan_args *a, int64_t index) {
+    const int64_t within = index % lines_a_batch(a);
+    const struct line line = {
+        .args = a,
+        .index = index,
+        .batch = index / lines_a_batch(a),
+        .origin = within / a->lines.size[1] * a->lines.stride[0] +
+                  within % a->lines.size[1] * a->lines.stride[1],
+    };
+    return line;
+}
+
+/* The chunk of steps first .. end - 1, or of its first `most` steps. */
+static inline void chunk_at(struct chunk *chunk, const struct line *line, int64_t first, int64_t end,
+                            int most) {
+    const struct scan_args *a = line->args;
+    const int64_t last = length(a) - 1, inner = a->steps.size[1];
+    const int64_t start = a->reverse ? last - first : first, sign = a->reverse ? -1 : 1;
+    int64_t outer_step = start / inner, inner_step = start % inner;
+    chunk->rows = end - first < most ? (int)(end - first) : most;
+    chunk->evenly = a->reverse ? inner_step >= chunk->rows - 1 : inner_step + chunk->rows <= inner;
+    for (int t = 0; t < chunk->rows; t++) {
+        chunk->position[t] =
+            line->origin + outer_step * a->steps.stride[0] + inner_step * a->steps.stride[1];
+        inner_step += sign;
+        if (inner_step < 0 || inner_step == inner) {
+            outer_step += sign;
+            inner_step = sign > 0 ? 0 : inner - 1;
+        }
+    }
+}
+
+static inline int64_t jobs(const struct scan_args *a) {
+    return a->batches * lines_a_batch(a) * a->groups * a->segments;
+}
+
+/* Steps of a segment: a multiple of the distance between checkpoints. */
+static inline int64_t segment_steps(const struct scan_args *a) {
+    const int64_t unit = CHUNK * a->spacing, units = (length(a) + unit - 1) / unit;
+    return (units + a->segments - 1) / a->segments * unit;
+}
+
+#define REAL_BYTES 4
+#include "real.h"
+#undef REAL_BYTES
 #define REAL_BYTES 8
-#define INTEGER int64_t
-#define NAME(x) x##_double
-#define FULL(x) x##_double_full
-#ifdef X86
-#define X86_TYPE pd
-#define HALF(x) x##_double_half
-#endif
-#define HALVINGS_MAX 1021.0
-#define DOUBLINGS_MAX 1024.0
-#define ROUNDER 6755399441055744.0
-#define MANTISSA_BITS 52
-#define EXPONENT_ONE ((int64_t)1023 << 52)
-#define FORGOTTEN 1e-20
-#define TINY 0.4
-/* clang-format off */
-#define RHO(h)                                                                                \
-    (0.34657359027997264 - h * (0.040037751159850116 - h * h * (0.00032060430358761587 - h * h * (3.6675072365194303e-06 - h * h * (4.4051622633814354e-08 -    \
-     h * h * 5.344630015758425e-10)))))
-#define Q(f) \
-    (0.24022650695910069 - f * (0.055504108664821576 - f * (0.0096181291076284769 - f * \
-    (0.0013333558146428441 - f * (0.00015403530393381606 - f * (1.5252733804059838e-05 - \
-    f * (1.3215486790144305e-06 - f * (1.0178086009239696e-07 - f * \
-    (7.0549116008211009e-09 - f * (4.4455382718708101e-10 - f * (2.5678435993488196e-11 \
-    - f * (1.3691488853904124e-12))))))))))))
-/* clang-format on */
 #include "real.h"
 
 const struct scan_kernel KERNEL(scan)[2] = {

@@ -18,10 +18,8 @@ struct WIDE(starts) {
 
 /* 1 - exp(-decay time), but 1 where `time` is 0, as it is in idle lanes: the result is a divisor. */
 INLINE VEC WIDE(loss_over)(VEC time, VEC rate) {
-    const VEC zero = {0}, limit = zero - (REAL)HALVINGS_MAX;
-    VEC halvings = time * rate;
-    halvings = WIDE(select)(halvings < limit, limit, halvings); /* a negative rate grows */
-    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh)(halvings).loss);
+    const VEC zero = {0};
+    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh_over)(time, rate).loss);
 }
 
 INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
@@ -33,25 +31,20 @@ INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
 /* The walk up for `count` states, which includes the reverse scan's adjoint where `adjoint`. It stores
  * in `ends` what both end with from rest; where periodic also what the walk down would end with. */
 INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const REAL *table,
-                          struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                          struct NAME(rows) c, struct NAME(rows) grad_y,
-                          struct WIDE(steps) (*tape)[CHAINS], struct WIDE(starts) *ends) {
+                          struct NAME(fields) f, struct WIDE(steps) (*tape)[CHAINS],
+                          struct WIDE(starts) *ends) {
     const VEC zero = {0};
-    VEC inverse[CHAINS], rate[CHAINS], share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS],
-        g_up[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC share[CHAINS], v[CHAINS], carried[CHAINS], down[CHAINS], g_up[CHAINS];
     for (int i = 0; i < count; i++) {
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
         v[i] = carried[i] = down[i] = g_up[i] = tape[0][i].v = zero;
         share[i] = zero + (REAL)1;
     }
     for (int t = 0; t < rows; t++) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = adjoint ? WIDE(load)(grad_y.at + t * grad_y.step) : zero;
+        const VEC input = ROW(u), step = ROW(delta), out = adjoint ? ROW(grad_y) : zero;
         for (int i = 0; i < count; i++) {
-            const struct WIDE(coefficients) z = WIDE(zoh)(step * rate[i]);
-            const VEC x = inverse[i] * (b.at[t * b.step + i] * input);
+            const struct WIDE(coefficients) z = WIDE(zoh)(step * k.rate[i]);
+            const VEC x = k.inverse[i] * (OF_STATE(b) * input);
             struct WIDE(steps) *to = &tape[t + 1][i];
             v[i] += z.loss * (x - v[i]);
             to->loss = z.loss;
@@ -62,7 +55,7 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
                 share[i] *= z.retention;
             }
             if (adjoint) {
-                const VEC shown = c.at[t * c.step + i] * out, g = shown + carried[i];
+                const VEC shown = OF_STATE(c) * out, g = shown + carried[i];
                 to->g = g;
                 carried[i] = g * z.retention;
                 if (periodic) g_up[i] += share[i] * shown;
@@ -115,40 +108,36 @@ INLINE void WIDE(far_end)(int count, int periodic, int mirror, const struct WIDE
 /* y = skip u + sum_n c (v + w) where `first`, else y += sum_n c (v + w), with v and w the states of the
  * forward and the reverse scan. `time` is the sum of the line's deltas. */
 INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mirror, int first,
-                                      const REAL *table, VEC skip, VEC time, struct NAME(rows) u,
-                                      struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
-                                      struct NAME(rows) y, struct WIDE(steps) (*tape)[CHAINS]) {
+                                      const REAL *table, VEC skip, VEC time, struct NAME(fields) f,
+                                      struct WIDE(steps) (*tape)[CHAINS]) {
     struct WIDE(starts) ends[CHAINS];
-    VEC v[CHAINS], unused[CHAINS], inverse[CHAINS];
-    WIDE(walk_up)(rows, count, periodic, 0, table, u, delta, b, c, u, tape, ends);
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS], unused[CHAINS];
+    WIDE(walk_up)(rows, count, periodic, 0, table, f, tape, ends);
     if (periodic) WIDE(close_period)(rows, count, 0, table, time, tape, ends);
     WIDE(far_end)(count, periodic, mirror, ends, v, unused);
-    for (int i = 0; i < count; i++) inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
     for (int t = rows - 1; t >= 0; t--) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        REAL *out = y.at + t * y.step;
+        const VEC input = ROW(u);
+        REAL *out = f.y.at + t * f.y.step;
         VEC sum = skip * input;
         if (!first) sum = WIDE(load)(out);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *from = &tape[t + 1][i];
-            v[i] += from->loss * (inverse[i] * (b.at[t * b.step + i] * input) - v[i]);
-            sum += c.at[t * c.step + i] * (from->v + v[i]);
+            v[i] += from->loss * (k.inverse[i] * (OF_STATE(b) * input) - v[i]);
+            sum += OF_STATE(c) * (from->v + v[i]);
         }
         WIDE(store)(out, sum);
     }
 }
 
 static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
-                               const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
-                               struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y, int add,
-                               REAL *workspace) {
-    const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, delta);
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
+                               const REAL *skip, struct NAME(fields) f, int add, REAL *workspace) {
+    const VEC weight = WIDE(load)(skip), time = WIDE(line_sum)(rows, f.delta);
+    EACH_STATE {
         const int first = n == 0 && !add;
 #define WALK(count, periodic)                                                                            \
     WIDE(forward_line_states)(rows, count, periodic, mirror, first, table + 3 * n * LANES, weight, time, \
-                              u, delta, b, c, y, (struct WIDE(steps)(*)[CHAINS])workspace)
+                              f, (struct WIDE(steps)(*)[CHAINS])workspace)
         WITH_CONSTANTS(WALK, count, periodic);
 #undef WALK
     }
@@ -157,33 +146,25 @@ static void WIDE(forward_line)(int rows, int64_t states, int periodic, int mirro
 /* The walk down of the adjoint, from step `end` - 1 to `start`. It computes the sums of walk_block.h
  * for both scans at once: the states `before` and v, the adjoints g and at->g. */
 INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL *table,
-                            struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                            struct NAME(rows) c, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                            struct NAME(rows) grad_delta, const struct WIDE(steps) (*tape)[CHAINS],
-                            VEC *v, VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK],
-                            VEC (*grad_c)[CHUNK]) {
+                            struct NAME(fields) f, const struct WIDE(steps) (*tape)[CHAINS], VEC *v,
+                            VEC *carried, REAL *grad_decay, VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
     const VEC zero = {0}, one = zero + (REAL)1;
-    VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS], gain[CHAINS], toll[CHAINS];
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC gain[CHAINS], toll[CHAINS];
     for (int i = 0; i < count; i++) {
-        decay[i] = WIDE(load)(table + 3 * i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
         gain[i] = toll[i] = zero;
     }
     for (int t = end - 1; t >= start; t--) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
-        VEC to_u = WIDE(load)(grad_u.at + t * grad_u.step);
-        VEC to_delta = WIDE(load)(grad_delta.at + t * grad_delta.step);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
+        VEC to_u = ROW(grad_u), to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *at = &tape[t + 1][i];
             const VEC before = tape[t][i].v, beyond = v[i];
-            const REAL b_t = b.at[t * b.step + i];
-            const VEC x = inverse[i] * (b_t * input);
+            const REAL b_t = OF_STATE(b);
+            const VEC x = k.inverse[i] * (b_t * input);
             const VEC pull = x - before, pull_back = x - beyond;
-            const VEC g = c.at[t * c.step + i] * out + carried[i];
-            const VEC weighted = (g + at->g) * at->loss * inverse[i], to_b = weighted * input;
+            const VEC g = OF_STATE(c) * out + carried[i];
+            const VEC weighted = (g + at->g) * at->loss * k.inverse[i], to_b = weighted * input;
             const VEC g_before = at->g * at->retention;
             carried[i] = g * at->retention;
             v[i] += at->loss * pull_back;
@@ -191,9 +172,9 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
             grad_b[i][t - start] = to_b;
             grad_c[i][t - start] = out * (at->v + v[i]);
             to_u += weighted * b_t;
-            to_delta += decay[i] * flow;
+            to_delta += k.decay[i] * flow;
             if (tiny) {
-                const VEC halvings = step * rate[i];
+                const VEC halvings = step * k.rate[i];
                 const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
                 const VEC kept = carried[i] * before + g_before * beyond;
                 gain[i] += step * WIDE(select)(small, -kept, flow);
@@ -203,41 +184,34 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
                 toll[i] += b_t * to_b;
             }
         }
-        WIDE(store)(grad_u.at + t * grad_u.step, to_u);
-        WIDE(store)(grad_delta.at + t * grad_delta.step, to_delta);
+        WIDE(store)(f.grad_u.at + t * f.grad_u.step, to_u);
+        WIDE(store)(f.grad_delta.at + t * f.grad_delta.step, to_delta);
     }
     for (int i = 0; i < count; i++) {
         REAL *to = grad_decay + i * LANES;
-        WIDE(store)(to, WIDE(load)(to) + (gain[i] - toll[i] * inverse[i]));
+        WIDE(store)(to, WIDE(load)(to) + (gain[i] - toll[i] * k.inverse[i]));
     }
 }
 
 /* The adjoint of a whole line. The arguments are those of backward_block; grad_b and grad_c are
  * (states, span). */
 static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirror, const REAL *table,
-                                REAL *grad_decay, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
-                                struct NAME(rows) delta, struct NAME(rows) b, struct NAME(rows) c,
-                                struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                                struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c, int span,
-                                int add, REAL *workspace) {
+                                REAL *grad_decay, const REAL *skip, REAL *grad_d, struct NAME(fields) f,
+                                REAL *grad_b, REAL *grad_c, int span, int add, REAL *workspace) {
     struct WIDE(steps)(*tape)[CHAINS] = (struct WIDE(steps)(*)[CHAINS])workspace;
-    const VEC time = WIDE(line_sum)(rows, delta);
+    const VEC time = WIDE(line_sum)(rows, f.delta);
     VEC shortest[LINE / CHUNK], to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
     for (int t = 0; t < rows; t += CHUNK)
-        shortest[t / CHUNK] =
-            WIDE(begin)(rows - t < CHUNK ? rows - t : CHUNK, skip, grad_d, NAME(from_row)(u, t),
-                        NAME(from_row)(delta, t), NAME(from_row)(grad_y, t), NAME(from_row)(grad_u, t),
-                        NAME(from_row)(grad_delta, t), add);
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
+        shortest[t / CHUNK] = WIDE(begin)(t, rows - t < CHUNK ? rows : t + CHUNK, skip, grad_d, f, add);
+    EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
         struct WIDE(starts) ends[CHAINS];
         VEC v[CHAINS] = {{0}}, carried[CHAINS] = {{0}};
-#define UP(count, periodic)                                                                        \
-    do {                                                                                           \
-        WIDE(walk_up)(rows, count, periodic, 1, coefficients, u, delta, b, c, grad_y, tape, ends); \
-        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends);          \
-        WIDE(far_end)(count, periodic, mirror, ends, v, carried);                                  \
+#define UP(count, periodic)                                                               \
+    do {                                                                                  \
+        WIDE(walk_up)(rows, count, periodic, 1, coefficients, f, tape, ends);             \
+        if (periodic) WIDE(close_period)(rows, count, 1, coefficients, time, tape, ends); \
+        WIDE(far_end)(count, periodic, mirror, ends, v, carried);                         \
     } while (0)
         WITH_CONSTANTS(UP, count, periodic);
 #undef UP
@@ -245,9 +219,8 @@ static void WIDE(backward_line)(int rows, int64_t states, int periodic, int mirr
             const int end = rows - start < CHUNK ? rows : start + CHUNK;
             const int tiny = WIDE(is_tiny)(count, shortest[start / CHUNK], coefficients);
 #define DOWN(count, tiny)                                                                                \
-    WIDE(walk_down)(start, end, count, tiny, coefficients, u, delta, b, c, grad_y, grad_u, grad_delta,   \
-                    (const struct WIDE(steps)(*)[CHAINS])tape, v, carried, grad_decay + n * LANES, to_b, \
-                    to_c)
+    WIDE(walk_down)(start, end, count, tiny, coefficients, f, (const struct WIDE(steps)(*)[CHAINS])tape, \
+                    v, carried, grad_decay + n * LANES, to_b, to_c)
             WITH_CONSTANTS(DOWN, count, tiny);
 #undef DOWN
             for (int i = 0; i < count; i++) {

@@ -6,10 +6,11 @@ struct NAME(rows) {
     int64_t step;
 };
 
-static inline struct NAME(rows) NAME(from_row)(struct NAME(rows) rows, int t) {
-    rows.at += t * rows.step;
-    return rows;
-}
+/* What a block's functions read and write: rows of its channels, and rows of all states of b and c.
+ * The forward scan writes y. The adjoint reads grad_y and writes grad_u and grad_delta. */
+struct NAME(fields) {
+    struct NAME(rows) u, delta, b, c, y, grad_y, grad_u, grad_delta;
+};
 
 static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
     return (REAL)(type == DTYPE_FLOAT16 ? widen_float16(bits) : widen_bfloat16(bits));
@@ -51,13 +52,6 @@ static inline void NAME(unpack)(const struct scan_stream *s, int64_t batch, int6
 }
 #undef COPY
 #undef COPY_ROWS
-
-static inline void NAME(copy)(REAL *to, const REAL *from, int width) {
-    if (width == LANES)
-        memcpy(to, from, LANES * sizeof(REAL));
-    else
-        for (int lane = 0; lane < width; lane++) to[lane] = from[lane];
-}
 
 /* The distance up to which rows are read in place. Rows further apart map to the same few sets of the
  * L1 cache, and the loop would fetch them again for every pair of states. */
@@ -116,11 +110,24 @@ static inline void NAME(scatter)(const REAL *from, int64_t states, int width, RE
         for (int64_t n = 0; n < states; n++) to[lane * states + n] = from[n * LANES + lane];
 }
 
-/* The last checkpoint up to a chunk of one line: (states, channels), from `channel` on. */
-static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk, int64_t channel) {
+/* The last checkpoint up to a chunk of one line: (states, channels), from `block` on. */
+static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk, int64_t block) {
     const struct scan_args *a = line->args;
     const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
     const int64_t kept = (chunks + a->spacing - 1) / a->spacing;
     const int64_t row = line->index * kept + chunk / a->spacing;
-    return (REAL *)a->checkpoints + row * a->states * a->channels + channel;
+    return (REAL *)a->checkpoints + row * a->states * a->channels + block * LANES;
+}
+
+/* Copies the states (states, LANES) of one block to the checkpoint, or from there where `recall`. */
+static inline void NAME(copy_checkpoint)(const struct line *line, int64_t chunk, int64_t block, int width,
+                                         REAL *states, int recall) {
+    REAL *kept = NAME(checkpoint)(line, chunk, block);
+    for (int64_t n = 0; n < line->args->states; n++, kept += line->args->channels, states += LANES) {
+        REAL *to = recall ? states : kept, *from = recall ? kept : states;
+        if (width == LANES)
+            memcpy(to, from, LANES * sizeof(REAL));
+        else
+            for (int lane = 0; lane < width; lane++) to[lane] = from[lane];
+    }
 }

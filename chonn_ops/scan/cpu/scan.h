@@ -26,7 +26,7 @@ struct scan_loops {
     int64_t size[2], stride[2];
 };
 
-/* binding.py reads this struct. One call is one walk through every line of every
+/* __init__.py reads this struct. One call is one walk through every line of every
  * batch. A tensor that is not a stream is contiguous; NULL marks an absent tensor. */
 struct scan_args {
     int64_t batches, channels, states;

@@ -4,29 +4,27 @@
  * The final state from rest is a sum over steps, which starts at the step that matters most:
  *   v += P (1 - exp(-z)) / decay b u, P *= exp(-z)    the scan, from its last step backwards
  *   P *= exp(-z), g += P c grad_y                     the adjoint, from the first step forwards
- * where P is the share of a step's contribution that is left at the end. In the arguments x is u or
- * grad_y, and w is b or c. */
+ * where P is the share of a step's contribution that is left at the end. For the adjoint, grad_y is
+ * the field u and c is the field b. */
 INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table, REAL *share, REAL *out,
-                            struct NAME(rows) x, struct NAME(rows) delta, struct NAME(rows) w) {
-    VEC left[CHAINS], sum[CHAINS], inverse[CHAINS], rate[CHAINS];
+                            struct NAME(fields) f) {
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC left[CHAINS], sum[CHAINS];
     for (int i = 0; i < count; i++) {
         left[i] = WIDE(load)(share + i * LANES);
         sum[i] = WIDE(load)(out + i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
     }
     for (int row = 0; row < rows; row++) {
         const int t = adjoint ? row : rows - 1 - row;
-        const VEC input = WIDE(load)(x.at + t * x.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
+        const VEC input = ROW(u), step = ROW(delta);
         for (int i = 0; i < count; i++) {
-            const struct WIDE(coefficients) z = WIDE(zoh)(step * rate[i]);
-            const VEC weighted = w.at[t * w.step + i] * input;
+            const struct WIDE(coefficients) z = WIDE(zoh)(step * k.rate[i]);
+            const VEC weighted = OF_STATE(b) * input;
             if (adjoint) {
                 left[i] *= z.retention;
                 sum[i] += left[i] * weighted;
             } else {
-                sum[i] += left[i] * (z.loss * (inverse[i] * weighted));
+                sum[i] += left[i] * (z.loss * (k.inverse[i] * weighted));
                 left[i] *= z.retention;
             }
         }
@@ -40,22 +38,20 @@ INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table,
 /* One chunk of `from_rest` for all states; adds the chunk's deltas to `time`. The function skips
  * states whose share is below FORGOTTEN in every lane, and returns whether it skipped all. */
 static int WIDE(from_rest_block)(int rows, int64_t states, int adjoint, const REAL *table, REAL *share,
-                                 REAL *out, REAL *time, struct NAME(rows) x, struct NAME(rows) delta,
-                                 struct NAME(rows) w) {
+                                 REAL *out, REAL *time, struct NAME(fields) f) {
     const VEC forgotten = (VEC){0} + (REAL)FORGOTTEN;
     VEC sum = WIDE(load)(time);
     int done = 1;
-    for (int t = 0; t < rows; t++) sum += WIDE(load)(delta.at + t * delta.step);
+    for (int t = 0; t < rows; t++) sum += ROW(delta);
     WIDE(store)(time, sum);
-    for (int64_t n = 0, count; n < states; n += count, w.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
+    EACH_STATE {
         REAL *left = share + n * LANES;
         IVEC felt = WIDE(load)(left) > forgotten;
         for (int i = 1; i < count; i++) felt |= WIDE(load)(left + i * LANES) > forgotten;
         if (!WIDE(any)(felt)) continue;
         done = 0;
 #define FROM_REST(count, adjoint) \
-    WIDE(from_rest)(rows, count, adjoint, table + 3 * n * LANES, left, out + n * LANES, x, delta, w)
+    WIDE(from_rest)(rows, count, adjoint, table + 3 * n * LANES, left, out + n * LANES, f)
         WITH_CONSTANTS(FROM_REST, count, adjoint);
 #undef FROM_REST
     }
@@ -66,11 +62,9 @@ static int WIDE(from_rest_block)(int rows, int64_t states, int adjoint, const RE
  * `close`, the state that one period reproduces: out = added / (1 - exp(-decay time)). */
 static void WIDE(carry_block)(int64_t states, const REAL *table, const REAL *time, const REAL *in,
                               const REAL *added, REAL *out, int close) {
-    const VEC limit = (VEC){0} - (REAL)HALVINGS_MAX;
     for (int64_t n = 0; n < states; n++) {
-        VEC halvings = WIDE(load)(time) * WIDE(load)(table + (3 * n + 2) * LANES);
-        halvings = WIDE(select)(halvings < limit, limit, halvings); /* a negative rate grows */
-        const struct WIDE(coefficients) z = WIDE(zoh)(halvings);
+        const VEC rate = WIDE(load)(table + (3 * n + 2) * LANES);
+        const struct WIDE(coefficients) z = WIDE(zoh_over)(WIDE(load)(time), rate);
         VEC sum = WIDE(load)(added + n * LANES);
         if (close)
             sum /= z.loss;

@@ -2,12 +2,14 @@
  * computed before the walk. In this file "state" means either; an adjoint starts at the last step and
  * ends at the first. Included once per precision. */
 
-/* The place of a block's final state from rest in one segment, and below of its sum of deltas. */
+/* Where `ends` holds a block's final state from rest in one segment. */
 static inline REAL *NAME(end_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
                                  int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
     return (REAL *)a->ends + (row * NAME(blocks)(a) + block) * BLOCK_STATES;
 }
+
+/* Where `times` holds the sum of a block's deltas in one segment. */
 static inline REAL *NAME(time_at)(const struct scan_args *a, const struct NAME(job) *job, int64_t segment,
                                   int64_t block) {
     const int64_t row = job->line.index * a->segments + segment;
@@ -29,13 +31,13 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
         const int64_t t = job->first + (adjoint ? i : chunks - 1 - i) * CHUNK;
         struct chunk chunk;
         chunk_at(&chunk, &job->line, t, job->end, CHUNK);
-        const struct NAME(rows) x =
-            NAME(rows_at)(adjoint ? &a->grad_y : &a->u, &job->line, channel, width, &chunk, rows[0], 1);
-        const struct NAME(rows) delta =
-            NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
-        const struct NAME(rows) w = NAME(states_at)(adjoint ? &a->c : &a->b, &job->line, &chunk, packed);
+        const struct scan_stream *u = adjoint ? &a->grad_y : &a->u, *b = adjoint ? &a->c : &a->b;
+        struct NAME(fields) f = {.b = NAME(states_at)(b, &job->line, &chunk, packed)};
+        f.u = NAME(rows_at)(u, &job->line, channel, width, &chunk, rows[0], 1);
+        f.delta = NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
+        f.c = f.b; /* is not read */
         done = EACH_WIDTH (from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
-                           time, x, delta, w);
+                           time, f);
     }
 }
 

@@ -60,6 +60,28 @@ INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
     return out;
 }
 
+/* The coefficients of a run of steps whose deltas sum to `time`. */
+INLINE struct WIDE(coefficients) WIDE(zoh_over)(VEC time, VEC rate) {
+    const VEC limit = (VEC){0} - (REAL)HALVINGS_MAX, halvings = time * rate;
+    return WIDE(zoh)(WIDE(select)(halvings < limit, limit, halvings)); /* a negative rate grows */
+}
+
+/* Rows of a block's table, (states, 3, LANES), for the states that a loop keeps in registers: decay,
+ * its inverse, and rate = decay / ln(2), the halvings of a unit step. */
+struct WIDE(rates) {
+    VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS];
+};
+
+INLINE struct WIDE(rates) WIDE(rates_of)(int count, const REAL *table) {
+    struct WIDE(rates) out;
+    for (int i = 0; i < count; i++, table += 3 * LANES) {
+        out.decay[i] = WIDE(load)(table);
+        out.inverse[i] = WIDE(load)(table + LANES);
+        out.rate[i] = WIDE(load)(table + 2 * LANES);
+    }
+    return out;
+}
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define SHUFFLES

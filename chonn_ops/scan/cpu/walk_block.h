@@ -1,70 +1,39 @@
 /* One chunk of one block of channels: the forward scan and its adjoint. Included once per width of
- * vectors.
- *
- * State arrays are (states, LANES). `table` is (states, 3, LANES): decay, its inverse, and
- * rate = decay / ln(2), the halvings of a unit step. `inverse` and `rate` are these rows. */
+ * vectors. State arrays are (states, LANES). `table` is the block's, see `rates` of vectors.h. */
 
-/* One step towards the equilibrium b u / decay: v + (1 - exp(-z)) (b u / decay - v). */
-INLINE VEC WIDE(update)(VEC state, struct WIDE(coefficients) k, VEC equilibrium) {
-    return state + k.loss * (equilibrium - state);
-}
-
-/* Advances `count` states by a chunk and reads them out. The `first` states set y = skip u + c v;
+/* Advances `count` states by a chunk, each step towards the equilibrium b u / decay,
+ * v += (1 - exp(-z)) (b u / decay - v), and reads them out. The `first` states set y = skip u + c v;
  * later ones add c v to it. */
 INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
-                           struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                           struct NAME(rows) c, struct NAME(rows) y, int first) {
-    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
-    for (int i = 0; i < count; i++) {
-        v[i] = WIDE(load)(state + i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
-    }
+                           struct NAME(fields) f, int first) {
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS];
+    for (int i = 0; i < count; i++) v[i] = WIDE(load)(state + i * LANES);
     for (int t = 0; t < rows; t++) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        REAL *out = y.at + t * y.step;
+        const VEC input = ROW(u), step = ROW(delta);
         VEC sum = skip * input;
-        if (!first) sum = WIDE(load)(out);
+        if (f.y.at && !first) sum = ROW(y);
         for (int i = 0; i < count; i++) {
-            v[i] = WIDE(update)(v[i], WIDE(zoh)(step * rate[i]),
-                                inverse[i] * (b.at[t * b.step + i] * input));
-            sum += c.at[t * c.step + i] * v[i];
+            const VEC equilibrium = k.inverse[i] * (OF_STATE(b) * input);
+            v[i] += WIDE(zoh)(step * k.rate[i]).loss * (equilibrium - v[i]);
+            if (f.y.at) sum += OF_STATE(c) * v[i];
         }
-        WIDE(store)(out, sum);
+        if (f.y.at) WIDE(store)(f.y.at + t * f.y.step, sum);
     }
     for (int i = 0; i < count; i++) WIDE(store)(state + i * LANES, v[i]);
 }
 
 /* Advances all states by a chunk and reads them out: y = skip u + sum_n c v, or y += sum_n c v
- * where `add`. */
+ * where `add`. Without rows of y it does not read them out. */
 static void WIDE(forward_block)(int rows, int64_t states, const REAL *table, REAL *state,
-                                const REAL *skip, struct NAME(rows) u, struct NAME(rows) delta,
-                                struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) y, int add) {
+                                const REAL *skip, struct NAME(fields) f, int add) {
     const VEC weight = WIDE(load)(skip);
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
-        count = states - n < CHAINS ? 1 : CHAINS;
-#define READ_OUT(count, first)                                                                       \
-    WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, u, delta, b, c, y, \
-                   first)
+    EACH_STATE {
         const int first = n == 0 && !add;
+#define READ_OUT(count, first) \
+    WIDE(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, f, first)
         WITH_CONSTANTS(READ_OUT, count, first);
 #undef READ_OUT
-    }
-}
-
-/* Advances all states by a chunk without a readout. */
-static void WIDE(advance_block)(int rows, int64_t states, const REAL *table, const REAL *before,
-                                REAL *after, struct NAME(rows) u, struct NAME(rows) delta,
-                                struct NAME(rows) b) {
-    for (int64_t n = 0; n < states; n++) {
-        VEC v = WIDE(load)(before + n * LANES);
-        const VEC inverse = WIDE(load)(table + (3 * n + 1) * LANES);
-        const VEC rate = WIDE(load)(table + (3 * n + 2) * LANES);
-        for (int t = 0; t < rows; t++)
-            v = WIDE(update)(v, WIDE(zoh)(WIDE(load)(delta.at + t * delta.step) * rate),
-                             inverse * (b.at[t * b.step + n] * WIDE(load)(u.at + t * u.step)));
-        WIDE(store)(after + n * LANES, v);
     }
 }
 
@@ -94,23 +63,17 @@ struct WIDE(tape) {
 /* Walks the chunk forwards from the states `start`, records each step on the tape, and computes the
  * summands of grad_c. */
 INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const REAL *start,
-                         struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                         struct NAME(rows) grad_y, struct WIDE(tape) *tape) {
+                         struct NAME(fields) f, struct WIDE(tape) *tape) {
     const VEC one = (VEC){0} + (REAL)1;
-    VEC v[CHAINS], inverse[CHAINS], rate[CHAINS];
-    for (int i = 0; i < count; i++) {
-        v[i] = WIDE(load)(start + i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
-        rate[i] = WIDE(load)(table + (3 * i + 2) * LANES);
-    }
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC v[CHAINS];
+    for (int i = 0; i < count; i++) v[i] = WIDE(load)(start + i * LANES);
     for (int t = 0; t < rows; t++) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
         for (int i = 0; i < count; i++) {
-            const VEC halvings = step * rate[i];
+            const VEC halvings = step * k.rate[i];
             const struct WIDE(coefficients) z = WIDE(zoh)(halvings);
-            const VEC pull = inverse[i] * (b.at[t * b.step + i] * input) - v[i];
+            const VEC pull = k.inverse[i] * (OF_STATE(b) * input) - v[i];
             struct WIDE(step) *to = &tape->steps[t][i];
             to->retention = z.retention;
             to->loss = z.loss;
@@ -128,35 +91,28 @@ INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const
 
 /* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
 INLINE void WIDE(retrace)(int rows, int count, int tiny, const REAL *table, REAL *adjoint,
-                          REAL *grad_decay, struct NAME(rows) u, struct NAME(rows) delta,
-                          struct NAME(rows) b, struct NAME(rows) c, struct NAME(rows) grad_y,
-                          struct NAME(rows) grad_u, struct NAME(rows) grad_delta,
-                          struct WIDE(tape) *tape) {
-    VEC carried[CHAINS], decay[CHAINS], inverse[CHAINS], gain[CHAINS], toll[CHAINS];
+                          REAL *grad_decay, struct NAME(fields) f, struct WIDE(tape) *tape) {
+    const struct WIDE(rates) k = WIDE(rates_of)(count, table);
+    VEC carried[CHAINS], gain[CHAINS], toll[CHAINS];
     const VEC zero = {0};
     for (int i = 0; i < count; i++) {
         carried[i] = WIDE(load)(adjoint + i * LANES);
-        decay[i] = WIDE(load)(table + 3 * i * LANES);
-        inverse[i] = WIDE(load)(table + (3 * i + 1) * LANES);
         gain[i] = toll[i] = zero;
     }
     for (int t = rows - 1; t >= 0; t--) {
-        const VEC input = WIDE(load)(u.at + t * u.step);
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
-        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
-        VEC to_u = WIDE(load)(grad_u.at + t * grad_u.step);
-        VEC to_delta = WIDE(load)(grad_delta.at + t * grad_delta.step);
+        const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
+        VEC to_u = ROW(grad_u), to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
             const struct WIDE(step) *from = &tape->steps[t][i];
-            const REAL b_t = b.at[t * b.step + i];
-            const VEC g = c.at[t * c.step + i] * out + carried[i];
-            const VEC weighted = g * from->loss * inverse[i];
+            const REAL b_t = OF_STATE(b);
+            const VEC g = OF_STATE(c) * out + carried[i];
+            const VEC weighted = g * from->loss * k.inverse[i];
             const VEC to_b = weighted * input;
             carried[i] = g * from->retention;
             const VEC flow = carried[i] * from->pull;
             tape->grad_b[i][t] = to_b;
             to_u += weighted * b_t;
-            to_delta += decay[i] * flow;
+            to_delta += k.decay[i] * flow;
             if (tiny) {
                 gain[i] += step * (carried[i] * from->p);
                 toll[i] += b_t * (to_b * from->share);
@@ -165,31 +121,31 @@ INLINE void WIDE(retrace)(int rows, int count, int tiny, const REAL *table, REAL
                 toll[i] += b_t * to_b;
             }
         }
-        WIDE(store)(grad_u.at + t * grad_u.step, to_u);
-        WIDE(store)(grad_delta.at + t * grad_delta.step, to_delta);
+        WIDE(store)(f.grad_u.at + t * f.grad_u.step, to_u);
+        WIDE(store)(f.grad_delta.at + t * f.grad_delta.step, to_delta);
     }
     for (int i = 0; i < count; i++) {
         REAL *to_decay = grad_decay + i * LANES;
         WIDE(store)(adjoint + i * LANES, carried[i]);
-        WIDE(store)(to_decay, WIDE(load)(to_decay) + (gain[i] - toll[i] * inverse[i]));
+        WIDE(store)(to_decay, WIDE(load)(to_decay) + (gain[i] - toll[i] * k.inverse[i]));
     }
 }
 
-/* The part of the gradients without states: grad_d += sum grad_y u, grad_u = skip grad_y and
- * grad_delta = 0. With `add`, an earlier walk has set them. Returns each lane's smallest delta. */
-static VEC WIDE(begin)(int rows, const REAL *skip, REAL *grad_d, struct NAME(rows) u,
-                       struct NAME(rows) delta, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                       struct NAME(rows) grad_delta, int add) {
+/* The part of the gradients without states, of steps start .. end - 1: grad_d += sum grad_y u,
+ * grad_u = skip grad_y and grad_delta = 0. With `add`, an earlier walk has set them. Returns each
+ * lane's smallest delta. */
+static VEC WIDE(begin)(int start, int end, const REAL *skip, REAL *grad_d, struct NAME(fields) f,
+                       int add) {
     const VEC zero = {0}, weight = WIDE(load)(skip);
     VEC shortest = zero + (REAL)1, to_d = zero;
-    for (int t = 0; t < rows; t++) {
-        const VEC step = WIDE(load)(delta.at + t * delta.step);
+    for (int t = start; t < end; t++) {
+        const VEC step = ROW(delta);
         shortest = WIDE(select)(step < shortest, step, shortest);
         if (add) continue;
-        const VEC out = WIDE(load)(grad_y.at + t * grad_y.step);
-        to_d += out * WIDE(load)(u.at + t * u.step);
-        WIDE(store)(grad_u.at + t * grad_u.step, weight * out);
-        WIDE(store)(grad_delta.at + t * grad_delta.step, zero);
+        const VEC out = ROW(grad_y);
+        to_d += out * ROW(u);
+        WIDE(store)(f.grad_u.at + t * f.grad_u.step, weight * out);
+        WIDE(store)(f.grad_delta.at + t * f.grad_delta.step, zero);
     }
     WIDE(store)(grad_d, WIDE(load)(grad_d) + to_d);
     return shortest;
@@ -209,20 +165,17 @@ INLINE int WIDE(is_tiny)(int count, VEC shortest, const REAL *table) {
  * to them where `add`. All state arrays are (states, LANES). */
 static void WIDE(backward_block)(int rows, int64_t states, const REAL *table, const REAL *start,
                                  REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
-                                 struct NAME(rows) u, struct NAME(rows) delta, struct NAME(rows) b,
-                                 struct NAME(rows) c, struct NAME(rows) grad_y, struct NAME(rows) grad_u,
-                                 struct NAME(rows) grad_delta, REAL *grad_b, REAL *grad_c, int add) {
-    const VEC shortest = WIDE(begin)(rows, skip, grad_d, u, delta, grad_y, grad_u, grad_delta, add);
+                                 struct NAME(fields) f, REAL *grad_b, REAL *grad_c, int add) {
+    const VEC shortest = WIDE(begin)(0, rows, skip, grad_d, f, add);
     struct WIDE(tape) tape;
-    for (int64_t n = 0, count; n < states; n += count, b.at += count, c.at += count) {
+    EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
 #define WALK(count, tiny)                                                                              \
     do {                                                                                               \
-        WIDE(record)(rows, count, tiny, coefficients, start + n * LANES, u, delta, b, grad_y, &tape);  \
-        WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, u, \
-                      delta, b, c, grad_y, grad_u, grad_delta, &tape);                                 \
+        WIDE(record)(rows, count, tiny, coefficients, start + n * LANES, f, &tape);                    \
+        WIDE(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, f, \
+                      &tape);                                                                          \
     } while (0)
-        count = states - n < CHAINS ? 1 : CHAINS;
         const int tiny = WIDE(is_tiny)(count, shortest, coefficients);
         WITH_CONSTANTS(WALK, count, tiny);
 #undef WALK

@@ -1,11 +1,48 @@
-/* One walk by jobs: the forward scan, with its checkpoints, and the adjoint, which starts from
- * them. Included once per precision. */
+/* One walk by jobs: the forward scan, with its checkpoints, and the adjoint, which starts from them;
+ * and both directions of lines of at most LINE steps by one job. For these the adjoint recomputes all
+ * states of a line, which fit into the cache, so the forward keeps no checkpoints. Included once per
+ * precision. */
+
+/* The fields of one block at one chunk. `b` and `c` are their rows. Rows that are not read or written
+ * in place are in `packed`, five arrays of `room` rows; `close` copies results from there. */
+static inline struct NAME(fields)
+    NAME(open)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+               const struct chunk *chunk, struct NAME(rows) b, struct NAME(rows) c, int backward,
+               REAL *packed, int room) {
+#define ROWS(stream, i, read)                                                          \
+    NAME(rows_at)(&a->stream, &job->line, block * LANES, NAME(width)(a, block), chunk, \
+                  packed + (i) * room * LANES, read)
+    struct NAME(fields) f = {.u = ROWS(u, 0, 1), .delta = ROWS(delta, 1, 1), .b = b, .c = c};
+    if (!backward) {
+        f.y = ROWS(y, 2, a->accumulate);
+    } else {
+        f.grad_y = ROWS(grad_y, 2, 1);
+        f.grad_u = ROWS(grad_u, 3, a->accumulate);
+        f.grad_delta = ROWS(grad_delta, 4, a->accumulate);
+    }
+    return f;
+#undef ROWS
+}
+
+static inline void NAME(close)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
+                               const struct chunk *chunk, struct NAME(fields) f, int backward,
+                               const REAL *packed, int room) {
+#define UNPACK(stream, i)                                                                            \
+    NAME(unpack)(&a->stream, job->line.batch, block * LANES, NAME(width)(a, block), chunk, f.stream, \
+                 packed + (i) * room * LANES)
+    if (!backward) {
+        UNPACK(y, 2);
+    } else {
+        UNPACK(grad_u, 3);
+        UNPACK(grad_delta, 4);
+    }
+#undef UNPACK
+}
 
 /* The forward scan of one job for the blocks of one tile: y, checkpoints and the final state. */
-
 static void NAME(forward_tile)(const struct scan_args *a, const struct NAME(job) *job,
                                int64_t first_block, int64_t end_block) {
-    REAL packed[3][CHUNK * LANES] = {{0}}, skip[LANES];
+    REAL packed[3 * CHUNK * LANES] = {0}, skip[LANES];
     REAL *b_packed = NAME(own_workspace)(a, job), *c_packed = b_packed + CHUNK * a->states;
     REAL *states = c_packed + CHUNK * a->states;
     for (int64_t block = first_block; block < end_block; block++)
@@ -18,41 +55,19 @@ static void NAME(forward_tile)(const struct scan_args *a, const struct NAME(job)
         const struct NAME(rows) c = NAME(states_at)(&a->c, &job->line, &chunk, c_packed);
         const int keep = a->checkpoints && t / CHUNK % a->spacing == 0;
         for (int64_t block = first_block; block < end_block; block++) {
-            const int64_t channel = block * LANES;
             const int width = NAME(width)(a, block);
             REAL *state = states + (block - first_block) * BLOCK_STATES;
-            if (keep) {
-                REAL *kept = NAME(checkpoint)(&job->line, t / CHUNK, channel);
-                for (int64_t n = 0; n < a->states; n++)
-                    NAME(copy)(kept + n * a->channels, state + n * LANES, width);
-            }
-#define ROWS(stream, i, read) \
-    NAME(rows_at)(&a->stream, &job->line, channel, width, &chunk, packed[i], read)
-            const struct NAME(rows) u = ROWS(u, 0, 1), delta = ROWS(delta, 1, 1);
-            const struct NAME(rows) y = ROWS(y, 2, a->accumulate);
-#undef ROWS
+            if (keep) NAME(copy_checkpoint)(&job->line, t / CHUNK, block, width, state, 0);
+            const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, 0, packed, CHUNK);
             NAME(skip_of)(a, block, width, skip);
-            EACH_WIDTH (forward_block, chunk.rows, a->states, TABLE(block), state, skip, u, delta, b, c,
-                        y, a->accumulate);
-            NAME(unpack)(&a->y, job->line.batch, channel, width, &chunk, y, packed[2]);
+            EACH_WIDTH (forward_block, chunk.rows, a->states, TABLE(block), state, skip, f,
+                        a->accumulate);
+            NAME(close)(a, job, block, &chunk, f, 0, packed, CHUNK);
         }
     }
     if (job->end == length(a))
         for (int64_t block = first_block; block < end_block; block++)
             NAME(store_end)(a, job, block, states + (block - first_block) * BLOCK_STATES, a->state);
-}
-
-static void NAME(forward)(const struct scan_args *a) {
-    const int64_t tile = NAME(tile)(a);
-    NAME(fill_table)(a);
-    NAME(join_segments)(a, a->initial_state, 0);
-#pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
-    for (int64_t index = 0; index < jobs(a); index++) {
-        const struct NAME(job) job = NAME(job_at)(a, index);
-        for (int64_t block = job.first_block; block < job.end_block; block += tile)
-            NAME(forward_tile)(a, &job, block,
-                               block + tile < job.end_block ? block + tile : job.end_block);
-    }
 }
 
 /* Stores the sums (states, step) of one chunk of grad_b or grad_c at their positions, or adds them
@@ -70,28 +85,25 @@ static inline void NAME(put_states)(const struct scan_args *a, const struct scan
 /* Recomputes the states before each chunk, from the last checkpoint up to `chunk`. */
 static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job, int64_t chunk,
                           int64_t first_block, int64_t end_block, REAL *b_packed, REAL *starts) {
-    REAL packed[2][CHUNK * LANES] = {{0}};
+    REAL packed[2][CHUNK * LANES] = {{0}}, skip[LANES] = {0};
     const int64_t first = chunk - chunk % a->spacing, row = NAME(tile)(a) * BLOCK_STATES;
     for (int64_t block = first_block; block < end_block; block++) {
-        const int width = NAME(width)(a, block);
-        const REAL *kept = NAME(checkpoint)(&job->line, first, block * LANES);
         REAL *start = starts + (block - first_block) * BLOCK_STATES;
         memset(start, 0, BLOCK_STATES * sizeof(REAL));
-        for (int64_t n = 0; n < a->states; n++)
-            NAME(copy)(start + n * LANES, kept + n * a->channels, width);
+        NAME(copy_checkpoint)(&job->line, first, block, NAME(width)(a, block), start, 1);
     }
     for (int64_t at = first; at < chunk; at++, starts += row) {
         struct chunk rows;
         chunk_at(&rows, &job->line, at * CHUNK, job->end, CHUNK);
-        const struct NAME(rows) b = NAME(states_at)(&a->b, &job->line, &rows, b_packed);
+        struct NAME(fields) f = {.b = NAME(states_at)(&a->b, &job->line, &rows, b_packed)};
+        f.c = f.b; /* is not read */
         for (int64_t block = first_block; block < end_block; block++) {
             const int width = NAME(width)(a, block);
             REAL *start = starts + (block - first_block) * BLOCK_STATES;
-#define ROWS(stream, i) NAME(rows_at)(&a->stream, &job->line, block * LANES, width, &rows, packed[i], 1)
-            const struct NAME(rows) u = ROWS(u, 0), delta = ROWS(delta, 1);
-#undef ROWS
-            EACH_WIDTH (advance_block, rows.rows, a->states, TABLE(block), start, start + row, u, delta,
-                        b);
+            f.u = NAME(rows_at)(&a->u, &job->line, block * LANES, width, &rows, packed[0], 1);
+            f.delta = NAME(rows_at)(&a->delta, &job->line, block * LANES, width, &rows, packed[1], 1);
+            memcpy(start + row, start, BLOCK_STATES * sizeof(REAL));
+            EACH_WIDTH (forward_block, rows.rows, a->states, TABLE(block), start + row, skip, f, 0);
         }
     }
 }
@@ -99,12 +111,11 @@ static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job
 /* The adjoint of one job for the blocks of one tile. */
 static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job) *job,
                                 int64_t first_block, int64_t end_block) {
-    REAL packed[5][CHUNK * LANES] = {{0}}, skip[LANES];
+    REAL packed[5 * CHUNK * LANES] = {0}, skip[LANES];
     const int64_t sums = CHUNK * a->states, row = NAME(tile)(a) * BLOCK_STATES;
     REAL *b_packed = NAME(own_workspace)(a, job), *c_packed = b_packed + sums;
     REAL *grad_b = c_packed + sums, *grad_c = grad_b + sums;
     REAL *adjoints = grad_c + sums, *starts = adjoints + row;
-    const int64_t table_row = job->thread * NAME(blocks)(a);
     const int add_states = a->accumulate || first_block > job->first_block;
     for (int64_t block = first_block; block < end_block; block++)
         NAME(start_of)(a, job, block, a->grad_state, 1, c_packed,
@@ -120,23 +131,14 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
         const struct NAME(rows) c = NAME(states_at)(&a->c, &job->line, &chunk, c_packed);
         memset(grad_b, 0, 2 * sums * sizeof(REAL));
         for (int64_t block = first_block; block < end_block; block++) {
-            const int64_t channel = block * LANES, within = (block - first_block) * BLOCK_STATES;
+            const int64_t within = (block - first_block) * BLOCK_STATES;
             const int width = NAME(width)(a, block);
-#define ROWS(stream, i, read) \
-    NAME(rows_at)(&a->stream, &job->line, channel, width, &chunk, packed[i], read)
-            const struct NAME(rows) u = ROWS(u, 0, 1), delta = ROWS(delta, 1, 1);
-            const struct NAME(rows) grad_y = ROWS(grad_y, 2, 1);
-            const struct NAME(rows) grad_u = ROWS(grad_u, 3, a->accumulate);
-            const struct NAME(rows) grad_delta = ROWS(grad_delta, 4, a->accumulate);
-#undef ROWS
+            const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, 1, packed, CHUNK);
             NAME(skip_of)(a, block, width, skip);
             EACH_WIDTH (backward_block, chunk.rows, a->states, TABLE(block),
-                        starts + since * row + within, adjoints + within,
-                        (REAL *)a->grad_decay + (table_row + block) * BLOCK_STATES, skip,
-                        (REAL *)a->grad_d + (table_row + block) * LANES, u, delta, b, c, grad_y, grad_u,
-                        grad_delta, grad_b, grad_c, a->accumulate);
-            NAME(unpack)(&a->grad_u, job->line.batch, channel, width, &chunk, grad_u, packed[3]);
-            NAME(unpack)(&a->grad_delta, job->line.batch, channel, width, &chunk, grad_delta, packed[4]);
+                        starts + since * row + within, adjoints + within, GRAD_DECAY(block), skip,
+                        GRAD_D(block), f, grad_b, grad_c, a->accumulate);
+            NAME(close)(a, job, block, &chunk, f, 1, packed, CHUNK);
         }
         NAME(put_states)(a, &a->grad_b, job, &chunk, grad_b, CHUNK, add_states);
         NAME(put_states)(a, &a->grad_c, job, &chunk, grad_c, CHUNK, add_states);
@@ -147,17 +149,70 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
                             a->grad_initial_state);
 }
 
-/* Each job alone writes the gradients at its positions, and those of b and c of its group. This
- * needs no atomics, and the order of all sums depends on the numbers of groups and threads only. */
-static void NAME(backward)(const struct scan_args *a) {
+/* The elements that a thread needs for whole lines: packed rows of five streams, packed b and c and
+ * their gradients, and the line's tape for two states of whole vectors or four of half vectors. */
+static int64_t NAME(line_workspace)(const struct scan_args *a) {
+    return 5 * LINE * LANES + 4 * LINE * a->states + (LINE + 1) * 2 * 4 * LANES;
+}
+
+/* Both directions of a job's line: the forward scans, or their adjoints. */
+static void NAME(whole_line)(const struct scan_args *a, const struct NAME(job) *job, int backward) {
+    const int64_t sums = LINE * a->states;
+    REAL *packed = (REAL *)a->workspace + job->thread * NAME(line_workspace)(a), skip[LANES];
+    REAL *b_packed = packed + 5 * LINE * LANES, *c_packed = b_packed + sums;
+    REAL *grad_b = c_packed + sums, *grad_c = grad_b + sums, *tape = grad_c + sums;
+    struct chunk chunk;
+    chunk_at(&chunk, &job->line, 0, job->end, LINE);
+    const struct NAME(rows) b = NAME(states_at)(&a->b, &job->line, &chunk, b_packed);
+    const struct NAME(rows) c = NAME(states_at)(&a->c, &job->line, &chunk, c_packed);
+    const int span = (chunk.rows + CHUNK - 1) / CHUNK * CHUNK;
+    if (backward) {
+        memset(grad_b, 0, span * a->states * sizeof(REAL));
+        memset(grad_c, 0, span * a->states * sizeof(REAL));
+    }
+    for (int64_t block = job->first_block; block < job->end_block; block++) {
+        const int width = NAME(width)(a, block);
+        const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, backward, packed, LINE);
+        NAME(skip_of)(a, block, width, skip);
+        if (backward)
+            EACH_WIDTH (backward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
+                        GRAD_DECAY(block), skip, GRAD_D(block), f, grad_b, grad_c, span, a->accumulate,
+                        tape);
+        else
+            EACH_WIDTH (forward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip,
+                        f, a->accumulate, tape);
+        NAME(close)(a, job, block, &chunk, f, backward, packed, LINE);
+    }
+    if (backward) {
+        NAME(put_states)(a, &a->grad_b, job, &chunk, grad_b, span, a->accumulate);
+        NAME(put_states)(a, &a->grad_c, job, &chunk, grad_c, span, a->accumulate);
+    }
+}
+
+/* Runs all jobs of a walk. In the adjoint each job alone writes the gradients at its positions, and
+ * those of b and c of its group. This needs no atomics, and the order of all sums depends on the
+ * numbers of groups and threads only. */
+static inline void NAME(run)(const struct scan_args *a, int backward) {
     const int64_t tile = NAME(tile)(a);
     NAME(fill_table)(a);
-    NAME(join_segments)(a, a->grad_state, 1);
+    NAME(join_segments)(a, backward ? a->grad_state : a->initial_state, backward);
 #pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
     for (int64_t index = 0; index < jobs(a); index++) {
         const struct NAME(job) job = NAME(job_at)(a, index);
+        if (a->both) {
+            NAME(whole_line)(a, &job, backward);
+            continue;
+        }
         for (int64_t block = job.first_block; block < job.end_block; block += tile)
-            NAME(backward_tile)(a, &job, block,
-                                block + tile < job.end_block ? block + tile : job.end_block);
+            (backward ? NAME(backward_tile)
+                      : NAME(forward_tile))(a, &job, block,
+                                            block + tile < job.end_block ? block + tile : job.end_block);
     }
+}
+
+static void NAME(run_forward)(const struct scan_args *a) { NAME(run)(a, 0); }
+static void NAME(run_backward)(const struct scan_args *a) { NAME(run)(a, 1); }
+
+static int64_t NAME(run_workspace)(const struct scan_args *a) {
+    return a->both ? NAME(line_workspace)(a) : NAME(workspace)(a);
 }
