@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from chonn_plugins.neuralop import registry
+from chonn_plugins import _entry_points
 from chonn_plugins.neuralop.contract import SpectralMixer
 from chonn_plugins.neuralop.skips import MixedLifting, MixedSkip, NoSkip, ProjectedMixer
 
+GROUP = "neuralop.spectral_mixers"
 MODES = ("replace", "alongside", "lift")
 KEYWORDS: Mapping[str, Any] = {
     "spectral_mixer": None,
@@ -95,10 +96,10 @@ class Placement:
                 if value is not None:
                     raise ValueError(
                         f"{setting}: expected spectral_mixer to be set as well, one of "
-                        f"{registry.known_names()}; got {setting}={value!r} alone"
+                        f"{_entry_points.names_in(GROUP)}; got {setting}={value!r} alone"
                     )
             return None
-        mixer = registry.load(name)
+        mixer = _entry_points.load(GROUP, "spectral_mixer", name, callable, "a callable")
         defaults = getattr(mixer, "defaults", None)
         unknown = sorted(set(options) - set(options if defaults is None else defaults))
         if unknown:
