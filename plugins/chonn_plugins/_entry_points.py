@@ -59,7 +59,7 @@ def load(
         close = closest(str(name), known, 0.6)
         hint = f" (did you mean {close}?)" if close else ""
         raise ValueError(
-            f"{setting}: expected one of {', '.join(known)}; got {name!r}{hint}. "
+            f"{setting}: expected one of {', '.join(known) or 'none'}; got {name!r}{hint}. "
             f"Packages add names through the entry-point group {group!r}."
         )
     where = "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)

@@ -48,3 +48,11 @@ def test_two_processes_do_what_one_does(results, name, kind):
     # State dicts load both ways; a training that stops and resumes ends where it would have.
     assert found["state"] == 0
     assert found["resumed"] < 1e-7
+
+
+def test_neuraloperators_trainer(results):
+    found = results["Trainer"]
+    if "skipped" in found:
+        pytest.skip(found["skipped"])
+    assert found["parameters"] < 1e-6
+    assert found["error"] < 1e-6

@@ -30,6 +30,8 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from test_every_model import MODELS
@@ -165,11 +167,45 @@ def checks():
         yield f"{name}: {kind}", found
 
 
+def check_trainer():
+    """neuraloperator's Trainer with a wrapped model and a distributed sampler, against itself on
+    one process: differences of the parameters and of the error after two epochs."""
+    try:
+        from neuralop import LpLoss, Trainer
+
+        from chonn_plugins.neuralop import CHONNNetwork
+    except ImportError:
+        return {"skipped": "needs neuraloperator"}
+    draw = torch.Generator().manual_seed(0)
+    fields = [torch.rand(1, 8, 8, generator=draw) + 0.5 for _ in range(8)]
+    data = [{"x": x, "y": x.flip(-1)} for x in fields]
+
+    def trained(wrap, sampler, batch_size):
+        torch.manual_seed(0)
+        model = CHONNNetwork(1, 1, width=4)
+        wrapped = wrap(model)
+        optimizer = torch.optim.Adam(wrapped.parameters(), lr=1e-3, eps=1e-3)
+        trainer = Trainer(model=wrapped, n_epochs=2, device="cpu", verbose=False)
+        error = trainer.train(
+            train_loader=DataLoader(data, batch_size, sampler=sampler),
+            test_loaders={"test": DataLoader(data, 8)},
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 10),
+            training_loss=LpLoss(d=2, reduction="mean"),
+            eval_losses={"l2": LpLoss(d=2)},
+        )["test_l2"]
+        return list(model.parameters()), [torch.as_tensor(error)]
+
+    two = trained(DistributedDataParallel, DistributedSampler(data, shuffle=False), 2)
+    one = trained(lambda model: model, None, 4)
+    return {"parameters": difference(two[0], one[0]), "error": difference(two[1], one[1])}
+
+
 def main(path=None):
     warnings.filterwarnings("ignore", "FSDP2-wrapped module")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    results = dict(checks())
+    results = {**dict(checks()), "Trainer": check_trainer()}
     if dist.get_rank() == 0 and path is not None:
         Path(path).write_text(json.dumps(results))
     elif dist.get_rank() == 0:

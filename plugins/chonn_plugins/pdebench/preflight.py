@@ -185,8 +185,8 @@ def _check_channels(job: Job, layout: Layout) -> None:
     share = job.args["batch_size"] // processes.number()
     if job.training and share == 1 and set(layout.space) == {UNET_DIVISOR}:
         raise JobError(
-            f"args.batch_size={job.args['batch_size']}: expected at least 2 for each process, or a "
-            f"grid above {layout.space}: the U-Net's "
+            f"args.batch_size={job.args['batch_size']}: expected at least 2 a process, or a grid "
+            f"above {layout.space}: the U-Net's "
             f"norms need more than the one point that its lowest level has"
         )
 
