@@ -199,26 +199,23 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet_unless_first() -> Iterator[None]:
-    if processes.is_first():
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        yield
+    with open(os.devnull, "w") as nowhere:
+        out = sys.stdout if processes.is_first() else nowhere
+        with redirect_stdout(out):
+            yield
 
 
 def _note(line: str) -> None:
-    if not processes.is_first():
-        return
-    print(f"chonn-ops: note: {line}", file=sys.stderr, flush=True)
+    if processes.is_first():
+        print(f"chonn-ops: note: {line}", file=sys.stderr, flush=True)
 
 
 def _announce(job: Job, host: str) -> None:
     import chonn_ops
 
-    if not processes.is_first():
-        return
     verb = "training" if job.training else "evaluating"
-    print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
+    with _quiet_unless_first():
+        print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
 
 
 def _seed(seed: int | None) -> None:
