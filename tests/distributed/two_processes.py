@@ -209,6 +209,7 @@ def main(path=None):
     if dist.get_rank() == 0 and path is not None:
         Path(path).write_text(json.dumps(results))
     elif dist.get_rank() == 0:
+        print("| model | DDP | FSDP2 |\n| --- | ---: | ---: |")
         for name in MODELS:
             found = [results[f"{name}: {kind}"].get("gradients") for kind in KINDS]
             cells = ("" if value is None else f"{value:.1e}" for value in found)
