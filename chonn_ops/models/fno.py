@@ -185,8 +185,10 @@ class CHONNFNO(nn.Module):
             self.add_module(f"w{layer}", CONV[dims](width, width, 1, **factory))
         if dims == 3:
             # PDEBench's FNO3d has four batch norms that it never calls; its checkpoints have them.
+            # `DistributedDataParallel` waits for the gradient of every parameter that wants one.
             for layer in range(LAYERS):
-                self.add_module(f"bn{layer}", nn.BatchNorm3d(width, **factory))
+                unused = nn.BatchNorm3d(width, **factory).requires_grad_(False)
+                self.add_module(f"bn{layer}", unused)
         self.fc1 = nn.Linear(width, 128, **factory)
         self.fc2 = nn.Linear(128, num_channels, **factory)
 

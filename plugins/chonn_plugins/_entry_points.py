@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+
+def names_in(group: str) -> list[str]:
+    """All registered names of a group."""
+    return sorted({point.name for point in entry_points(group=group)})
 
 
 def points_named(group: str, name: object) -> list[EntryPoint]:
@@ -12,6 +19,66 @@ def points_named(group: str, name: object) -> list[EntryPoint]:
     return list({p.value: p for p in entry_points(group=group) if p.name == name}.values())
 
 
-def origins(points: Sequence[EntryPoint]) -> str:
-    """Targets and packages of providers, for messages."""
-    return "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)
+def closest(name: str, known: Iterable[str], share: float) -> str | None:
+    """The known name closest to this one, if this share of their letters agrees."""
+    spelled = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), spelled, 1, share)
+    return spelled[close[0]] if close else None
+
+
+def load(
+    group: str,
+    setting: str,
+    name: object,
+    fits: Callable[[Any], bool],
+    expected: str,
+    own: Collection[str] = (),
+) -> Any:
+    """The object of this name in a group; entry points of other names are not imported.
+
+    Parameters
+    ----------
+    group, setting : str
+        The group, and the user's setting that holds the name, for messages.
+    name : object
+    fits : callable
+        Whether an object is `expected`, such as "a callable".
+    own : collection of str
+        Names that belong to the host itself.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, registered twice or the host's own, or if its entry point cannot be
+        imported or does not fit. Never KeyError: `neuralop.models.get_model` takes it for an
+        unknown model.
+    """
+    points = points_named(group, name)
+    if not points:
+        known = [*own, *(n for n in names_in(group) if n not in own)]
+        close = closest(str(name), known, 0.6)
+        hint = f" (did you mean {close}?)" if close else ""
+        raise ValueError(
+            f"{setting}: expected one of {', '.join(known) or 'none'}; got {name!r}{hint}. "
+            f"Packages add names through the entry-point group {group!r}."
+        )
+    where = "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)
+    if len(points) > 1 or name in own:
+        raise ValueError(
+            f"{setting}: expected one provider of {name!r} in the entry-point group {group!r}, "
+            f"got several: {'the host itself; ' if name in own else ''}{where}. "
+            f"Uninstall all but one."
+        )
+    try:
+        found = points[0].load()
+    except Exception as error:
+        raise ValueError(
+            f"{setting}: the entry point of {name!r}, {where}, cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not fits(found):
+        raise ValueError(
+            f"{setting}: the entry point of {name!r}, {where}: expected {expected}, "
+            f"got {type(found).__name__}"
+        )
+    return found

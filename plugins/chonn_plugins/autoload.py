@@ -31,8 +31,8 @@ from typing import Any
 HOSTS = {
     "timm.models": "chonn_plugins.timm:install",
     "neuralop.models.base_model": "chonn_plugins.neuralop.network:install",
-    "neuralop.models.fno": "chonn_plugins.neuralop.fno:install",
-    "neuralop.models.uno": "chonn_plugins.neuralop.uno:install",
+    "neuralop.models.fno": "chonn_plugins.neuralop.hook:install_fno",
+    "neuralop.models.uno": "chonn_plugins.neuralop.hook:install_uno",
 }
 
 _tried: set[str] = set()

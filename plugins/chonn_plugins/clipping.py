@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 # Limits of 1 to 1.5 and longer memories trained no better at 1e-2 and 2e-2.
@@ -51,7 +52,8 @@ def _clip(optimizer: Optimizer, *_: Any) -> None:
         norm, most = _norm(gradient), MOST * state[USUAL]
         # A usual norm of 0 is that of a parameter which nothing depended on so far.
         large = (norm > most) & (most > 0) & norm.isfinite()
-        gradient.mul_(torch.where(large, most / norm, 1).to(gradient.dtype))
+        part: Tensor = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+        part.mul_(torch.where(large, most / norm, 1).to(part.dtype))
 
 
 @torch.no_grad()
@@ -71,4 +73,7 @@ def _gradients(optimizer: Optimizer) -> Iterator[tuple[Tensor, dict[str, Any]]]:
 
 
 def _norm(gradient: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(gradient, dtype=torch.float32)
+    size = gradient.abs() if gradient.is_complex() else gradient
+    norm = torch.linalg.vector_norm(size, dtype=torch.float32)
+    # FSDP2 leaves each process a shard of the gradient; all of them need the norm of the whole.
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

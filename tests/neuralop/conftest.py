@@ -11,13 +11,12 @@ pytest.importorskip("neuralop")
 
 from neuralop.models import FNO, UNO
 
-import chonn_plugins.neuralop.fno
-import chonn_plugins.neuralop.uno
 from chonn_plugins import _entry_points
-from chonn_plugins.neuralop import registry
+from chonn_plugins.neuralop import hook
+from chonn_plugins.neuralop.placement import GROUP
 
-chonn_plugins.neuralop.fno.install()
-chonn_plugins.neuralop.uno.install()
+hook.install_fno()
+hook.install_uno()
 
 
 @pytest.fixture(autouse=True)
@@ -66,10 +65,9 @@ def register(monkeypatch):
     """Let mixers be found by name: pairs of a name and a target."""
 
     def add(*pairs: tuple[str, str]) -> None:
-        points = [EntryPoint(name, value, registry.GROUP) for name, value in pairs]
-        for module in (registry, _entry_points):
-            monkeypatch.setattr(
-                module, "entry_points", lambda group: points if group == registry.GROUP else []
-            )
+        points = [EntryPoint(name, value, GROUP) for name, value in pairs]
+        monkeypatch.setattr(
+            _entry_points, "entry_points", lambda group: points if group == GROUP else []
+        )
 
     return add

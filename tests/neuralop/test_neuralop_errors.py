@@ -37,8 +37,8 @@ not_callable = 3
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"spectral_mixer": "cbk"}, r"expected one of \['ckb'\], got 'cbk' \(did you mean 'ckb'"),
-        ({"spectral_mixer": nn.Identity}, r"expected one of \['ckb'\], got <class .*Identity'>"),
+        ({"spectral_mixer": "cbk"}, r"expected one of ckb; got 'cbk' \(did you mean ckb\?\)"),
+        ({"spectral_mixer": nn.Identity}, r"expected one of ckb; got <class .*Identity'>"),
         ({"spectral_mixer_layers": (3,)}, "from -3 to 2 for a model of 3 layers, got 3"),
         ({"spectral_mixer_layers": (0, -4)}, "from -3 to 2 for a model of 3 layers, got -4"),
         ({"spectral_mixer_layers": (0, -3)}, r"every layer once, got \(0, -3\)"),
@@ -89,7 +89,7 @@ def test_get_model_shows_our_message(register):
     arch = {"model_arch": "fno", "data_channels": 1, "n_modes": (4, 4), "out_channels": 1}
     model = Bunch({**arch, "hidden_channels": 4, "spectral_mixer": "nome"})
     for mixer, options, message in (
-        ("nome", {}, r"expected one of \['plain'\], got 'nome'"),
+        ("nome", {}, "expected one of plain; got 'nome'"),
         ("plain", {"power": 3}, "'plain' cannot be built for 4 channels: 3"),
     ):
         model.update({"spectral_mixer": mixer, "spectral_mixer_kwargs": options})
@@ -123,7 +123,7 @@ def test_others_register_functions_and_classes(fno, register):
         ([("m", f"{__name__}:nothing")], "cannot be imported: AttributeError"),
         ([("m", f"{__name__}:not_callable")], "expected a callable, got int"),
         ([("m", f"{__name__}:no_module")], r"'m' to build a torch.nn.Module, got Tensor"),
-        ([], r"expected one of \[\], got 'm'"),
+        ([], "expected one of none; got 'm'"),
     ],
 )
 def test_bad_entry_points(fno, register, points, message):

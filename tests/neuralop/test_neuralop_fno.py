@@ -15,8 +15,7 @@ from neuralop.models import FNO, TFNO, UQNO
 from neuralop.models.fno import partialclass
 
 from chonn_ops import CKB
-from chonn_plugins.neuralop import fno as fno_hook
-from chonn_plugins.neuralop.hook import add_keywords
+from chonn_plugins.neuralop.hook import add_keywords, install_fno
 from chonn_plugins.neuralop.skips import MixedSkip, NoSkip
 
 MODES = ("replace", "alongside")
@@ -183,7 +182,7 @@ def test_partial_classes_take_mixers_whenever_they_were_made(fno, monkeypatch):
     monkeypatch.delattr(FNO, "_init_without_spectral_mixers")
     early = partialclass("EarlyFNO", FNO, factorization="cp", rank=0.5)
     nested = partialclass("NestedFNO", early, n_layers=2)
-    fno_hook.install()
+    install_fno()
     late = partialclass("LateFNO", FNO, factorization="cp", rank=0.5)
     for cls in (early, nested, late):
         assert isinstance(vars(cls)["__init__"], partialmethod)
@@ -206,7 +205,7 @@ def test_sfno(fno):
 
 def test_install_twice_changes_nothing():
     before = FNO.__init__
-    fno_hook.install()
+    install_fno()
     assert FNO.__init__ is before
     assert not hasattr(before.__wrapped__, "__wrapped__")
 

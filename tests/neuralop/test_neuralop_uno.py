@@ -7,7 +7,7 @@ from neuralop.models import UNO
 from torch import nn
 
 from chonn_ops import CKB
-from chonn_plugins.neuralop import uno as uno_hook
+from chonn_plugins.neuralop.hook import install_uno
 from chonn_plugins.neuralop.skips import ProjectedMixer
 
 EVERY = (0, 1, 2, 3)
@@ -86,7 +86,7 @@ def test_wrong_layer_and_install_twice(uno):
     with pytest.raises(ValueError, match=r"from -4 to 3 for a model of 4 layers, got 4"):
         uno(spectral_mixer_layers=(4,))
     before = UNO.__init__
-    uno_hook.install()
+    install_uno()
     assert UNO.__init__ is before
 
 

@@ -101,16 +101,17 @@ def make_job(data: Path) -> Callable[..., Job]:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What to put on the path so that Hydra and the entry points see us: nothing if installed."""
+    """What to put on the path so that Hydra and the entry points see this tree."""
+    tree = [str(REPO), str(REPO / "plugins")]
     names = {point.name for point in entry_points(group="pdebench.models")}
     if "chonn_network" in names:
-        return ""
+        return os.pathsep.join(tree)
     folder = tmp_path_factory.mktemp("metadata")
     models = [
         f"chonn_{m} = chonn_plugins.pdebench.models:chonn_{m}" for m in ("unet", "fno", "network")
     ]
     write_dist_info(folder, "chonn-ops", models)
-    return os.pathsep.join([str(folder), str(REPO), str(REPO / "plugins")])
+    return os.pathsep.join([str(folder), *tree])
 
 
 def write_dist_info(folder: Path, name: str, models: list[str]) -> None:

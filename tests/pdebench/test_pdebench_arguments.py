@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chonn_plugins._entry_points import closest
 from chonn_plugins.pdebench import JobError, arguments
-from chonn_plugins.pdebench.registry import closest, known_names
+from chonn_plugins.pdebench.registry import HOST_MODELS
 
 
 def runner(config):
@@ -93,4 +94,4 @@ def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):
     ],
 )
 def test_only_close_names_are_suggested(name, known):
-    assert closest(name, [*known_names(), "chonn_unet", "chonn_fno"]) == known
+    assert closest(name, [*HOST_MODELS, "chonn_unet", "chonn_fno"], arguments.CLOSE) == known

@@ -205,7 +205,7 @@ def test_channels_and_grid(job):
         odd = job("1d", "unet", model_name=name, reduced_resolution=3)
         refused(odd, "multiples of 16", "got (11,)")
         small = job("darcy", "unet", model_name=name, batch_size=1)
-        refused(small, "args.batch_size=1: expected at least 2, or a grid above (16, 16)")
+        refused(small, "batch_size=1: expected at least 2 a process, or a grid above (16, 16)")
 
 
 def test_training_type(job):

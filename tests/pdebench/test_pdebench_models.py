@@ -11,6 +11,7 @@ import torch
 
 import chonn_ops
 from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_plugins._entry_points import names_in
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
 from chonn_plugins.pdebench.models import SERIES_GAIN
@@ -277,7 +278,7 @@ def test_third_parties(tmp_path, monkeypatch):
     job = a_job("mine", my={"depth": 5})
     assert isinstance(job.model, HostModel)
     assert job.result_name(5) == "2D_Darcy_mine-depth5"
-    assert {"gone", "mine", "chonn_unet"} <= set(registry.known_names())
+    assert {"gone", "mine", "chonn_unet"} <= set(names_in(registry.GROUP))
 
     def refused(name: str, *texts: str) -> None:
         with pytest.raises(JobError) as caught:
@@ -289,7 +290,7 @@ def test_third_parties(tmp_path, monkeypatch):
     refused("wrong", "expected a chonn_plugins.pdebench.HostModel, got int")
     monkeypatch.syspath_prepend(str(tmp_path / "two"))
     refused("mine", "got several", "their_module:model (one)", "other_module:model (two)")
-    refused("FNO", "got several", "PDEBench itself")
+    refused("FNO", "got several", "the host itself")
     assert a_job("chonn_unet").family == "unet"
     assert "other_module" not in sys.modules
 

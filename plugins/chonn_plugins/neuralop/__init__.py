@@ -2,14 +2,7 @@
 and it has a model more: ``model_arch: chonn_network``, see `CHONNNetwork`.
 
 ``FNO((16, 16), 1, 1, 32, spectral_mixer="ckb")`` puts a Cascaded Kirchhoff Block of networks behind
-the lifting. The keywords, all optional and keyword-only:
-
-- ``spectral_mixer``: a name of the entry-point group ``neuralop.spectral_mixers``;
-- ``spectral_mixer_layers=None``: the layers that get one; negative indices count from the end;
-- ``spectral_mixer_mode=None``: ``"replace"``: the mixer takes the place of the layer's skip;
-  ``"alongside"``: it is added to the skip; ``"lift"``: one stands before all layers;
-- ``spectral_mixer_kwargs=None``: options of the mixer; for "ckb" the fields of `CKBOptions`, such
-  as the paper's ``{"cell": "scan"}``, in place of the first layer's skip.
+the lifting. `chonn_plugins.neuralop.hook` describes the keywords, and so does ``FNO.__init__``.
 
 Models that ask for no mixer are what they were: same weights for the same seed, same checkpoints.
 Weights outside the mixers are those of the plain model, too.

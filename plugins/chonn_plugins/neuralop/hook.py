@@ -55,6 +55,21 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
     setattr(cls, _ORIGINAL, original)
 
 
+def install_fno() -> None:
+    """Let FNO, and so TFNO and SFNO, take the keywords; a second call does nothing."""
+    # Here, not at the top: the class of now, after a reload a new one.
+    from neuralop.models.fno import FNO
+
+    add_keywords(FNO, lambda fno: [Layer(fno.fno_blocks, k) for k in range(fno.n_layers)])
+
+
+def install_uno() -> None:
+    """Let UNO, whose layers are blocks of their own, take the keywords."""
+    from neuralop.models.uno import UNO
+
+    add_keywords(UNO, lambda uno: [Layer(blocks, 0) for blocks in uno.fno_blocks])
+
+
 def _extended(signature: inspect.Signature) -> inspect.Signature:
     """The signature with our keywords, which are keyword-only."""
     parameters = list(signature.parameters.values())

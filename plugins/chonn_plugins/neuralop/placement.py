@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from chonn_plugins.neuralop import registry
+from chonn_plugins import _entry_points
 from chonn_plugins.neuralop.contract import SpectralMixer
 from chonn_plugins.neuralop.skips import MixedLifting, MixedSkip, NoSkip, ProjectedMixer
 
+GROUP = "neuralop.spectral_mixers"
 MODES = ("replace", "alongside", "lift")
 KEYWORDS: Mapping[str, Any] = {
     "spectral_mixer": None,
@@ -86,19 +87,14 @@ class Placement:
                 f"got {layers}"
             )
         if name is None:
-            settings = {
-                "spectral_mixer_layers": layers,
-                "spectral_mixer_mode": mode,
-                "spectral_mixer_kwargs": options or None,
-            }
-            for setting, value in settings.items():
-                if value is not None:
+            for setting, value in values.items():
+                if value:
                     raise ValueError(
                         f"{setting}: expected spectral_mixer to be set as well, one of "
-                        f"{registry.known_names()}; got {setting}={value!r} alone"
+                        f"{_entry_points.names_in(GROUP)}; got {setting}={value!r} alone"
                     )
             return None
-        mixer = registry.load(name)
+        mixer = _entry_points.load(GROUP, "spectral_mixer", name, callable, "a callable")
         defaults = getattr(mixer, "defaults", None)
         unknown = sorted(set(options) - set(options if defaults is None else defaults))
         if unknown:
@@ -142,7 +138,8 @@ class Placement:
         """
         if self.layers is None:
             self._check_fit(layers[0])
-            model.lifting = MixedLifting(model.lifting, self._mixer(layers[0]))
+            mixer = self._branch(layers[0], projected=False)
+            model.lifting = MixedLifting(model.lifting, mixer)
             return
         for layer in self._chosen(layers, self.layers):
             blocks, index = layer.blocks, layer.index
@@ -151,7 +148,7 @@ class Placement:
                     NoSkip(blocks.out_channels) for _ in range(blocks.n_layers)
                 )
             skip = blocks.fno_skips[index]
-            branch = self._branch(layer)
+            branch = self._branch(layer, projected=True)
             lone = self.mode == "replace" or isinstance(skip, NoSkip)
             blocks.fno_skips[index] = branch if lone else MixedSkip(skip, branch)
 
@@ -184,34 +181,28 @@ class Placement:
         n_dims = getattr(self.mixer, "n_dims", (n_dim,))
         if n_dim not in n_dims:
             raise ValueError(
-                f"spectral_mixer: {self.name!r} expects a model of {_list(n_dims)} dimensions, "
-                f"got {n_dim}"
+                f"spectral_mixer: {self.name!r} expects a model of "
+                f"{', '.join(map(str, n_dims))} dimensions, got {n_dim}"
             )
         if layer.blocks.complex_data and not getattr(self.mixer, "complex_data", True):
             raise ValueError(
                 f"spectral_mixer: {self.name!r} expects real fields, got complex_data=True"
             )
 
-    def _branch(self, layer: Layer) -> nn.Module:
+    def _branch(self, layer: Layer, *, projected: bool) -> nn.Module:
+        """A mixer of the layer's input channels, led to its output channels if `projected`."""
         # Imported at the call: if neuralop was removed from `sys.modules` and imported again, the
-        # skip must be of the same new classes as the model.
+        # modules must be of the same new classes as the model.
+        from neuralop.layers.complex import ComplexValued
         from neuralop.layers.skip_connections import skip_connection
 
-        blocks = layer.blocks
-        channels, out_channels = blocks.in_channels, blocks.out_channels
-        if channels == out_channels:
-            return self._mixer(layer)
-        projection = skip_connection(
-            channels, out_channels, n_dim=len(layer.n_modes), skip_type="linear"
-        )
-        return self._mixer(layer, projection)
-
-    def _mixer(self, layer: Layer, projection: nn.Module | None = None) -> nn.Module:
-        """A mixer for the layer's input channels."""
-        from neuralop.layers.complex import ComplexValued
-
         blocks, n_modes = layer.blocks, layer.n_modes
-        channels = blocks.in_channels
+        channels, out_channels = blocks.in_channels, blocks.out_channels
+        projection = None
+        if projected and channels != out_channels:
+            projection = skip_connection(
+                channels, out_channels, n_dim=len(n_modes), skip_type="linear"
+            )
         try:
             branch = self.mixer(channels, n_modes, **self.options)
         except (TypeError, ValueError, KeyError) as error:
@@ -242,7 +233,3 @@ def _indices(layers: Any) -> tuple[int, ...]:
             f"spectral_mixer_layers: expected a sequence of layer indices, got {layers!r}"
         )
     return indices
-
-
-def _list(n_dims: Sequence[int]) -> str:
-    return ", ".join(map(str, n_dims))

@@ -11,11 +11,13 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from chonn_plugins._entry_points import closest
 from chonn_plugins.pdebench import CONFIG_DIR
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import TAG, Job
-from chonn_plugins.pdebench.registry import closest
 
+# About three letters in four of a misspelt setting agree with those of the setting meant.
+CLOSE = 0.75
 OURS = frozenset({"bands", "ckb", "clip", "data_path", "overwrite", "seed", TAG})
 
 
@@ -72,7 +74,7 @@ def check(
     for name, value in job.args.items():
         if name in names or name in read:
             continue
-        meant = options.get(name) or closest(name, suggestions)
+        meant = options.get(name) or closest(name, suggestions, CLOSE)
         if isinstance(value, dict):
             # These are the model's options under a wrong key, or options of another model of a
             # sweep.
@@ -87,7 +89,7 @@ def check(
     for name in outside:
         if name in top:
             continue
-        meant = options.get(name) or closest(name, suggestions)
+        meant = options.get(name) or closest(name, suggestions, CLOSE)
         if meant is not None:
             raise JobError(
                 f"{name}: settings outside args are ignored; did you mean ++args.{meant}?"

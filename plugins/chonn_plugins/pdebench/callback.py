@@ -14,7 +14,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from chonn_plugins.pdebench import arguments, registry
+from chonn_plugins.pdebench import arguments, processes, registry
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import HOST_NAME, TAG, Job, resolve
 
@@ -124,6 +124,7 @@ def start(config: DictConfig, runner: Callable[..., Any] | None = None) -> Calla
     overrides = [str(override) for override in task] if isinstance(task, list) else []
     for line in arguments.check(job, outside, runner, overrides):
         _note(line)
+    processes.join(job, sweep=config.hydra.get("mode") is RunMode.MULTIRUN)
     if job.family == "pinn":
         _announce(job, "PDEBench")
         return lambda: None
@@ -160,7 +161,12 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     except BaseException:
         undo.undo()
         raise
-    return undo.undo
+
+    def restore() -> None:
+        undo.undo()
+        processes.leave()
+
+    return restore
 
 
 @contextmanager
@@ -171,9 +177,9 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
     def saved() -> str:
         return f"{path} {'holds the best epoch before' if save.count else 'was not written'}"
 
-    _seed(job.seed)
+    _seed(processes.agreed(job.seed))
     try:
-        with finite(job, watch, saved):
+        with finite(job, watch, saved), _quiet_unless_first():
             yield
     except JobError as error:
         message = f"chonn-ops: {error}"
@@ -191,15 +197,25 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
         )
 
 
+@contextmanager
+def _quiet_unless_first() -> Iterator[None]:
+    with open(os.devnull, "w") as nowhere:
+        out = sys.stdout if processes.is_first() else nowhere
+        with redirect_stdout(out):
+            yield
+
+
 def _note(line: str) -> None:
-    print(f"chonn-ops: note: {line}", file=sys.stderr, flush=True)
+    if processes.is_first():
+        print(f"chonn-ops: note: {line}", file=sys.stderr, flush=True)
 
 
 def _announce(job: Job, host: str) -> None:
     import chonn_ops
 
     verb = "training" if job.training else "evaluating"
-    print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
+    with _quiet_unless_first():
+        print(f"chonn-ops {chonn_ops.__version__}: {verb} {job.label} through {host}", flush=True)
 
 
 def _seed(seed: int | None) -> None:

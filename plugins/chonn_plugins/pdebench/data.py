@@ -54,6 +54,11 @@ class Layout:
     spacing: tuple[float, ...]
 
 
+def flow_fields(dims: int) -> list[str]:
+    """The keys of compressible flow."""
+    return ["density", "pressure", *(f"V{axis}" for axis in AXES[:dims])]
+
+
 def data_file(job: Job) -> Path:
     """The absolute path of the job's data file."""
     suffix = "" if job.args["single_file"] else ".h5"
@@ -170,7 +175,7 @@ def _read_arrays(job: Job, file: Any) -> Layout:
     if flow:
         if dims not in (1, 2, 3):
             raise JobError(f"{path}: density: expected (N, T, *space), got shape {shape}")
-        fields = ["density", "pressure", *(f"V{axis}" for axis in AXES[:dims])]
+        fields = flow_fields(dims)
         channels = len(fields)
         _need(file, fields, path)
         unequal = [f"{name} {file[name].shape}" for name in fields if file[name].shape != shape]

@@ -116,34 +116,27 @@ def small_fno(axes: int) -> dict[str, Any]:
 SERIES_GAIN = 4.0
 
 
-class Steady(nn.Module):
-    """A network model that is called as PDEBench calls its FNOs."""
+class AsFNO(nn.Module):
+    """A model of channels-first fields that is called as PDEBench calls its FNOs.
 
-    def __init__(self, model: nn.Module) -> None:
+    Parameters
+    ----------
+    model : Module
+    channels : int
+        The last channels of the input, which the model sees.
+    has_nodes : bool
+        Whether the coordinates say where the nodes of the model's networks are.
+    """
+
+    def __init__(self, model: nn.Module, channels: int, *, has_nodes: bool = True) -> None:
         super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, grid: Tensor) -> Tensor:
-        """(B, \\*grid, C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C')."""
-        model: Any = self.model
-        # Patches need nodes at the centres.
-        nodes = grid_nodes(grid) if model.patch == 1 else None
-        y = model(x.movedim(-1, 1), spacing=grid_spacing(grid), nodes=nodes)
-        return y.movedim(1, -1).unsqueeze(-2)
-
-
-class Series(nn.Module):
-    """A model of time series that is called as PDEBench calls its FNOs; it uses the last frames."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
+        self.model, self.channels, self.has_nodes = model, channels, has_nodes
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
-        model: Any = self.model
-        seen = x[..., -model.history * model.channels :].movedim(-1, 1)
-        y = model(seen, spacing=grid_spacing(grid), nodes=grid_nodes(grid))
+        seen = x[..., -self.channels :].movedim(-1, 1)
+        nodes = grid_nodes(grid) if self.has_nodes else None
+        y = self.model(seen, spacing=grid_spacing(grid), nodes=nodes)
         return y.movedim(1, -1).unsqueeze(-2)
 
 
@@ -184,7 +177,7 @@ def build_series(
     history = min(host["initial_step"], FRAMES)
     model = SERIES[kind][ndim](host["num_channels"], history, **chosen)
     learn_faster(model, SERIES_GAIN)
-    return Series(model)
+    return AsFNO(model, history * host["num_channels"])
 
 
 def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
@@ -196,10 +189,10 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     sizes = {name: options[name] for name in SIZES if name in options}
     block = {name: value for name, value in options.items() if name not in (*SIZES, "model")}
     channels = host["num_channels"]
-    network = NETWORKS[ndim](
-        host["initial_step"] * channels, channels, ckb=CKBOptions.from_mapping(block), **sizes
-    )
-    return Steady(suit_host(network))
+    seen = host["initial_step"] * channels
+    network = NETWORKS[ndim](seen, channels, ckb=CKBOptions.from_mapping(block), **sizes)
+    # Patches need nodes at the centres.
+    return AsFNO(suit_host(network), seen, has_nodes=network.patch == 1)
 
 
 def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import torch
 
 from chonn_ops.files import whole_file
 from chonn_plugins.clipping import clip_gradients
+from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -88,7 +89,8 @@ def torch_functions(
     def loader(*args: Any, **kwargs: Any) -> WatchedLoader:
         # Both trainers shuffle the training data and nothing else.
         training = bool(kwargs.get("shuffle"))
-        batches = torch.utils.data.DataLoader(*args, **kwargs)
+        settings = processes.loader_settings(args[0], kwargs)
+        batches = torch.utils.data.DataLoader(*args, **settings)
         return WatchedLoader(batches, train.device, watch, training=training)
 
     def load(*args: Any, **kwargs: Any) -> Any:
@@ -98,6 +100,7 @@ def torch_functions(
 
     def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
         optimizer = torch.optim.Adam(*args, **kwargs)
+        processes.average_gradients(optimizer)
         if clip:
             clip_gradients(optimizer)
         return optimizer
@@ -169,6 +172,8 @@ def training_call(
     """
     run_training = train.run_training
     changes: dict[str, object] = {"base_path": folder(job.args)}
+    if processes.number() > 1:
+        changes["batch_size"] = job.args["batch_size"] // processes.number()
     if job.model is not None:
         changes["flnm"] = DataName.of(job)
 
@@ -188,7 +193,7 @@ def folder(args: Mapping[str, Any]) -> str:
 
 
 class WholeSave:
-    """``torch.save`` that writes a job's checkpoint completely or not at all.
+    """``torch.save`` that writes a job's checkpoint completely or not at all, in one process.
 
     Parameters
     ----------
@@ -215,7 +220,8 @@ class WholeSave:
             raise RuntimeError(
                 f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
             )
-        # A checkpoint may be a link to another disk.
-        with whole_file(path.resolve(), force=True) as staged:
-            torch.save(obj, staged, **kwargs)
+        if processes.is_first():
+            # A checkpoint may be a link to another disk.
+            with whole_file(path.resolve(), force=True) as staged:
+                torch.save(obj, staged, **kwargs)
         self.count += 1

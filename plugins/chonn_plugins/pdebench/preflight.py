@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chonn_plugins.pdebench import samples
+from chonn_plugins.pdebench import processes, samples
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
 from chonn_plugins.pdebench.job import Job
@@ -182,9 +182,11 @@ def _check_channels(job: Job, layout: Layout) -> None:
             f"args.reduced_resolution={job.args['reduced_resolution']}: expected a grid of "
             f"multiples of {UNET_DIVISOR} for the U-Net, got {layout.space}"
         )
-    if job.training and job.args["batch_size"] == 1 and set(layout.space) == {UNET_DIVISOR}:
+    share = job.args["batch_size"] // processes.number()
+    if job.training and share == 1 and set(layout.space) == {UNET_DIVISOR}:
         raise JobError(
-            f"args.batch_size=1: expected at least 2, or a grid above {layout.space}: the U-Net's "
+            f"args.batch_size={job.args['batch_size']}: expected at least 2 a process, or a grid "
+            f"above {layout.space}: the U-Net's "
             f"norms need more than the one point that its lowest level has"
         )
 
@@ -195,7 +197,7 @@ def _check_batches(job: Job, layout: Layout) -> None:
     numbers = layout.channels
     for points in layout.space:
         numbers *= points
-    counts = {"training": layout.train, "validation": layout.validation}
+    counts = {"training": processes.padded(layout.train), "validation": layout.validation}
     ragged = {k: n % size for k, n in counts.items() if (n % size) * numbers % size}
     if ragged:
         fitting = [

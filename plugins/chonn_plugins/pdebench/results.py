@@ -143,7 +143,7 @@ def report(
         "model": job.name,
         "label": job.label,
         "options": job.model.complete(job.options) if job.model else {},
-        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "data": job.args["filename"],
         "split": "validation (the tenth of the data by which PDEBench also picks its checkpoint)",
         "samples": layout.validation,

@@ -17,7 +17,15 @@ import h5py
 import numpy as np
 
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import AXES, GRID_GROUP, Layout, data_file, readable, reductions
+from chonn_plugins.pdebench.data import (
+    AXES,
+    GRID_GROUP,
+    Layout,
+    data_file,
+    flow_fields,
+    readable,
+    reductions,
+)
 from chonn_plugins.pdebench.job import Job
 
 BLOCK_BYTES = 2**26
@@ -32,35 +40,26 @@ class Use:
 
     Parameters
     ----------
-    first, last : int
-        Range of the samples that remain after every ``every``-th is taken.
-    frames : int
-        Number of the frames that remain after every ``every_t``-th is taken.
-    every, every_t, every_x : int
-        Steps between the samples, frames and points that PDEBench's reader keeps.
+    samples, frames : range
+        Indices of the file's samples and frames.
+    every_x : int
+        Step between the points that PDEBench's reader keeps.
     grouped, at_once : bool
         Whether the file has one group per sample, and whether the reader reads all samples at once.
     grid : bool
         Whether the model gets the coordinates.
     """
 
-    first: int
-    last: int
-    frames: int
-    every: int
-    every_t: int
+    samples: range
+    frames: range
     every_x: int
     grouped: bool
     at_once: bool
     grid: bool
 
-    def of(self, index: int) -> bool:
-        """Whether the file's sample of this index is used."""
-        return index % self.every == 0 and self.first <= index // self.every < self.last
-
     def window(self, dims: int) -> tuple[slice, ...]:
         """The used frames and points of a sample (T, \\*space)."""
-        frames = slice(0, (self.frames - 1) * self.every_t + 1, self.every_t)
+        frames = slice(0, self.frames.stop, self.frames.step)
         return (frames, *(slice(None, None, self.every_x),) * dims)
 
 
@@ -81,7 +80,9 @@ def check(job: Job, layout: Layout, *, grouped: bool) -> None:
         # PDEBench takes the first tenth of an array for validation, but the last tenth of groups.
         first, last = (0, layout.validation) if single else (layout.train, last)
     frames = min(job.args["t_train"], layout.frames) if job.training else layout.frames
-    use = Use(first, last, frames, *reductions(job), grouped, single, job.family == "fno")
+    every, every_t, every_x = reductions(job)
+    used = range(first * every, last * every, every), range(0, (frames - 1) * every_t + 1, every_t)
+    use = Use(*used, every_x, grouped, single, job.family == "fno")
     path = data_file(job)
     state = path.stat()
     _check(path, state.st_mtime_ns, state.st_size, use)
@@ -112,15 +113,13 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
     scalar = "tensor" in file
     dims = file["tensor" if scalar else "density"].ndim - 2
     darcy = scalar and dims == 2
-    fields = ["density", "pressure", *(f"V{axis}" for axis in AXES[:dims])]
-    if scalar:
-        fields = ["tensor", "nu"] if darcy else ["tensor"]
-    for key in fields:
+    scalars = ["tensor", "nu"] if darcy else ["tensor"]
+    for key in scalars if scalar else flow_fields(dims):
         array = file[key]
         frames, *space = use.window(dims)
         # nu is the first frame of Darcy flow; PDEBench keeps all frames of the solution.
         window = (
-            *((slice(0, use.frames - 1) if darcy else frames,) if key != "nu" else ()),
+            *((slice(0, len(use.frames) - 1) if darcy else frames,) if key != "nu" else ()),
             *space,
         )
         rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
@@ -135,7 +134,7 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
                 for index in range(start, stop):
                     _read(array, f"{key}, sample {index}", index, index + 1)
                 raise
-            for index in filter(use.of, range(start, stop)):
+            for index in filter(use.samples.__contains__, range(start, stop)):
                 yield from _not_finite(block[index - start][window], f"{key}, sample {index}")
     for axis in AXES[:dims] if use.grid else "":
         key = f"{axis}-coordinate"
@@ -145,11 +144,11 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
 def _groups(file: Any, use: Use) -> Iterator[str]:
     first: dict[str, np.ndarray] = {}
     for index, name in enumerate(sorted(file)):
-        if not (use.at_once or use.of(index)):
+        if not (use.at_once or index in use.samples):
             continue
         data = _read(file[name]["data"], where := f"group {name}, data")
         dims = data.ndim - 2
-        if use.of(index):
+        if index in use.samples:
             yield from _not_finite(data[use.window(dims)], where)
         if use.grid and (name == GRID_GROUP or not use.at_once):
             for axis in AXES[:dims]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
@@ -90,7 +91,8 @@ class Watch:
         if not self._losses:
             return
         # One transfer per batch; PDEBench itself transfers every loss.
-        losses = torch.stack(self._losses).tolist()
+        losses = torch.stack(self._losses)
+        losses = (processes.mean(losses) if training else losses).tolist()
         self._losses.clear()
         # A single step has only the total loss.
         self._last = sum(losses[:-1]) if len(losses) > 1 else losses[0]

@@ -1,0 +1,115 @@
+"""PDEBench's runner under torchrun: two processes end where one does, and one of them may die."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from pdebench_settings import SMALL
+
+from chonn_plugins.pdebench import processes
+from chonn_plugins.pdebench.contract import JobError
+
+RUNNER = "pdebench.models.train_models_forward"
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", RUNNER)
+SETTINGS = {"batch_size": 6, "epochs": 3, "model_update": 1, "seed": 0}
+
+
+def validation_losses(printed: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"testL2: (\S+)", printed)]
+
+
+@pytest.fixture(scope="module")
+def printed_alone(tmp_path_factory, pdebench):
+    """What a training prints on one process, by model."""
+    folder = tmp_path_factory.mktemp("alone")
+    return lambda problem, **settings: pdebench(folder, problem, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.host
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "FNO", "chonn_unet", "Unet"])
+def test_two_processes_have_the_validation_losses_of_one(tmp_path, pdebench, printed_alone, name):
+    """The batch norms of U-Nets take their statistics from the samples of their own process."""
+    unet = "unet" in name.lower()
+    problem, size = ("1d", 2) if unet else ("darcy", 6)  # U-Nets need equal batches
+    settings = {**SETTINGS, "model_name": name, "batch_size": size}
+    printed = pdebench(tmp_path, problem, program=TWO, **settings)
+    found, expected = map(validation_losses, (printed, printed_alone(problem, **settings)))
+    assert found == pytest.approx(expected, rel=0.3 if unet else 1e-3)
+    assert printed.count("Total parameters") == 1
+    files = [path.name for path in tmp_path.iterdir()]
+    assert len(files) == 1, files
+    assert torch.load(tmp_path / files[0])["loss"] == pytest.approx(min(found), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.host
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_killed_process_leaves_a_whole_checkpoint(tmp_path, pdebench, data, environment):
+    """A resumed training is the same on one process and on two."""
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    given = {**SMALL, **SETTINGS, "epochs": 10_000, "data_path": data, "filename": "2D_Darcy.hdf5"}
+    overrides = [f"++args.{key}={value}" for key, value in given.items()]
+    command = [sys.executable, *TWO, "+args=config_Darcy.yaml", *overrides]
+    command.append("++args.model_name=chonn_fno")
+    with (tmp_path / "log").open("w") as log:
+        started = subprocess.Popen(command, cwd=cut, env=environment(), stdout=log, stderr=log)
+    log = tmp_path / "log"
+    deadline = time.monotonic() + 120
+    while not re.search(r"epoch: [3-9]", log.read_text()):
+        assert started.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.01)
+    os.kill(worker(started.pid, rank=1), signal.SIGKILL)
+    assert started.wait(60) != 0
+    [checkpoint] = cut.iterdir()
+    epoch = torch.load(checkpoint)["epoch"]
+
+    shutil.copytree(cut, tmp_path / "alone")
+    resumed = {
+        **SETTINGS,
+        "epochs": epoch + 3,
+        "continue_training": True,
+        "model_name": "chonn_fno",
+    }
+    found, expected = (
+        validation_losses(pdebench(tmp_path / folder, "darcy", **program, **resumed))
+        for folder, program in (("cut", {"program": TWO}), ("alone", {}))
+    )
+    assert len(found) == 3
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def worker(launcher: int, rank: int) -> int:
+    """The process of this rank that torchrun has started."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    wanted = f"\0RANK={rank}\0".encode()
+    [found] = [c for c in children if wanted in Path(f"/proc/{c}/environ").read_bytes()]
+    return int(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sweep", "message"),
+    [
+        ({"if_training": False}, False, "if_training=False: expected one process, got 2; start it"),
+        ({}, True, "--multirun: expected one job for each torchrun"),
+        ({"batch_size": 5}, False, "batch_size=5: expected a multiple of the 2 processes"),
+    ],
+)
+def test_what_only_one_process_can_do(make_job, monkeypatch, settings, sweep, message):
+    job = make_job("darcy", **settings)
+    processes.join(job, sweep=sweep)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(JobError, match=message):
+        processes.join(job, sweep=sweep)
