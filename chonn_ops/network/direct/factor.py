@@ -22,15 +22,16 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor
+from chonn_ops.network.graph import Joined
 
 _BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
 
 
-def _plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
-    return make_plan(tuple(grid), tuple(map(bool, periodic)))
+def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
+    return make_plan(tuple(grid), tuple(periodic))
 
 
-def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:
+def _plan_for(leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype, backend: str) -> Plan:
     """The plan that suits these networks and the backend."""
     B, *grid, C = leak.shape
     if backend == "cpu":
@@ -52,7 +53,7 @@ def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     *,
     backend: str | None = None,
     drops: bool = False,
@@ -86,17 +87,29 @@ def solve(
     return solution if several else solution.single(), undetermined
 
 
+def undetermined(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], backend: str | None
+) -> list[tuple[int, int]]:
+    """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
+    nothing; entries that are 0 do."""
+    leak, *g = ((x != 0).float() for x in (leak, *conductance))
+    if bool(leak.all()):
+        return []
+    return solve(torch.zeros_like(leak), g, leak, periodic, backend=backend)[1]
+
+
 class Factor:
     """The elimination of networks, without checks and without derivatives.
 
     Parameters
     ----------
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis; the last entry along an axis counts for periodic axes only.
+        One an axis; the last entry along an axis counts for periodic axes only. Of a graph one,
+        (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
         Conductances to ground, those of the boundary included.
-    periodic : sequence of bool
-        One an axis.
+    periodic : sequence of bool or Graph
+        One an axis; of a graph the graph alone.
     dtype : torch.dtype, optional
         Default: float64 where any input is, else float32.
     backend : {"cpu", "torch"}, optional
@@ -113,7 +126,7 @@ class Factor:
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Sequence[bool],
+        periodic: Sequence[Joined],
         *,
         dtype: torch.dtype | None = None,
         backend: str | None = None,
@@ -146,7 +159,9 @@ class Factor:
         """The elimination as tensors, for the argument `state`."""
         return self.factors.state()
 
-    def wide(self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Factor:
+    def wide(
+        self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
+    ) -> Factor:
         """The factor of the same networks in float64, which is eliminated once and kept."""
         if self.dtype == torch.float64:
             return self
@@ -198,7 +213,7 @@ class Factor:
 def factor_of(
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     *,
     dtype: torch.dtype | None = None,
     backend: str | None = None,
@@ -219,7 +234,7 @@ def factor_of(
 
 
 def predicted_bytes(
-    grid: Sequence[int], periodic: Sequence[bool], count: int, dtype: torch.dtype = torch.float32
+    grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
 ) -> int:
     """Predict the bytes of the factors of `count` networks on the CPU and of the elimination's
     workspace; a group of lanes that is not full counts as a full one.
@@ -236,16 +251,16 @@ def predicted_bytes(
     """
     # The kernel lays its memory out by these.
     layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
-    return _predicted_bytes(tuple(grid), tuple(map(bool, periodic)), count, dtype, *layout)
+    return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)
 
 
 @lru_cache(maxsize=256)
 def _predicted_bytes(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype, *_: Any
+    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype, *_: Any
 ) -> int:
     return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
 
 
-def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:
+def flops(grid: Sequence[int], periodic: Sequence[Joined]) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
     return 2 * _plan_of(grid, periodic).total_work
