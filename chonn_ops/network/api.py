@@ -256,18 +256,18 @@ def kirchhoff_network(
     >>> [round(x, 4) for x in v.flatten().tolist()]
     [2.0, 1.0]
     """
-    conductance, periodic = on_graph(conductance, periodic, graph)
+    fields, joined = on_graph(conductance, periodic, graph)
     both = isinstance(source, Tensor) and isinstance(leak, Tensor)
     # With conductances that fit the source, it is the leak that lacks an axis.
-    fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
+    fit = both and isinstance(fields, (tuple, list)) and source.dim() == len(fields) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
-        closed = _check_many(source, conductance, leak, periodic, tol, max_iterations, method)
+        closed = _check_many(source, fields, leak, joined, tol, max_iterations, method)
         method = "direct"
     else:
         closed = check_arguments(
-            source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
+            source, fields, leak, joined, tol, max_iterations, method, NETWORK_DTYPES
         )
-    network = (source, conductance, leak, closed)
+    network = (source, fields, leak, closed)
     v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
     v = v.to(potential_dtype(source, v.dtype))
     if not return_info:

@@ -261,7 +261,8 @@ def check_grounded(
     if graph_of(periodic):
         check_not_empty(conductance, leak, periodic)
         return check_some_leak(leak)
-    found = floating(conductance, leak, periodic)
+    closed = [bool(axis) for axis in periodic]
+    found = floating(conductance, leak, closed)
     if found is not None and bool((found == -1).all()):
         return
     check_not_empty(conductance, leak, periodic)
@@ -271,7 +272,7 @@ def check_grounded(
     b, c = suspect.nonzero(as_tuple=True)
     if len(b):
         field, *picked = (x.movedim(-1, 1)[b, c] for x in (leak, *conductance))
-        found = _floating_node(picked, field, periodic)
+        found = _floating_node(picked, field, closed)
         if found is not None:
             raise ungrounded((int(b[found[0]]), int(c[found[0]])), found[1:])
 

@@ -230,7 +230,7 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
     found = [_distances(*graph, 0, depth_first=True)]
     for x in (first, second, third):
         for _ in range(_SMOOTHINGS):
-            x = (x + np.bincount(start, x[end], num_nodes) / degree) / 2  # noqa: PLW2901
+            x = (x + np.bincount(start, x[end], num_nodes) / degree) / 2
         found.append(x)
     if importlib.util.find_spec("pymetis") is None:
         return found

@@ -335,5 +335,5 @@ def factorize(
     >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
     [2.0, 1.0]
     """
-    conductance, periodic = on_graph(conductance, periodic, graph)
-    return Factorization(conductance, leak, periodic, backend)
+    fields, axes = on_graph(conductance, periodic, graph)
+    return Factorization(fields, leak, axes, backend)

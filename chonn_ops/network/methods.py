@@ -94,11 +94,11 @@ def choose(
       eliminated one after the other so that no group takes more.
 
     Circuits on a graph are eliminated, or refused where the factors of one would take more than
-    2 GiB. All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
-    eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
-    one network take at most 2 GiB. With such a grid all networks of a call are eliminated at once
-    where values show that iterations cannot judge themselves (`exceed_digits`). A `tol` below 1e-4
-    is iterated to a quarter of it.
+    2 GiB. All others are iterated. Those that are above `tol` after 12 iterations (40 on three
+    axes) are eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the
+    factors of one network take at most 2 GiB. With such a grid all networks of a call are
+    eliminated at once where values show that iterations cannot judge themselves (`exceed_digits`).
+    A `tol` below 1e-4 is iterated to a quarter of it.
     """
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
@@ -112,9 +112,10 @@ def choose(
             return Choice("direct", "elimination: a graph")
         size = predicted_bytes(grid, periodic, 1, dtype)
         raise RuntimeError(
-            f"kirchhoff_network: expected a graph whose factors take at most {MEMORY / 2**30:g} GiB "
-            f"a circuit, got {periodic[0]!r}, whose separators are so large that they would take "
-            f"{size / 2**30:.1f} GiB ({size} bytes). To eliminate it all the same: method='direct'"
+            f"kirchhoff_network: expected a graph whose factors take at most "
+            f"{MEMORY / 2**30:g} GiB a circuit, got {periodic[0]!r}, whose separators are so large "
+            f"that they would take {size / 2**30:.1f} GiB ({size} bytes). To eliminate it all the "
+            "same: method='direct'"
         )
     if method == "multigrid":
         return Choice("multigrid", "multigrid: asked for by method='multigrid'")

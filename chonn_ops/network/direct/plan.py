@@ -422,5 +422,5 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[Joined, ...], leaf: int = L
         return plan_of(graph.dissection, *edges, grid=grid, periodic=periodic)
     if sum(n > 1 for n in grid) < 2:
         leaf = 1
-    dissection, *_ = dissect(grid, periodic, leaf)
+    dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
     return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)

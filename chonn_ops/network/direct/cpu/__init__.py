@@ -106,12 +106,13 @@ def _plan_for(
 ) -> Plan:
     if not filling.rows or isinstance(periodic[0], Graph):
         return make_plan(grid, periodic)
-    plan = make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes)
+    closed = tuple(map(bool, periodic))
+    plan = make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
     if sharing == 1:
         return plan
-    return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
+    return make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, dtype: torch.dtype) -> Filling:
@@ -145,8 +146,9 @@ class Solution(NamedTuple):
     potential : Tensor, shape (B, S, \\*grid, C)
     drops : list of Tensor, shape of `potential`
         One an axis, each node's potential less the next one's along it, 0 where no edge is; of a
-        graph one, (B, S, E, C), along its edges; empty where they were not wanted. Rounding is relative to what potentials differ by around an
-        edge, not to the potentials, which small leaks lift all alike.
+        graph one, (B, S, E, C), along its edges; empty where they were not wanted. Rounding is
+        relative to what potentials differ by around an edge, not to the potentials, which small
+        leaks lift all alike.
     residual : Tensor, shape (B, S, C), optional
         |s - A v| / |s|, float64. Of real networks 0 where it is what rounding leaves; of complex
         ones of the potentials in complex128, and NaN where an input is not finite.

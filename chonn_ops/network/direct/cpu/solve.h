@@ -15,9 +15,10 @@ static int64_t MODE(values_bytes)(const struct direct_args *a) {
     return aligned(a->nodes * MODE(value_bytes)(a));
 }
 
-/* Of one value an edge, of all axes. */
+/* Of one value an edge, of all axes; before, there is one a node. */
 static int64_t MODE(edges_bytes)(const struct direct_args *a) {
-    return aligned(a->axes * a->entries * MODE(value_bytes)(a));
+    const int64_t edges = a->axes * a->entries;
+    return aligned((edges > a->nodes ? edges : a->nodes) * MODE(value_bytes)(a));
 }
 
 static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
@@ -109,7 +110,8 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
     return several ? label : NULL;
 }
 
-/* Leaves for a half its reference and the pairs of v and u on its boundary, u relative to that. */
+/* Leaves for a half its reference and the pairs of v and u on its boundary, u relative to that. A half
+ * without a boundary is a part of its own, which has its own last node. */
 INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec reference, const vec *t,
                             vec *top) {
     const int32_t *place = a->place + a->boundary_at[half];
@@ -161,7 +163,7 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             drop[a->edge[e]] = t[2 * a->row[e] + 1] - t[2 * a->column[e] + 1];
         for (int side = 0; side < 2; side++) {
             const int64_t half = a->kids[2 * r + side];
-            if (half >= 0) top = MODE(push_half)(a, half, reference, t, top);
+            if (half >= 0 && a->width[half]) top = MODE(push_half)(a, half, reference, t, top);
         }
     }
 }
@@ -392,7 +394,7 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
             drop[a->edge[e]] = t[a->row[e]] - t[a->column[e]];
         for (int side = 0; side < 2; side++) {
             const int64_t half = a->kids[2 * r + side];
-            if (half < 0) continue;
+            if (half < 0 || !a->width[half]) continue;
             const int32_t *place = a->place + a->boundary_at[half];
             const REAL change = t[place[0]];
             *top++ = reference + change;
@@ -413,7 +415,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
     REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD;
-    REAL *const waiting = drop + a->axes * a->entries;
+    REAL *const waiting = (REAL *)((char *)drop + MODE(edges_bytes)(a));
     REAL *const column[2] = {x, x + nodes};
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
