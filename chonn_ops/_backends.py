@@ -18,6 +18,7 @@ from chonn_ops._library import warn_of_fallback
 
 _NAMES = ("reference", "torch", "cpu", "triton")
 _TRITON = (3, 6)  # 3.6 ran on an H100, 3.9 in the interpreter; older releases were not tried
+_NEEDED = f"Triton {'.'.join(map(str, _TRITON))} or later"
 
 _AGREE = 1e-3  # of the largest value: far above rounding, far below what a wrong kernel gives
 
@@ -34,6 +35,18 @@ def _has_triton() -> bool:
         return False
     version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
     return version >= _TRITON
+
+
+@cache
+def _warn_without_triton() -> None:
+    """Warn once: without Triton's kernels a GPU is tens of times slower."""
+    found = importlib.metadata.version("triton") if _installed("triton") else "none"
+    warnings.warn(
+        f"chonn-ops: expected {_NEEDED}, got {found}: scans and networks on CUDA run on the "
+        "slower PyTorch backend; backend='torch' selects it without a warning",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _interprets_triton() -> bool:
@@ -99,7 +112,7 @@ class Backends:
         if name == "triton":
             if not (torch.cuda.is_available() or _interprets_triton()):
                 return "a CUDA device"
-            return "" if _has_triton() else f"Triton {'.'.join(map(str, _TRITON))} or later"
+            return "" if _has_triton() else _NEEDED
         package = self._needs.get(name)
         return "" if package is None or _installed(package) else f"`pip install {package}`"
 
@@ -158,9 +171,12 @@ class Backends:
                 if self._compiled():
                     return "cpu"
                 warn_of_fallback()
-            some = "triton" in self._names and device.type == "cuda"
-            some = some and _has_triton() and self.check_triton(device)
-            return "triton" if some else "torch"
+            if "triton" not in self._names or device.type != "cuda":
+                return "torch"
+            if not _has_triton():
+                _warn_without_triton()
+                return "torch"
+            return "triton" if self.check_triton(device) else "torch"
         known = self.available()
         if forced not in known:
             why = f", which needs {self._lacks(forced)}" if forced in self._names else ""

@@ -185,6 +185,7 @@ class CHONNNetwork(Pretrained):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         start = _offsets(offset, out_channels)
+        self.offset_gain = OFFSET_GAIN
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
 
     def forward(
@@ -256,7 +257,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return READOUT_GAIN * y + OFFSET_GAIN * self.offset
+        return READOUT_GAIN * y + self.offset_gain * self.offset
 
     def _check_nodes(self, nodes: str) -> None:
         if self.patch > 1 and nodes != "centres":

@@ -173,8 +173,10 @@ def kirchhoff_network(
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
         connected part of a network needs a leak at one node; otherwise
-        its potentials are not determined, and the call raises a ValueError. A node with neither
-        edge nor leak has potential 0, whatever its source.
+        its potentials are not determined, and the call raises a ValueError. The backend "triton"
+        raises none, because it reads no value: there one node of such a part has potential 0, and
+        the backward error is large unless the part's sources sum to 0. A node with neither edge nor
+        leak has potential 0, whatever its source.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     graph : Graph, optional
@@ -188,9 +190,9 @@ def kirchhoff_network(
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
     method : {"auto", "direct", "multigrid"}
-        "auto" eliminates at once, on the compiled kernel, grids of two axes with at most 512 x 512
-        nodes and of three with at most 12 x 12 x 12, in groups of networks
-        whose factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
+        "auto" eliminates at once, on the compiled and the Triton kernels, grids of two axes with at
+        most 512 x 512 nodes and of three with at most 12 x 12 x 12, in groups of networks whose
+        factors are predicted to take at most 2 GiB. It iterates all others, and eliminates
         those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
         eliminates networks of these sizes at once if the leaks of one, all or those of a part, are
         below the rounding of its largest conductance.
@@ -198,7 +200,7 @@ def kirchhoff_network(
         The backend "reference" is direct in any case.
     return_info : bool
         Also return iterations and backward error of each network.
-    backend : {"reference", "torch", "cpu"}, optional
+    backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_NETWORK_BACKEND``, else by device.
 
     Returns

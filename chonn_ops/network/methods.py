@@ -88,7 +88,8 @@ def choose(
 
     ``method="auto"`` eliminates real networks at once, without iterations, where all of these hold:
 
-    - the compiled kernel runs (the fronts of the PyTorch backend are slower than its iterations);
+    - the compiled kernel or the Triton kernels run (the fronts of the PyTorch backend are slower
+      than its iterations);
     - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more.
@@ -121,7 +122,7 @@ def choose(
         return Choice("multigrid", "multigrid: asked for by method='multigrid'")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
     at_once = networks_at_once(grid, periodic, num_networks, dtype)
-    if backend == "cpu" and at_once and nodes <= AT_ONCE[axes]:
+    if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
         return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
     if nodes > NODES[axes]:
@@ -130,10 +131,12 @@ def choose(
         size = predicted_bytes(grid, periodic, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
         return Choice("multigrid", f"multigrid: {why}")
-    if backend != "cpu":
+    if backend == "torch":
         why = f"backend={backend!r} iterates faster than it eliminates"
-    elif axes < 2:
+    elif axes < 2 and backend == "cpu":
         why = "its kernel eliminates lines"
+    elif axes < 2:
+        why = "a line"
     else:
         why = f"a {_size(axes, 'more than', AT_ONCE)}"
     after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"

@@ -46,25 +46,32 @@ from chonn_ops.network.edges import (
 )
 from chonn_ops.network.graph import Joined, graph_of, joined
 
+
+def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
+    name = module.__name__.rpartition(".")[2]
+    return direct.small_results(direct.BACKENDS[name], device)
+
+
 BACKENDS = Backends(
     "chonn_ops.network",
     "CHONN_NETWORK_BACKEND",
     needs={"reference": "scipy"},
-    names=("reference", "torch", "cpu"),
+    results_on=_small_results,
 )
 
 
 def available_backends() -> tuple[str, ...]:
     """Names that `chonn_ops.kirchhoff_network` takes as `backend` here.
 
-    "reference" needs SciPy; "cpu" needs the compiled kernel.
+    "reference" needs SciPy; "cpu" the compiled kernel; "triton" Triton and a CUDA device.
     """
     return BACKENDS.available()
 
 
 def direct_backend(backend: str, device: torch.device) -> str:
     """The backend of the direct method that goes with one of the operator."""
-    return "cpu" if BACKENDS.name_for(backend, device) == "cpu" else "torch"
+    name = BACKENDS.name_for(backend, device)
+    return "torch" if name == "reference" else name
 
 
 @dataclass(frozen=True)
@@ -422,10 +429,11 @@ def _eliminate(
     names: Sequence[Sequence[int]] | None = None,
 ) -> _Solved:
     """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
-    `_require`."""
+    `_require`. The backend "triton" reads no value: its residuals say which networks have a part
+    without ground."""
     grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
-    shape = (grid, periodic, count, dtype)
+    shape, read = (grid, periodic, count, dtype), backend != "triton" or at_frequency
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
     most = count if keep else most or (1 if at_frequency else count)
@@ -443,7 +451,7 @@ def _eliminate(
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
             factor: Any = factor_of(g, l, periodic, **one)
-            solution, floating = factor.solution, factor.undetermined
+            solution, floating = factor.solution, factor.undetermined if read else []
             state = factor.state() if keep else []
         else:
             solution, floating = direct.solve(s, g, l, periodic, **options)
@@ -457,6 +465,7 @@ def _eliminate(
     assert residual is not None  # the networks were given
     if not at_frequency:  # a `ComplexFactor` judges its own
         residual = residual.to(dtype)
+    if read and not at_frequency:
         _require(residual, torch.zeros_like(residual), tol, grid, dtype, names)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
     return _Solved(solution.potential, iterations, residual, solution.drops, state)

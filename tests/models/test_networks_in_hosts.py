@@ -81,11 +81,11 @@ def test_only_modules_that_know_their_gain_get_one():
 
 def test_hosted_networks_learn_faster():
     torch.manual_seed(0)
-    plain = CHONNNetwork2d(1, 1, width=4, depth=1)
+    plain = CHONNNetwork2d(1, 1, width=4, depth=1, offset=0.7)
     hosted = suit_host(copy.deepcopy(plain))
     x = torch.rand(2, 1, 6, 5)
     torch.testing.assert_close(hosted(x), plain(x), rtol=0, atol=0)
-    gains = {"in_proj": 4, "out_proj": 4, "expand": 2, "contract": 2}
+    gains = {"in_proj": 4, "out_proj": 4, "expand": 2, "contract": 2, "offset": 1 / 32}
     for (name, stored), own in zip(hosted.named_parameters(), plain.parameters(), strict=True):
         gain = next((gain for part, gain in gains.items() if part in name), 1)
         torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)

@@ -2,18 +2,22 @@
 
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
+    BACKENDS,
     Factor,
     factor_of,
     flops,
     predicted_bytes,
+    small_results,
     solve,
 )
 
 __all__ = [
+    "BACKENDS",
     "Factor",
     "Solution",
     "factor_of",
     "flops",
     "predicted_bytes",
+    "small_results",
     "solve",
 ]

@@ -16,15 +16,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.direct import cpu
-from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor
-from chonn_ops.network.graph import Joined
+from chonn_ops.network.graph import Joined, graph_of
 
-_BACKENDS = {"cpu": cpu.Factors, "torch": dense.Factors}
+
+@torch.no_grad()
+def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
+    """Potentials and differences of a small network by the `Factors` of a module."""
+    ones = torch.ones(1, 9, 7, 1, device=device)
+    conductance, leak = (ones.cumsum(1), 1e3 / ones.cumsum(2)), 1e-3 * ones
+    plan, source = _plan_of((9, 7), (False, True)), ones.cumsum(1)[:, None]
+    solution = module.Factors(plan, conductance, leak, source, drops=True).solution
+    return solution.potential, *solution.drops
+
+
+# No variable of the environment selects one of these.
+BACKENDS = Backends(
+    "chonn_ops.network.direct", "", names=("torch", "cpu", "triton"), results_on=small_results
+)
 
 
 def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
@@ -36,17 +50,24 @@ def _plan_for(leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype, back
     B, *grid, C = leak.shape
     if backend == "cpu":
         return cpu.plan_of(grid, periodic, B * C, dtype)
+    if backend == "triton":
+        return BACKENDS["triton"].plan_of(grid, periodic)
     return _plan_of(grid, periodic)
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel."""
-    return tuple(_BACKENDS) if cpu.available_isas() else ("torch",)
+    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel, "triton" a
+    CUDA device and Triton."""
+    return BACKENDS.available()
 
 
-def _fastest(leak: Tensor) -> str:
-    """The compiled kernel for what it can read, else PyTorch."""
-    return "cpu" if leak.device.type == "cpu" and cpu.available_isas() else "torch"
+def _backend_of(
+    leak: Tensor, periodic: Sequence[Joined], backend: str | None, dtype: torch.dtype
+) -> str:
+    """The backend; by default the fastest for the tensors' device. "triton" takes real networks on
+    grids."""
+    name = BACKENDS.name_for(backend or "", leak.device)
+    return "torch" if name == "triton" and (dtype.is_complex or graph_of(periodic)) else name
 
 
 def solve(
@@ -79,11 +100,12 @@ def solve(
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
-    backend = backend or _fastest(leak)
+    backend = _backend_of(leak, periodic, backend, dtype)
     plan = _plan_for(leak, periodic, dtype, backend)
     leak, *g = (x.to(dtype) for x in (leak, *conductance))
     s = (source if several else source[:, None]).to(dtype)
-    solution, undetermined = _BACKENDS[backend].solved(plan, g, leak, s, drops=drops)
+    kind = BACKENDS[backend].Factors
+    solution, undetermined = kind.solved(plan, g, leak, s, drops=drops)
     return solution if several else solution.single(), undetermined
 
 
@@ -112,8 +134,8 @@ class Factor:
         One an axis; of a graph the graph alone.
     dtype : torch.dtype, optional
         Default: float64 where any input is, else float32.
-    backend : {"cpu", "torch"}, optional
-        Default: "cpu" for tensors on the CPU where the compiled kernel is available.
+    backend : {"cpu", "torch", "triton"}, optional
+        Default: the fastest for the tensors' device.
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
         Solved for at once; `solution` holds what `solve_all` returns, and residuals.
     drops : bool
@@ -137,11 +159,12 @@ class Factor:
         self.dtype = dtype or compute_dtype(leak, *conductance)
         self.shape = leak.shape
         self._wide: Factor | None = None
-        self.backend = backend or _fastest(leak)
-        kind, leak = _BACKENDS[self.backend], leak.to(self.dtype)
+        self.backend = _backend_of(leak, periodic, backend, self.dtype)
+        kind, leak = BACKENDS[self.backend].Factors, leak.to(self.dtype)
         if state is not None:
             # The compiled kernel makes its own plan from the state.
-            plan = _plan_of(leak.shape[1:-1], periodic)
+            own = self.backend if self.backend == "triton" else "torch"
+            plan = _plan_for(leak, periodic, self.dtype, own)
             self.factors = kind.restored(plan, state, leak)
             return
         plan = _plan_for(leak, periodic, self.dtype, self.backend)
@@ -229,7 +252,10 @@ def factor_of(
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     if tol is not None:
         options["tol"] = tol
-    plan, backend = _plan_of(leak.shape[1:-1], periodic), backend or _fastest(leak)
+    plan, backend = (
+        _plan_of(leak.shape[1:-1], periodic),
+        _backend_of(leak, periodic, backend, dtype),
+    )
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 

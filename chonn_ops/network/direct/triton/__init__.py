@@ -1,0 +1,468 @@
+"""The backend "triton" of the direct method: one launch a level of the plan on a CUDA device.
+
+`kernels` has the algorithm. This module lays the plan out in tables, chooses the sizes of blocks,
+and launches. No value is read back from the device, so that a solve can be recorded as a CUDA
+graph; what a check would read, parts without ground and inputs that are not finite, marks its
+network's residual. Networks are real.
+
+Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
+
+This form has not run on a GPU. It follows a probe that has: on an H100 128 networks of 64 x 64 took
+1.1 ms there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chonn_ops._library import CONSTANTS
+from chonn_ops.network.direct import torch as dense
+from chonn_ops.network.direct.cpu import Solution
+from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
+from chonn_ops.network.direct.triton import kernels
+
+# Triton kernels have no Python types.
+_K: Any = kernels
+
+# Boxes of at most so many nodes are not cut: the pivots of one block of the smallest size.
+LEAF = 16
+# Most pivots that are eliminated at once; larger fronts take several panels, and the last front,
+# which has no rest, as many as `_ALONE`.
+_PANEL, _ALONE = 32, 64
+# Columns of the rest that one program takes, and the rest that it updates from registers.
+_COLUMNS = 64
+_TILE = 64
+_SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
+_BLOCK = 1024  # nodes or edges of one program where each has work of its own
+
+
+def plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
+    """The plan that suits the kernels."""
+    return make_plan(tuple(grid), tuple(map(bool, periodic)), LEAF)
+
+
+class _Panel(NamedTuple):
+    """One panel of the fronts of a level: of `fronts` regions, from `start` on in `regions`."""
+
+    start: int
+    fronts: int
+    k0: int
+    width: int  # most columns of the rest
+    begin: bool
+    end: bool
+    kids: bool
+    edges: int  # of a pivot at most
+    pivots: int  # rows of a block
+    columns: int
+    size: int  # rows of a workspace for each front
+
+
+class _Tables(NamedTuple):
+    """What the kernels read of a plan, on a device."""
+
+    panels: list[_Panel]
+    info: Tensor
+    regions: Tensor  # by level
+    node: Tensor  # by position
+    entry: Tensor  # by edge: where it is in the conductances
+    edge_of: Tensor  # by entry of the conductances: the edge, or -1
+    beside: Tensor  # (nodes, degree) entries of the edges of each position
+    column: Tensor  # (nodes, degree) of the edges that a pivot has when fronts begin
+    edge: Tensor
+    near: Tensor  # by edge: entries of the tables of fronts
+    far: Tensor
+    position: Tensor  # by entry of the fronts
+    kid: Tensor  # (2, entries): where they are in the children's boundaries, or -1
+    place: Tensor  # by boundary entry: where it is in the parent's front
+    num_shares: int
+    num_updates: int
+    num_grounds: int
+
+
+def _pad(n: int) -> int:
+    """The rows or columns of a block that holds n: products take 16 at least."""
+    return max(16, 1 << max(0, int(n) - 1).bit_length())
+
+
+def _grouped(group: Array, values: Sequence[Array], rows: int) -> tuple[list[Array], Array]:
+    """Tables (rows, most of a group) of values by group, -1 behind them, and numbers of a group."""
+    order = np.argsort(group, kind="stable")
+    group = group[order]
+    count = np.bincount(group, minlength=rows)
+    rank = np.arange(len(group)) - begins(count)[group]
+    tables = []
+    for value in values:
+        table = np.full((rows, max(1, int(count.max(initial=0)))), -1)
+        table[group, rank] = value[order]
+        tables.append(table)
+    return tables, count
+
+
+def _panels_of(plan: Plan, rows: Array, start: int, kids: bool, edges: int) -> Iterator[_Panel]:
+    """The panels of a level, whose regions are `rows`."""
+    pivots, width = plan.pivots[rows], plan.width[rows]
+    most, size = int(pivots.max()), int((pivots + width).max())
+    block = _pad(most) if most <= (_PANEL if width.any() else _ALONE) else _PANEL
+    for k0 in range(0, most, block):
+        rest = int((pivots + width - np.minimum(pivots, k0 + block)).max())
+        begin, end = k0 == 0, k0 + block >= most
+        common = {"start": start, "fronts": len(rows), "k0": k0, "begin": begin, "end": end}
+        columns = min(_pad(rest), _COLUMNS)
+        yield _Panel(
+            width=rest, kids=kids, edges=edges, pivots=block, columns=columns, size=size, **common
+        )
+
+
+@lru_cache(maxsize=16)
+def _tables(plan: Plan, device: torch.device) -> _Tables:
+    regions, pivots, width = plan.regions, plan.pivots, plan.width
+    size = pivots + width
+    share_at, update_at, front_at = (begins(x) for x in (pivots * size, width**2, size))
+    # What the arrays over positions, boundary entries and edges belong to.
+    of_pivot, of_boundary, of_edge = (
+        np.repeat(np.arange(regions), x) for x in (pivots, width, np.diff(plan.edge_at))
+    )
+    within = np.arange(len(of_pivot)) - plan.first[of_pivot]
+    beyond = np.arange(len(of_boundary)) - plan.boundary_at[of_boundary]
+
+    position = np.zeros(front_at[-1], np.int64)
+    position[front_at[of_pivot] + within] = np.arange(len(of_pivot))
+    position[(front_at[:-1] + pivots)[of_boundary] + beyond] = plan.boundary
+    side = np.zeros(regions, np.int64)
+    side[plan.kids[:, 1][plan.kids[:, 1] >= 0]] = 1
+    inner = plan.parent[of_boundary] >= 0
+    kid = np.full((2, len(position)), -1)
+    at = front_at[plan.parent[of_boundary][inner]] + plan.place[inner]
+    kid[side[of_boundary[inner]], at] = beyond[inner]
+
+    info = np.zeros((regions, kernels.WORDS), np.int64)
+    places = (share_at[:-1], update_at[:-1], plan.boundary_at[:-1], front_at[:-1])
+    info[:, :8] = np.stack([plan.first, pivots, size, *places, front_at[plan.parent]], 1)
+    for k, child in enumerate(plan.kids.T):
+        there = child >= 0
+        rows = child[there]
+        info[there, 8 + k], info[there, 10 + k] = update_at[rows], plan.boundary_at[rows]
+        info[there, 12 + k] = width[rows]
+
+    row, far = np.minimum(plan.row, plan.column), np.maximum(plan.row, plan.column)
+    every = np.arange(len(plan.edge))
+    pivot = plan.first[of_edge] + row
+    (column, edge), count = _grouped(pivot, (far, every), plan.nodes)
+    near, far = front_at[of_edge] + plan.row, front_at[of_edge] + plan.column
+    ends = np.concatenate([position[near], position[far]])
+    (beside,), _ = _grouped(ends, (np.tile(plan.edge, 2),), plan.nodes)
+    edge_of = np.full(len(plan.grid) * plan.nodes, -1)
+    edge_of[plan.edge] = every
+
+    height = np.zeros(regions, np.int64)
+    for region, parent in enumerate(plan.parent):  # children come first
+        if parent >= 0:
+            height[parent] = max(height[parent], height[region] + 1)
+    level_at = begins(np.bincount(height))
+    by_level = np.argsort(height, kind="stable")
+    panels: list[_Panel] = []
+    for level, start in enumerate(level_at[:-1]):
+        rows = by_level[start : level_at[level + 1]]
+        most = int(count[height[of_pivot] == level].max(initial=0)) if len(count) else 0
+        edges = 1 << (most - 1).bit_length() if most else 0
+        panels += _panels_of(plan, rows, int(start), level > 0, min(edges, column.shape[1]))
+
+    def tensor(array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
+
+    arrays = (info, by_level, plan.node, plan.edge, edge_of, beside, column, edge, near, far)
+    return _Tables(
+        panels,
+        *(tensor(x) for x in (*arrays, position, kid, plan.place)),
+        num_shares=int(share_at[-1]),
+        num_updates=int(update_at[-1]),
+        num_grounds=int(plan.boundary_at[-1]),
+    )
+
+
+def _warps_of(panel: _Panel) -> int:
+    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers."""
+    return min(8, 2 * panel.pivots // 16 * (1 if panel.columns <= 32 else 2))
+
+
+def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
+    kernel[grid](*args, **constants, num_warps=warps, enable_fp_fusion=True)
+
+
+class Factors:
+    """Networks eliminated by the kernels.
+
+    Parameters
+    ----------
+    plan : Plan
+    conductance : sequence of Tensor, shape (B, \\*grid, C)
+        One an axis, all float32 or all float64, on one device like all tensors here.
+    leak : Tensor, shape (B, \\*grid, C)
+    source, drops
+        As in the compiled `Factors`, `solution` too, but for its residuals: 0, infinite in networks
+        with a part without ground, and NaN in those with an input that is not finite.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor | None = None,
+        *,
+        drops: bool = False,
+    ) -> None:
+        tables = self._prepare(plan, leak)
+        M, nodes, edges = self._networks, plan.nodes, len(plan.edge)
+        fields = [x.contiguous() for x in conductance]
+        leak = leak.contiguous()
+        # The bits of the largest number, and what is judged, of each network.
+        self._numbers = leak.new_zeros(2, M)
+        self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
+        self._shares = leak.new_empty(M, tables.num_shares)
+        self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
+        if M:
+            with torch.cuda.device_of(leak):
+                self._eliminate([*fields, *fields[-1:] * 2][:3], leak)
+        self.solution: Solution | None = None
+        if source is not None:
+            self.solution = self.solve(source, drops=drops)
+
+    @classmethod
+    def solved(
+        cls,
+        plan: Plan,
+        conductance: Sequence[Tensor],
+        leak: Tensor,
+        source: Tensor,
+        *,
+        drops: bool = False,
+    ) -> tuple[Solution, list[tuple[int, int]]]:
+        """The solution for sources (B, S, \\*grid, C). What is `undetermined` is not read."""
+        solution = cls(plan, conductance, leak, source, drops=drops).solution
+        assert solution is not None
+        return solution, []
+
+    def state(self) -> list[Tensor]:
+        """The elimination as tensors."""
+        return [
+            self._g,
+            self._own,
+            self._numbers,
+            self._shares,
+            self._inverse,
+            self._grounded,
+        ]
+
+    @classmethod
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+        """The factors with this `state`."""
+        self = cls.__new__(cls)
+        self._prepare(plan, leak)
+        self._g, self._own, self._numbers, self._shares, self._inverse, self._grounded = state
+        self.solution = None
+        return self
+
+    def _prepare(self, plan: Plan, leak: Tensor) -> _Tables:
+        self._plan, self._shape = plan, leak.shape
+        self._networks = leak.shape[0] * leak.shape[-1]
+        self._tables = _tables(plan, leak.device)
+        return self._tables
+
+    @property
+    def _most(self) -> Tensor:
+        """The bits of the largest number of each network."""
+        return self._numbers[0].view(torch.int32 if self._numbers.itemsize == 4 else torch.int64)
+
+    def _eliminate(self, fields: Sequence[Tensor], leak: Tensor) -> None:
+        t, M, nodes, edges = self._tables, self._networks, self._plan.nodes, self._g.shape[1]
+        most, degree, entries = self._most, t.column.shape[1], len(t.position)
+        _launch(
+            _K.pack,
+            (M, -(-max(nodes, edges) // _BLOCK)),
+            *(*fields, leak, self._g, self._own, most, t.entry, t.beside, t.node),
+            *(nodes, edges, self._shape[-1]),
+            AXES=len(self._plan.grid),
+            DEGREE=t.beside.shape[1],
+            BLOCK=_BLOCK,
+            warps=4,
+        )
+        updates, grounds = leak.new_empty(M, t.num_updates), leak.new_empty(M, t.num_grounds)
+        work = work_leak = updates
+        for p in t.panels:
+            if p.begin and not p.end:
+                work = leak.new_empty(M, p.fronts, p.size, p.size)
+                work_leak = leak.new_empty(M, p.fronts, p.size)
+            fused = p.begin and p.end and p.width <= p.columns
+            # The compiler of Triton 3.2 fails on other products of the smallest blocks.
+            plain = leak.dtype == torch.float64 or not p.kids
+            precision = "ieee" if plain else "tf32x3"
+            block = {"KE": p.edges, "KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
+            offsets = (p.start, p.k0, p.fronts, nodes, edges, t.num_shares, t.num_updates)
+            _launch(
+                _K.pivots,
+                (M, p.fronts, max(1, -(-p.width // p.columns))),
+                *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
+                *(self._grounded, updates, grounds, work, work_leak),
+                *(t.info, t.regions, t.kid, t.column, t.edge),
+                *(*offsets, t.num_grounds, entries, degree, p.size),
+                **block,
+                C=p.columns,
+                REST=p.width > 0,
+                FUSED=fused,
+                PRECISION=precision,
+                warps=_warps_of(p),
+            )
+            if p.width and not fused:
+                tile = _TILE if p.width > 2 * _TILE else _TILE // 2
+                tiles = -(-p.width // tile)
+                _launch(
+                    _K.update,
+                    (M, p.fronts, tiles**2),
+                    *(self._g, most, self._shares, self._inverse, updates, work),
+                    *(t.info, t.regions, t.kid, t.column, t.edge),
+                    *(*offsets, entries, degree, p.size, tiles),
+                    **block,
+                    T=tile,
+                    PRECISION=precision,
+                    warps=8 if tile > 32 else 4,
+                )
+
+    def _up(self, source: Tensor, level: Tensor, x: Tensor, *, drops: bool) -> None:
+        """Currents over totals of pivots into x, (1 + drops, rows, nodes)."""
+        t, rows, nodes = self._tables, x.shape[1], x.shape[2]
+        handed = x.new_empty(len(x), rows, t.num_grounds)
+        values = x
+        for p in t.panels:
+            if p.begin and not p.end:
+                values = x.new_empty(len(x), rows, p.fronts, p.size)
+            _launch(
+                _K.up,
+                (rows, p.fronts, max(1, -(-p.width // p.columns))),
+                *(source, self._own, self._most, level, x, handed, values),
+                *(self._shares, self._inverse, t.info, t.regions, t.kid, t.node),
+                *(p.start, p.k0, p.fronts, nodes, t.num_shares, t.num_grounds, len(t.position)),
+                *(p.size, self._shape[-1], rows // self._networks),
+                P=p.pivots,
+                C=p.columns,
+                KIDS=p.kids,
+                BEGIN=p.begin,
+                END=p.end,
+                DROPS=drops,
+                warps=p.pivots // 16,
+            )
+
+    def _down(
+        self, x: Tensor, potential: Tensor, *, drops: bool = False, sample: bool = False
+    ) -> Tensor:
+        """Potentials from x, which becomes them by position; the last panels come first. For
+        drops, returns relative potentials and their bases by entry of the fronts."""
+        t, rows, nodes = self._tables, x.shape[1], x.shape[2]
+        split = x.new_empty(2, rows, len(t.position) if drops else 1)
+        for p in reversed(t.panels):
+            _launch(
+                _K.down,
+                (rows, p.fronts),
+                *(x, potential, *split, self._most, self._shares, self._grounded),
+                *(t.info, t.regions, t.position, t.place, t.node, p.start, p.k0, nodes),
+                *(t.num_shares, len(t.position), self._shape[-1], rows // self._networks),
+                P=p.pivots,
+                C=min(p.columns, _SWEPT // p.pivots),
+                END=p.end,
+                DROPS=drops,
+                SAMPLE=sample,
+                warps=p.pivots // 16 * (2 if drops else 1),
+            )
+        return split
+
+    def solve(
+        self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
+    ) -> Solution:
+        """As the compiled `Factors`; the residuals are those of the class, of any `network`."""
+        del network
+        t, plan, source = self._tables, self._plan, source.contiguous()
+        B, S, C = source.shape[0], source.shape[1], source.shape[-1]
+        rows, axes = B * S * C, len(plan.grid)
+        potential = torch.empty_like(source)
+        drop = source.new_empty(axes if drops else 0, *source.shape)
+        residual = self._numbers[1].reshape(B, 1, C).expand(B, S, C)
+        if rows:
+            x = source.new_empty(1 + drops, rows, plan.nodes)
+            level = source.new_empty(rows if drops else 1, dtype=torch.float64)
+            sizes = (plan.nodes, C, S)
+            with torch.cuda.device_of(source):
+                if drops:
+                    first = (source, self._own, self._most, level, t.node)
+                    _launch(_K.levels, (rows,), *first, *sizes, BLOCK=_BLOCK, warps=4)
+                self._up(source, level, x, drops=drops)
+                split = self._down(x, potential, drops=drops)
+                if drops:
+                    _launch(
+                        _K.drops,
+                        (rows, -(-axes * plan.nodes // _BLOCK)),
+                        *(x, *split, self._most, drop, t.edge_of, t.near, t.far, t.position),
+                        *(plan.nodes, len(t.position), source.numel(), C, S),
+                        OFF=CONSTANTS["DIRECT_OFF"] * torch.finfo(source.dtype).eps,
+                        AXES=axes,
+                        BLOCK=_BLOCK,
+                        warps=4,
+                    )
+        return Solution(potential, list(drop), residual)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Fields for white noise (B, S, \\*grid, C)."""
+        noise = noise.contiguous()
+        B, S, C = noise.shape[0], noise.shape[1], noise.shape[-1]
+        rows = noise.movedim(-1, 1).reshape(B * C, S, self._plan.nodes)[..., self._tables.node]
+        x = (rows * self._inverse.sqrt()[:, None]).reshape(1, B * C * S, self._plan.nodes)
+        field = torch.empty_like(noise)
+        if x.numel():
+            with torch.cuda.device_of(noise):
+                self._down(x, field, sample=True)
+        return field
+
+    def _scale(self) -> Tensor:
+        """(M,), float64, of conductances; see the kernels."""
+        exponent = torch.frexp(self._numbers[0].double()).exponent - 1
+        limit = math.frexp(torch.finfo(self._own.dtype).max)[1] - 2
+        exponent = exponent.clamp(-limit - 1, limit)
+        return torch.ldexp(torch.ones_like(exponent, dtype=torch.float64), -exponent)
+
+    def logdet(self) -> Tensor:
+        """(B, C), float64; nodes that are not part of a network left out."""
+        inverse = self._inverse.double()
+        some = inverse > 0
+        logs = torch.where(some, inverse, 1).log().sum(1).neg()
+        value = logs - some.sum(1) * self._scale().log()
+        judged = self._numbers[1]
+        value = torch.where(judged.isinf(), -math.inf, value)
+        value = torch.where(judged.isnan(), math.nan, value)
+        return value.reshape(self._shape[0], self._shape[-1])
+
+    def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
+        """Entries of the inverse, (B, \\*grid, C), by the backend "torch"."""
+        B, *grid, C = self._shape
+        axes, nodes, t = len(grid), self._plan.nodes, self._tables
+        g = self._g.new_zeros(len(self._g), axes * nodes).index_copy(1, t.entry.long(), self._g)
+        leak = torch.empty_like(self._own).index_copy(1, t.node.long(), self._own.clamp_min(0))
+        fields = [x.reshape(B, C, *grid).movedim(1, -1) for x in (leak, *g.split(nodes, 1))]
+        return dense.Factors(self._plan, fields[1:], fields[0]).inverse_entries()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the factors hold."""
+        return sum(x.nbytes for x in (self._shares, self._inverse, self._grounded))
+
+    @property
+    def undetermined(self) -> list[tuple[int, int]]:
+        """Networks with a part without leak, and a node of that part. Reads values."""
+        without = (self._inverse == 0) & (self._own >= 0) & ~self._numbers[1].isnan()[:, None]
+        networks = without.any(1).nonzero()[:, 0].tolist()
+        return [(m, int(self._tables.node[without[m].nonzero()[0, 0]])) for m in networks]

@@ -1,0 +1,551 @@
+# type: ignore  (device code: Triton compiles it, and its types are not Python's)
+"""The kernels of the backend "triton": star-mesh elimination of fronts, level by level.
+
+A front holds the pivots of a region and its boundary; only edges right of the diagonal are kept.
+Its pivots are eliminated in panels of at most P, each together with the rest of the front: later
+pivots and the boundary. Star-mesh keeps the sum of a row, so the turns of all pivots of a panel
+follow from its own P x P block D and, of everything else, from the sums of rows. This gives, by
+additions of positive numbers,
+
+    X      (P x P, unit lower triangular): the part of what enters at pivot m that reaches pivot k
+    total  of each pivot when its turn comes, edges and leak
+
+and the rest is products of positive numbers: E = X B, the edges from the pivots to the rest when
+their turns come (B: before), the shares S = E / total, and the update S^T E of the rest. Currents
+go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S v_rest).
+
+Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
+network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
+order of elimination ("positions"); the fields of the caller are (batches, nodes, channels), or with
+sources (batches, sources, nodes, channels). Conductances are scaled by a power of two, `_scale`,
+when they are read.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# The columns of INFO: position of the first pivot, numbers of pivots and of nodes of the front, and
+# where begin its shares (rows of the whole front), update (a square) and boundary, and its entries
+# of the tables POSITION, KID and so on. Then where its parent's entries begin, and for both
+# children where their updates and boundaries begin, and how wide these are.
+WORDS = 16
+FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT_FRONT = map(tl.constexpr, range(8))
+KID_UPDATE, KID_BOUNDARY, KID_WIDTH = map(tl.constexpr, (8, 10, 12))
+_WORDS = tl.constexpr(WORDS)
+
+# Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
+PLAIN = (
+    *("start", "k0", "count", "nodes", "edges", "channels", "sources", "entries"),
+    *("num_shares", "num_updates", "num_grounds", "degree", "F", "tiles", "per_axis"),
+)
+
+
+@triton.jit
+def _scale(most):
+    """The power of two that makes the largest number, given as bits, about 1."""
+    if most.dtype == tl.int32:
+        bits = tl.minimum(tl.maximum(254 - (most >> 23), 1), 254) << 23
+        return bits.to(tl.float32, bitcast=True)
+    else:
+        bits = tl.minimum(tl.maximum(2046 - (most >> 52), 1), 2046) << 52
+        return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _finite(most):
+    """Whether all conductances and leaks of a network are."""
+    if most.dtype == tl.int32:
+        return (most >> 23) < 255
+    else:
+        return (most >> 52) < 2047
+
+
+@triton.jit
+def _bits(x):
+    """The magnitudes of numbers as integers in the same order, NaN above all."""
+    if x.dtype == tl.float32:
+        return tl.abs(x).to(tl.int32, bitcast=True)
+    else:
+        return tl.abs(x).to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def _inverse(total):
+    """1 / total, or 0 for totals that are no normal numbers. Division may be off by two units in
+    the last place and to one side, which a Newton step mends."""
+    tiniest = 1.1754943508222875e-38 if total.dtype == tl.float32 else 2.2250738585072014e-308
+    some = total >= tiniest
+    inverse = 1.0 / tl.where(some, total, 1.0)
+    return tl.where(some, tl.fma(tl.fma(-total, inverse, 1.0), inverse, inverse), 0.0)
+
+
+@triton.jit
+def _conductance(g0, g1, g2, at, entry, nodes, channels, AXES: tl.constexpr):
+    """Entries axis * nodes + node of the conductances of a network that begins at `at`; 0 at -1."""
+    axis, to = entry // nodes, at + (entry % nodes) * channels
+    there = entry >= 0
+    value = tl.load(g0 + to, mask=there & (axis == 0), other=0.0)
+    if AXES > 1:
+        value += tl.load(g1 + to, mask=there & (axis == 1), other=0.0)
+    if AXES > 2:
+        value += tl.load(g2 + to, mask=there & (axis == 2), other=0.0)
+    return value
+
+
+@triton.jit
+def _kids(updates, info, KID, entries, i, j, inside):
+    """What both children's updates add to entries (i, j) of a front, i < j."""
+    size = tl.load(info + SIZE)
+    total = tl.zeros(inside.shape, updates.dtype.element_ty)
+    for side in tl.static_range(2):
+        a = tl.load(KID + side * entries + i, mask=i < size, other=-1)
+        b = tl.load(KID + side * entries + j, mask=j < size, other=-1)
+        at = tl.load(info + KID_UPDATE + side) + a * tl.load(info + KID_WIDTH + side) + b
+        total += tl.load(updates + at, mask=(a >= 0) & (b >= 0) & inside, other=0.0)
+    return total
+
+
+@triton.jit
+def _handed(handed, info, KID, entries, r, inside):
+    """What both children hand over to the nodes r of a front."""
+    total = tl.zeros(r.shape, handed.dtype.element_ty)
+    for side in tl.static_range(2):
+        a = tl.load(KID + side * entries + r, mask=inside, other=-1)
+        at = tl.load(info + KID_BOUNDARY + side) + a
+        total += tl.load(handed + at, mask=a >= 0, other=0.0)
+    return total
+
+
+@triton.jit
+def _entries(
+    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F, i, j, inside,
+    KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
+):  # fmt: skip
+    """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
+    children add, later what the panel before left in the workspace."""
+    if BEGIN:
+        total = tl.zeros(inside.shape, g.dtype.element_ty)
+        if KIDS:
+            total += _kids(updates, info, KID, entries, i, j, inside)
+        pivot = i < tl.load(info + PIVOTS)
+        for e in tl.static_range(KE):
+            column = tl.load(COLUMN + i * degree + e, mask=pivot, other=-1)
+            edge = tl.load(EDGE + i * degree + e, mask=pivot, other=0)
+            value = tl.load(g + edge, mask=column >= 0, other=0.0) * scale
+            total += tl.where((column == j) & inside, value, 0.0)
+    else:
+        total = tl.load(W + i * F + j, mask=inside, other=0.0)
+    return total
+
+
+@triton.jit
+def pack(
+    g0, g1, g2, leak, g, own, most, ENTRY, BESIDE, NODE, nodes, edges, channels,
+    AXES: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Copy conductances by edge and leaks by position, -1 where a node has neither leak nor edge;
+    `most`: the bits of the largest."""
+    m = tl.program_id(0).to(tl.int64)
+    at = m // channels * nodes * channels + m % channels
+    e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    entry = tl.load(ENTRY + e, mask=e < edges, other=-1)
+    value = _conductance(g0, g1, g2, at, entry, nodes, channels, AXES)
+    tl.store(g + m * edges + e, value, mask=e < edges)
+    node = tl.load(NODE + e, mask=e < nodes, other=0)
+    ground = tl.load(leak + at + node * channels, mask=e < nodes, other=0.0)
+    tied = ground != 0
+    for d in tl.static_range(DEGREE):
+        entry = tl.load(BESIDE + e * DEGREE + d, mask=e < nodes, other=-1)
+        tied = tied | (_conductance(g0, g1, g2, at, entry, nodes, channels, AXES) != 0)
+    tl.store(own + m * nodes + e, tl.where(tied, ground, -1.0), mask=e < nodes)
+    tl.atomic_max(most + m, tl.max(tl.maximum(_bits(value), _bits(ground)), 0))
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def pivots(
+    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
+    COLUMN, EDGE, start, k0, count, nodes, edges, num_shares, num_updates, num_grounds, entries,
+    degree, F, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+    REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1, and its shares of C
+    columns of the rest.
+
+    Programs of other columns find the same X and totals. BEGIN, END: the front's first panel, its
+    last. FUSED: C columns are the whole rest, which is updated, too. KE: edges of a pivot at most.
+    A pivot whose edges all are gone and that has no leak, but is part of the network, is the last
+    of a part without ground: `judged` becomes infinite, or NaN where an input is not finite.
+    """
+    m, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    info = INFO + tl.load(REGION + start + index) * _WORDS
+    cell = m * count + index
+    first, front, boundary = tl.load(info + FIRST), tl.load(info + FRONT), tl.load(info + BOUNDARY)
+    f = tl.load(info + SIZE)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
+    rest = k0 + n  # the first column of the rest, all pivots of a front that is done before
+    n = tl.maximum(n, 0)
+    width = f - rest
+    bits = tl.load(most + m)
+    scale = _scale(bits)
+    g, updates, grounds = g + m * edges, updates + m * num_updates, grounds + m * num_grounds
+    W, LW = W + cell * F * F, LW + cell * F
+    KID, COLUMN, EDGE = KID + front, COLUMN + first * degree, EDGE + first * degree
+    shares += m * num_shares + tl.load(info + SHARES)
+
+    r = tl.arange(0, P)
+    i, j = r[:, None], r[None, :]
+    c = tl.arange(0, C)
+    own_leak = tl.load(own + m * nodes + first + k0 + r, mask=r < n, other=-1.0)
+    if BEGIN:
+        leak = tl.maximum(own_leak, 0.0) * scale
+        if KIDS:
+            leak += _handed(grounds, info, KID, entries, k0 + r, r < n)
+    else:
+        leak = tl.load(LW + k0 + r, mask=r < n, other=0.0)
+    D = _entries(
+        g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+        k0 + i, k0 + j, (i < j) & (j < n), KE, KIDS, BEGIN,
+    )  # fmt: skip
+    outward = tl.zeros([P], D.dtype)  # of each pivot the edges to the rest
+    if REST:
+        if FUSED:
+            B = _entries(
+                g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                k0 + i, rest + c[None, :], (i < n) & (c[None, :] < width), KE, KIDS, BEGIN,
+            )  # fmt: skip
+            outward += tl.sum(B, 1)
+        else:
+            for q in range(tl.cdiv(width, C)):
+                column = q * C + c[None, :]
+                B = _entries(
+                    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                    k0 + i, rest + column, (i < n) & (column < width), KE, KIDS, BEGIN,
+                )  # fmt: skip
+                outward += tl.sum(B, 1)
+
+    X = tl.where(i == j, 1.0, 0.0).to(D.dtype) + 0.0 * D
+    total = 0.0 * outward
+    for k in range(n):
+        row = tl.sum(tl.where((i == k) & (j > k), D, 0.0), 0)
+        reached = tl.sum(tl.where(i == k, X, 0.0), 0)
+        all_of = tl.sum(row + reached * (outward + leak), 0)
+        share = (row * _inverse(all_of))[:, None]
+        D += share * row[None, :]
+        X += share * reached[None, :]
+        total = tl.where(r == k, all_of, total)
+    inv = _inverse(total)
+    handed = tl.sum(X * leak[None, :], 1)  # to ground, when their turns come
+    beyond = tl.sum(tl.where(j > i, D, 0.0), 1) + tl.sum(X * outward[None, :], 1)
+    if chunk == 0:
+        at = m * nodes + first + k0 + r
+        tl.store(shares + (k0 + i) * f + k0 + j, X, mask=(i < n) & (j < n))
+        tl.store(inverse + at, inv, mask=r < n)
+        # Just 1 where a pivot without edges hands all to ground, which no other does.
+        below = 1.0 - (2.0**-24 if D.dtype == tl.float32 else 2.0**-53)
+        part = tl.minimum(handed * inv, below)
+        part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
+        tl.store(grounded + at, part, mask=r < n)
+        floats = tl.max(((r < n) & (own_leak >= 0) & (inv == 0)).to(tl.int32), 0) > 0
+        sound = _finite(bits)
+        judgement = tl.where(sound, float("inf"), float("nan")).to(D.dtype)
+        tl.store(judged + m, judgement, mask=floats | ~sound)
+    if REST:
+        column = chunk * C + c
+        if not FUSED:
+            B = _entries(
+                g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                k0 + i, rest + column[None, :], (i < n) & (column[None, :] < width),
+                KE, KIDS, BEGIN,
+            )  # fmt: skip
+        E = tl.dot(X, B, input_precision=PRECISION, out_dtype=D.dtype)
+        S = E * inv[:, None]
+        inside = (i < n) & (column[None, :] < width)
+        tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
+        given = tl.sum(S * handed[:, None], 0)
+        if BEGIN:
+            if KIDS:
+                given += _handed(grounds, info, KID, entries, rest + column, column < width)
+            if not END:
+                later = rest + column < tl.load(info + PIVOTS)
+                leaks = tl.load(own + m * nodes + first + rest + column, mask=later, other=0.0)
+                given += tl.maximum(leaks, 0.0) * scale
+        else:
+            given += tl.load(LW + rest + column, mask=column < width, other=0.0)
+        if END:
+            tl.store(grounds + boundary + column, given, mask=column < width)
+        else:
+            tl.store(LW + rest + column, given, mask=column < width)
+        if FUSED:
+            row = c[:, None]
+            inside = (row < c[None, :]) & (c[None, :] < width)
+            U = tl.dot(tl.trans(S), E, input_precision=PRECISION, out_dtype=D.dtype)
+            if KIDS:
+                U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
+            at = tl.load(info + UPDATE) + row * width + c[None, :]
+            tl.store(updates + at, U, mask=inside)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def update(
+    g, most, shares, inverse, updates, W, INFO, REGION, KID, COLUMN, EDGE, start, k0, count, nodes,
+    edges, num_shares, num_updates, entries, degree, F, tiles, KE: tl.constexpr,
+    KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
+    m, index, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    info = INFO + tl.load(REGION + start + index) * _WORDS
+    first, f = tl.load(info + FIRST), tl.load(info + SIZE)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
+    rest = k0 + n
+    n = tl.maximum(n, 0)
+    width = f - rest
+    a, e = tile // tiles * T, tile % tiles * T
+    if (a <= e) & (e < width) & ((n > 0) | END):
+        scale = _scale(tl.load(most + m))
+        front = tl.load(info + FRONT)
+        W += (m * count + index) * F * F
+        updates += m * num_updates
+        shares += m * num_shares + tl.load(info + SHARES)
+        r = tl.arange(0, P)
+        t = tl.arange(0, T)
+        i, row, column = r[:, None], a + t, e + t
+        at = shares + (k0 + i) * f + rest
+        inv = tl.load(inverse + m * nodes + first + k0 + r, mask=r < n, other=0.0)
+        total = tl.where(inv > 0, 1.0 / tl.where(inv > 0, inv, 1.0), 0.0)
+        near = tl.load(at + row[None, :], mask=(i < n) & (row[None, :] < width), other=0.0)
+        far = tl.load(at + column[None, :], mask=(i < n) & (column[None, :] < width), other=0.0)
+        far *= total[:, None]
+        inside = (row[:, None] < column[None, :]) & (column[None, :] < width)
+        U = tl.dot(tl.trans(near), far, input_precision=PRECISION, out_dtype=near.dtype)
+        U += _entries(
+            g + m * edges, scale, updates, W, info, KID + front,
+            COLUMN + first * degree, EDGE + first * degree, entries, degree, F,
+            rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS, BEGIN,
+        )  # fmt: skip
+        if END:
+            to = tl.load(info + UPDATE) + row[:, None] * width + column[None, :]
+            tl.store(updates + to, U, mask=inside)
+        else:
+            to = (rest + row[:, None]) * F + rest + column[None, :]
+            tl.store(W + to, U, mask=inside)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def levels(source, own, most, level, NODE, nodes, channels, sources, BLOCK: tl.constexpr):
+    """The potential that a network would have, were it one node: the sum of a source over that of
+    leaks, in float64."""
+    row = tl.program_id(0).to(tl.int64)
+    m = row // sources
+    at = (m // channels * sources + row % sources) * nodes * channels + m % channels
+    current = tl.zeros([BLOCK], tl.float64)
+    ground = tl.zeros([BLOCK], tl.float64)
+    for q in range(tl.cdiv(nodes, BLOCK)):
+        p = q * BLOCK + tl.arange(0, BLOCK)
+        leak = tl.load(own + m * nodes + p, mask=p < nodes, other=-1.0)
+        node = tl.load(NODE + p, mask=p < nodes, other=0)
+        given = tl.load(source + at + node * channels, mask=leak >= 0, other=0.0)
+        current += given.to(tl.float64)
+        ground += tl.maximum(leak, 0.0).to(tl.float64)
+    total = tl.sum(ground, 0) * _scale(tl.load(most + m)).to(tl.float64)
+    value = tl.sum(current, 0) / tl.where(total > 0, total, 1.0)
+    tl.store(level + row, tl.where(total > 0, value, 0.0))
+
+
+@triton.jit
+def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, inside, second):
+    """Sources at positions p; the `second` ones are less the leaks times the level."""
+    node = tl.load(NODE + p, mask=inside, other=0)
+    given = tl.load(source + at + node * channels, mask=inside, other=0.0)
+    if second:
+        leak = tl.load(own + m * nodes + p, mask=inside, other=-1.0)
+        ground = tl.maximum(leak, 0.0).to(tl.float64) * _scale(tl.load(most + m)).to(tl.float64)
+        left = given.to(tl.float64) - ground * tl.load(level + row)
+        given = tl.where(leak >= 0, left, 0.0).to(given.dtype)
+    return given
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def up(
+    source, own, most, level, x, handed, V, shares, inverse, INFO, REGION, KID, NODE, start, k0,
+    count, nodes, num_shares, num_grounds, entries, F, channels, sources, P: tl.constexpr,
+    C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    DROPS: tl.constexpr,
+):  # fmt: skip
+    """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
+    the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
+    row, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    m = row // sources
+    info = INFO + tl.load(REGION + start + index) * _WORDS
+    first, f, front = tl.load(info + FIRST), tl.load(info + SIZE), tl.load(info + FRONT)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
+    rest = k0 + n
+    n = tl.maximum(n, 0)
+    width = f - rest
+    at = (m // channels * sources + row % sources) * nodes * channels + m % channels
+    shares += m * num_shares + tl.load(info + SHARES)
+    r = tl.arange(0, P)
+    i, j = r[:, None], r[None, :]
+    column = chunk * C + tl.arange(0, C)
+    outside = column[None, :]
+    X = tl.load(shares + (k0 + i) * f + k0 + j, mask=(j <= i) & (i < n), other=0.0)
+    S = tl.load(shares + (k0 + i) * f + rest + outside, mask=(i < n) & (outside < width), other=0.0)
+    inv = tl.load(inverse + m * nodes + first + k0 + r, mask=r < n, other=0.0)
+    for second in tl.static_range(1 + DROPS):
+        lane = second * tl.num_programs(0) + row
+        mine = handed + lane * num_grounds
+        values = V + (lane * count + index) * F
+        if BEGIN:
+            here = first + k0 + r
+            given = _source(
+                source, own, most, level, NODE, row, m, at, nodes, channels, here, r < n, second
+            )
+            if KIDS:
+                given += _handed(mine, info, KID + front, entries, k0 + r, r < n)
+        else:
+            given = tl.load(values + k0 + r, mask=r < n, other=0.0)
+        y = tl.sum(X * given[None, :], 1)
+        on = tl.sum(S * y[:, None], 0)
+        if BEGIN:
+            if KIDS:
+                on += _handed(mine, info, KID + front, entries, rest + column, column < width)
+            if not END:
+                later = rest + column < tl.load(info + PIVOTS)
+                here = first + rest + column
+                on += _source(
+                    source, own, most, level, NODE, row, m, at, nodes, channels, here, later, second
+                )
+        else:
+            on += tl.load(values + rest + column, mask=column < width, other=0.0)
+        if END:
+            tl.store(mine + tl.load(info + BOUNDARY) + column, on, mask=column < width)
+        else:
+            tl.store(values + rest + column, on, mask=column < width)
+        if chunk == 0:
+            tl.store(x + lane * nodes + first + k0 + r, y * inv, mask=r < n)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def down(
+    x, potential, relative, base, most, shares, grounded, INFO, REGION, POSITION, PLACE, NODE,
+    start, k0, nodes, num_shares, entries, channels, sources, P: tl.constexpr, C: tl.constexpr,
+    END: tl.constexpr, DROPS: tl.constexpr, SAMPLE: tl.constexpr,
+):  # fmt: skip
+    """Potentials of a panel, from those of the rest, into x and, in the caller's units, the field
+    `potential`. The last panel of a front comes first, and a parent before its children.
+
+    DROPS: also potentials u of the second sources as a sum of a base b and of what is `relative` to
+    it, for all nodes of each front. Nodes of one connected part of the network have the same base
+    in a front, so that a pivot p, which hands h_p0 to ground and h_pq to later nodes, has
+        u_p - b = z_p - h_p0 b + sum over q of h_pq (u_q - b),
+    z_p being its received current over its total. A child's base is its first boundary node; parts
+    that this node does not belong to keep the parent's. So differences between neighbours are found
+    with errors relative to what potentials differ by around them. The base of a part begins with
+    its last node, which hands all to ground.
+    """
+    row, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    m = row // sources
+    info = INFO + tl.load(REGION + start + index) * _WORDS
+    first, f, front = tl.load(info + FIRST), tl.load(info + SIZE), tl.load(info + FRONT)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
+    rest = k0 + n
+    n = tl.maximum(n, 0)
+    width = f - rest
+    shares += m * num_shares + tl.load(info + SHARES)
+    r = tl.arange(0, P)
+    i, j = r[:, None], r[None, :]
+    X = tl.load(shares + (k0 + i) * f + k0 + j, mask=(j <= i) & (i < n), other=0.0)
+    here = first + k0 + r
+    x += row * nodes
+    own = tl.load(x + here, mask=r < n, other=0.0)
+    received = tl.zeros([P, C], own.dtype)
+    none = float("-inf")
+    if DROPS:
+        relative, base = relative + row * entries, base + row * entries
+        z = tl.load(x + tl.num_programs(0) * nodes + here, mask=r < n, other=0.0)
+        from_beside = tl.zeros([P, C], own.dtype)
+        bases = tl.full([P, C], none, own.dtype)
+        if END:  # the rest is the boundary, which the parent has done
+            above = tl.load(info + PARENT_FRONT)
+            place = PLACE + tl.load(info + BOUNDARY)
+            one = above + tl.load(place, mask=width > 0, other=0)
+            change = tl.load(relative + one, mask=width > 0, other=0.0)
+            changed = tl.load(base + one, mask=width > 0, other=0.0)
+    for q in range(tl.cdiv(width, C)):
+        column = q * C + tl.arange(0, C)
+        inside = column < width
+        at = shares + (k0 + i) * f + rest + column[None, :]
+        S = tl.load(at, mask=(i < n) & inside[None, :], other=0.0)
+        position = tl.load(POSITION + front + rest + column, mask=inside, other=0)
+        received += S * tl.load(x + position, mask=inside, other=0.0)[None, :]
+        if DROPS:
+            to = front + rest + column
+            if END:
+                at = above + tl.load(place + column, mask=inside, other=0)
+                beside = tl.load(relative + at, mask=inside, other=0.0)
+                of_beside = tl.load(base + at, mask=inside, other=0.0)
+                shift = tl.where(inside & (of_beside == changed), change, 0.0)
+                beside -= shift
+                of_beside += shift
+                tl.store(relative + to, beside, mask=inside)
+                tl.store(base + to, of_beside, mask=inside)
+            else:
+                beside = tl.load(relative + to, mask=inside, other=0.0)
+                of_beside = tl.load(base + to, mask=inside, other=0.0)
+            from_beside += S * beside[None, :]
+            bases = tl.maximum(bases, tl.where(S > 0, of_beside[None, :], none))
+    own += tl.sum(received, 1)
+    own = tl.sum(X * own[:, None], 0)
+    tl.store(x + here, own, mask=r < n)
+    bits = tl.load(most + m)
+    factor = tl.where(_finite(bits), _scale(bits), float("nan"))
+    if SAMPLE:
+        factor = tl.sqrt(factor)
+    at = (m // channels * sources + row % sources) * nodes * channels + m % channels
+    node = tl.load(NODE + here, mask=r < n, other=0)
+    tl.store(potential + at + node * channels, own * factor, mask=r < n)
+    if DROPS:
+        ground = tl.load(grounded + m * nodes + here, mask=r < n, other=0.0)
+        mine = tl.where(ground == 1, z, tl.max(bases, 1))
+        mine = tl.max(tl.where(X > 0, mine[:, None], none), 0)
+        mine = tl.where(mine == none, 0.0, mine)  # no part of the network
+        z += tl.sum(from_beside, 1) - ground * mine
+        z = tl.sum(X * z[:, None], 0)
+        tl.store(relative + front + k0 + r, z, mask=r < n)
+        tl.store(base + front + k0 + r, mine, mask=r < n)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def drops(
+    x, relative, base, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
+    sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Differences of potentials for each entry of the conductances, 0 where no edge is.
+
+    NEAR, FAR: where the ends of an edge are in the tables of fronts. Where the difference deviates
+    from the plain one by more than `OFF` times its rounding, the plain one is better: between parts
+    of the network, or beside a node that is no part of it.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    m = row // sources
+    entry = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    edge = tl.load(EDGE_OF + entry, mask=entry < AXES * nodes, other=-1)
+    some = edge >= 0
+    near = tl.load(NEAR + edge, mask=some, other=0)
+    far = tl.load(FAR + edge, mask=some, other=0)
+    relative, base = relative + row * entries, base + row * entries
+    found = tl.load(relative + near, mask=some, other=0.0)
+    found -= tl.load(relative + far, mask=some, other=0.0)
+    found += tl.load(base + near, mask=some, other=0.0) - tl.load(base + far, mask=some, other=0.0)
+    a = tl.load(x + row * nodes + tl.load(POSITION + near, mask=some, other=0))
+    b = tl.load(x + row * nodes + tl.load(POSITION + far, mask=some, other=0))
+    off = tl.abs(found - (a - b)) > OFF * (tl.abs(a) + tl.abs(b))
+    bits = tl.load(most + m)
+    factor = tl.where(_finite(bits), _scale(bits), float("nan"))
+    value = tl.where(off, a - b, found) * factor
+    at = (m // channels * sources + row % sources) * nodes * channels + m % channels
+    to = (entry // nodes) * per_axis + at + (entry % nodes) * channels
+    tl.store(drop + to, tl.where(some, value, 0.0), mask=entry < AXES * nodes)

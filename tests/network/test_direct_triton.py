@@ -1,0 +1,473 @@
+"""The Triton elimination, run by Triton's interpreter on the CPU, against the elimination by
+PyTorch in float64; its launches are counted, and its kernels compiled without a GPU.
+
+The interpreter is chosen when Triton is first imported, and other tests may have imported it: so
+the checks run in a process of their own. `test_on_cuda` runs them compiled, where CUDA is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from importlib.util import find_spec
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from network_cases import assert_equal, make_network, run, truth
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+compiles = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
+
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+
+def few_pivots():
+    """Panels and tiles of the smallest blocks, so that small fronts take several."""
+    sizes = {"_PANEL": 16, "_ALONE": 16, "_COLUMNS": 16, "_TILE": 32, "_SWEPT": 256}
+    return mock.patch.multiple("chonn_ops.network.direct.triton", **sizes)
+
+
+def _networks(grid, dtype, *, B=1, S=1, C=1, contrast=1e6, leak=1e-3, seed=0):
+    """Conductances, leaks and sources (B, S, \\*grid, C)."""
+    rand = torch.Generator().manual_seed(seed)
+    g = [
+        (contrast ** torch.rand(B, *grid, C, generator=rand, dtype=torch.float64)).to(dtype)
+        for _ in grid
+    ]
+    source = torch.rand(B, S, *grid, C, generator=rand, dtype=torch.float64) - 0.3
+    return g, torch.full((B, *grid, C), leak, dtype=dtype), source.to(dtype)
+
+
+def _expected(plan, g, leak, source):
+    from chonn_ops.network.direct import torch as dense
+
+    wide = [x.double() for x in g]
+    return dense.Factors(plan, wide, leak.double(), source.double(), drops=True)
+
+
+def _assert_close(found, expected, tolerance):
+    """In the maximum norm."""
+    error = float((found.double() - expected).abs().max() / expected.abs().max())
+    assert error <= tolerance, f"{error:.1e} above {tolerance:.0e}"
+
+
+def check_plan(plan, g, leak, source):
+    """Potentials, differences, log-determinant and a second solve; returns the factors."""
+    from chonn_ops.network.direct import triton as backend
+
+    expected = _expected(plan, g, leak, source)
+    factors = backend.Factors(plan, g, leak, source, drops=True)
+    tolerance = TOLERANCE[leak.dtype]
+    _assert_close(factors.solution.potential, expected.solution.potential, tolerance)
+    for found, right, edge in zip(factors.solution.drops, expected.solution.drops, g, strict=True):
+        # Edges of 0 join parts, whose levels may differ a lot.
+        for some in (right != 0, (edge[:, None] > 0) & (right != 0)):
+            if some.any():
+                _assert_close(found[some], right[some], tolerance)
+    _assert_close(factors.logdet(), expected.logdet(), tolerance)
+    assert not factors.solution.residual.any()
+    assert factors.undetermined == []
+    kept = backend.Factors.restored(plan, factors.state(), leak)
+    assert torch.equal(kept.solve(source).potential, factors.solution.potential)
+    return factors
+
+
+def check_grid(grid, periodic, dtype=torch.float32, leaf=16, few=False, **options):
+    from chonn_ops.network.direct.plan import make_plan
+
+    with few_pivots() if few else nullcontext():
+        check_plan(make_plan(grid, periodic, leaf), *_networks(grid, dtype, **options))
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("grid", "periodic", "options"),
+    [
+        ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2}),
+        ((5, 7), (True, True), {"dtype": torch.float64}),
+        ((2, 9), (True, False), {}),
+        ((1, 1), (False, False), {}),
+        ((40,), (False,), {}),
+        ((12,), (True,), {"dtype": torch.float64}),
+        ((16, 16), (False, False), {"contrast": 1e12}),
+        ((9, 10), (False, True), {"contrast": 1e12, "leak": 1e-12}),
+        ((3, 4, 5), (False, True, False), {"contrast": 1e12}),
+    ],
+)
+def test_grids(interpreted, grid, periodic, options):
+    interpreted(check_grid, grid, periodic, **options)
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(
+    ("grid", "periodic", "options"),
+    [
+        ((33, 20), (False, False), {"contrast": 1e12}),
+        ((34, 40), (False, False), {"few": True, "leaf": 64}),
+        ((17, 18), (True, True), {"dtype": torch.float64}),
+        ((8, 8, 8), (False, False, False), {"contrast": 1e12}),
+    ],
+)
+def test_larger_grids(interpreted, grid, periodic, options):
+    interpreted(check_grid, grid, periodic, **options)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("grid", "periodic", "leaf"),
+    [((7, 8), (False, False), 64), ((10, 13), (False, True), 60)],
+    ids=["one front", "fronts of several sizes"],
+)
+def test_fronts_of_several_panels(interpreted, grid, periodic, leaf, dtype):
+    interpreted(check_grid, grid, periodic, dtype, leaf, few=True)
+
+
+def check_mask():
+    """A network whose left half, a hole and all, is the network; the rest is no part of it."""
+    from chonn_ops.network.direct import triton as backend
+
+    grid = (9, 11)
+    g, leak, source = _networks(grid, torch.float32, leak=1e-6)
+    outside = torch.zeros(1, *grid, 1, dtype=torch.bool)
+    outside[:, :, 6:] = outside[:, 2:5, 2:4] = True
+    for axis, field in enumerate(g, 1):
+        field[outside | outside.roll(-1, axis)] = 0
+    leak[outside] = 0
+    factors = check_plan(backend.plan_of(grid, (False, False)), g, leak, source)
+    assert not factors.solution.potential[:, 0][outside].any()
+
+
+def check_parts():
+    """Two parts of levels that differ 1e9 times, their differences; and one without ground."""
+    from chonn_ops.network.direct import triton as backend
+
+    grid = (8, 9)
+    plan = backend.plan_of(grid, (False, False))
+    g, leak, source = _networks(grid, torch.float32, B=2, contrast=10.0)
+    for field in g[1:]:
+        field[:, :, 3] = 0
+    leak[:, :, :4] = 1e-9
+    check_plan(plan, [x[:1] for x in g], leak[:1], source[:1])
+    leak[1, :, 4:] = 0
+    factors = backend.Factors(plan, g, leak, source, drops=True)
+    assert [network for network, _ in factors.undetermined] == [1]
+    node = factors.undetermined[0][1]
+    assert node % 9 >= 4
+    residual = factors.solution.residual
+    assert residual.shape == (2, 1, 1)
+    assert residual.flatten().tolist() == [0, np.inf]
+    assert factors.logdet().flatten().tolist()[1] == -np.inf
+    potential = factors.solution.potential
+    assert potential[1, 0].flatten()[node] == 0
+    expected = _expected(plan, g, leak, source).solution.potential
+    _assert_close(potential[1, :, :, :4], expected[1, :, :, :4], 2e-5)
+
+
+def check_values_that_are_no_numbers():
+    from chonn_ops.network.direct import triton as backend
+
+    grid = (5, 6)
+    plan = backend.plan_of(grid, (False, False))
+    g, leak, source = _networks(grid, torch.float32, B=3, S=2)
+    g[0][0, -1], g[1][0, :, -1] = torch.nan, -1.0  # no edges
+    g[0][1, 2, 3], source[2, 1, 0, 0] = torch.inf, torch.nan
+    solution = backend.Factors(plan, g, leak, source, drops=True).solution
+    finite = solution.potential.isfinite().flatten(2).all(2).tolist()
+    assert finite == [[True, True], [False, False], [True, False]]
+    assert solution.potential[1].isnan().all()
+    assert solution.potential[2, 1].isnan().all()
+    assert solution.residual.isnan().flatten(1).all(1).tolist() == [False, True, False]
+    _assert_close(
+        solution.potential[0], _expected(plan, g, leak, source).solution.potential[0], 2e-5
+    )
+
+
+def check_sizes_of_numbers(scale):
+    from chonn_ops.network.direct import triton as backend
+
+    grid = (5, 6)
+    plan = backend.plan_of(grid, (False, False))
+    g, leak, source = _networks(grid, torch.float32, contrast=100.0, leak=0.1)
+    g, leak, source = [x * scale for x in g], leak * scale, source * scale
+    check_plan(plan, g, leak, source)
+
+
+@needs_triton
+@pytest.mark.parametrize("check", [check_mask, check_parts, check_values_that_are_no_numbers])
+def test_networks_with_parts(interpreted, check):
+    interpreted(check)
+
+
+@needs_triton
+@pytest.mark.parametrize("scale", [1e-35, 1e35])
+def test_sizes_of_numbers(interpreted, scale):
+    interpreted(check_sizes_of_numbers, scale)
+
+
+def _bisected(nodes, position, beside, regions):
+    """Append the regions of a graph (nodes, parent's place in the list or -1), halves first, to
+    `regions`; return the index of the last. Nodes of one half next to the other separate them."""
+    if len(nodes) > 6:
+        along = position[nodes, np.argmax(np.ptp(position[nodes], axis=0))]
+        order = nodes[np.argsort(along)]
+        first, second = order[: len(nodes) // 2], order[len(nodes) // 2 :]
+        cut = [node for node in first if np.isin(beside[node], second).any()]
+        kids = [_bisected(x, position, beside, regions) for x in (np.setdiff1d(first, cut), second)]
+        nodes = np.array(cut)
+        for kid in kids:
+            regions[kid][1] = len(regions)
+    regions.append([nodes, -1])
+    return len(regions) - 1
+
+
+def check_graph(num_nodes, dtype):
+    """A Delaunay triangulation, whose conductances stand in three fields of a line."""
+    from scipy.spatial import Delaunay
+
+    from chonn_ops.network.direct.plan import Dissection, plan_of
+
+    position = np.random.default_rng(0).random((num_nodes, 2))
+    corners = Delaunay(position).simplices
+    ends = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]])
+    ends = np.unique(np.sort(ends, 1), axis=0).T
+    beside = [np.append(ends[1][ends[0] == n], ends[0][ends[1] == n]) for n in range(num_nodes)]
+    regions = []
+    _bisected(np.arange(num_nodes), position, beside, regions)
+    node = np.concatenate([nodes for nodes, _ in regions])
+    pivots = np.array([len(nodes) for nodes, _ in regions])
+    dissection = Dissection(node, pivots, np.array([parent for _, parent in regions]))
+    grid, closed = (num_nodes, 1, 1), (True, True, True)
+    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=closed)
+
+    from chonn_ops.network.direct import triton as backend
+
+    g, leak, source = _networks(grid, dtype, B=2)
+    v = backend.Factors(plan, g, leak, source).solution.potential.double()[:, 0, :, 0, 0, 0]
+    for network in range(2):
+        edges = torch.stack([x[network].flatten() for x in g]).flatten()[: ends.shape[1]].double()
+        matrix = torch.diag(leak[network].flatten().double())
+        p, q = torch.from_numpy(ends)
+        for a, b in ((p, q), (q, p)):
+            matrix.index_put_((a, a), edges, accumulate=True)
+            matrix.index_put_((a, b), -edges, accumulate=True)
+        right = torch.linalg.solve(matrix, source[network].flatten().double())
+        _assert_close(v[network], right, 2e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_graph(interpreted, dtype):
+    pytest.importorskip("scipy")
+    interpreted(check_graph, 70, dtype)
+
+
+def check_gradients(grid, dtype, leak, S, method="direct", **options):
+    from chonn_ops import kirchhoff_network
+
+    found = []
+    for backend, kind in (("triton", dtype), ("torch", torch.float64)):
+        g, leaks, source = _networks(grid, dtype, B=1, S=S or 1, C=2, leak=leak, contrast=1e3)
+        source = source if S else source[:, 0]
+        leaves = [x.to(kind).requires_grad_() for x in (source, leaks, *g)]
+        given = leaves[0], leaves[2:], leaves[1]
+        v = kirchhoff_network(*given, backend=backend, method=method, **options)
+        weight = torch.rand(v.shape, generator=torch.Generator().manual_seed(1)).to(v.dtype) - 0.3
+        found.append((v.detach(), *torch.autograd.grad(v, leaves, weight)))
+    for actual, expected in zip(*found, strict=True):
+        _assert_close(actual, expected, TOLERANCE[dtype])
+
+
+@needs_triton
+@pytest.mark.parametrize(("dtype", "leak"), [(torch.float64, 1e-3), (torch.float32, 1e-9)])
+@pytest.mark.parametrize("sources", [None, 2])
+def test_gradients(interpreted, dtype, leak, sources):
+    """Small leaks lift all potentials alike, so that plain differences would have no digits."""
+    interpreted(check_gradients, (6, 7), dtype, leak, sources)
+
+
+@needs_triton
+def test_gradients_in_a_volume(interpreted):
+    interpreted(check_gradients, (3, 4, 3), torch.float32, 1e-3, None, "auto", periodic=True)
+
+
+def check_against_reference():
+    """With walls; `method="auto"` eliminates."""
+    case = make_network((6, 5), B=2, C=2, dtype=torch.float32)
+    options = {"boundary": "dirichlet", "backend": "triton"}
+    actual = run(*case, **options)
+    assert_equal(actual, truth(*case, boundary="dirichlet"), 2e-5)
+
+
+@needs_triton
+def test_reference(interpreted):
+    pytest.importorskip("scipy")
+    interpreted(check_against_reference)
+
+
+def check_factorize():
+    from chonn_ops import factorize
+
+    g, leak, source = _networks((6, 5), torch.float64, B=2, C=2, contrast=100.0)
+    noise = source[:, 0]
+    factors = [factorize(g, leak, backend=x) for x in ("triton", "torch")]
+    assert factors[0]._factor.backend == "triton"
+    for name, given in (("logdet", ()), ("diagonal_of_inverse", ()), ("solve", (source,))):
+        actual, expected = (getattr(x, name)(*given) for x in factors)
+        _assert_close(actual, expected, 1e-12)
+    assert factors[0].sample(noise).shape == noise.shape
+    # Samples depend on the order of elimination, their covariance does not.
+    every = torch.eye(30, dtype=torch.float64).reshape(1, 30, 6, 5, 1).repeat(2, 1, 1, 1, 2)
+    roots = [x.sample(every).movedim(-1, 1).flatten(3) for x in factors]
+    _assert_close(roots[0].mT @ roots[0], roots[1].mT @ roots[1], 1e-12)
+    complex_one = [x + 0.1j for x in g]
+    assert factorize(complex_one, leak + 0j, backend="triton")._factor.backend == "torch"
+
+
+@needs_triton
+def test_factorize(interpreted):
+    interpreted(check_factorize)
+
+
+# PyTorch's operators that launch nothing.
+NOTHING = {
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "view", "reshape"),
+    *("expand", "select", "slice", "detach", "detach_", "as_strided", "unsqueeze", "squeeze"),
+    *("permute", "transpose", "t", "alias", "result_type", "resolve_conj", "is_same_size"),
+    *("unbind", "split", "narrow", "view_as", "movedim", "contiguous", "lift_fresh", "unflatten"),
+    *("_unsafe_view", "_reshape_alias", "flatten", "real", "view_as_real", "to", "resolve_neg"),
+    *("conj", "ones_like", "set_", "resize_", "_conj", "_has_compatible_shallow_copy_type"),
+}
+
+
+def count_launches(grid, batch, sources):
+    """Launches of the kernels and of PyTorch's operators in a forward with gradients, its backward,
+    and a forward without; and operators that would wait for the device."""
+    from torch.autograd.profiler import profile
+
+    from chonn_ops.network.autograd import solve_network
+    from chonn_ops.network.direct import triton as backend
+
+    several = (sources,) if sources else ()
+    source = torch.ones(batch, *several, *grid, 3)
+    leaves = [torch.ones(batch, *grid, 3).requires_grad_() for _ in range(3)]
+    source.requires_grad_()
+    network = (leaves[0], leaves[1], None, leaves[2], [False, False], 1e-5, 100, "triton", "auto")
+    launched = []
+
+    def forward():
+        return solve_network(source, network, check=False)[0]
+
+    def count(function):
+        launched.clear()
+        with profile() as profiler:
+            result = function()
+        events = [x.name for x in profiler.function_events if not x.cpu_children]
+        names = [x.removeprefix("aten::") for x in events if x.startswith("aten::")]
+        waits = [x for x in names if x in ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")]
+        return result, len(launched) + len([x for x in names if x not in NOTHING]), waits
+
+    def launch(*_, **__):
+        launched.append(1)
+
+    with mock.patch.object(backend, "_launch", launch):
+        with torch.no_grad():
+            _, alone, waits = count(forward)
+        v, with_gradients, more = count(forward)
+        weight = torch.ones_like(v)
+        inputs = [source, *leaves]
+        _, back, most = count(lambda: torch.autograd.grad(v, inputs, weight))
+    return alone, with_gradients + back, [*waits, *more, *most]
+
+
+@needs_triton
+@pytest.mark.parametrize("sources", [None, 4])
+@pytest.mark.parametrize(
+    ("grid", "batch", "forward", "both"), [((64, 64), 1, 32, 80), ((256, 256), 1, 140, 320)]
+)
+def test_launches(interpreted, grid, batch, forward, both, sources):
+    """Nothing of a step waits for the device."""
+    alone, all_of, waits = interpreted(count_launches, grid, batch, sources)
+    assert waits == []
+    assert alone <= forward
+    assert all_of <= both
+
+
+@needs_triton
+def test_launches_do_not_grow_with_the_batch(interpreted):
+    few, many = (interpreted(count_launches, (64, 64), batch, None) for batch in (1, 32))
+    assert few == many
+
+
+def _compiled(kernel, constants, warps, *, dtype="fp32", capability=90):
+    from triton_launches import compiled, registers_and_stack
+
+    return registers_and_stack(compiled(kernel, constants, warps, dtype, capability))
+
+
+def _distinct(*cases):
+    from triton_launches import recorded
+
+    found = {}
+    for grid, periodic, dtype in cases:
+        for launch in recorded(grid, periodic, dtype=dtype)[0]:
+            found.setdefault((launch[0].__name__, str(launch[1:]), dtype), launch)
+    return found
+
+
+@needs_triton
+@compiles
+@pytest.mark.parametrize("kernel", ["pack", "levels", "update", "up", "down", "drops", "pivots"])
+def test_kernels_compile_for_hopper(kernel):
+    """What the interpreter lets pass and the compiler does not; needs no GPU."""
+    launches = _distinct(((16, 16), (False, False), "float32"), ((40, 40), (True, True), "float32"))
+    launch = next(launch for (name, *_), launch in launches.items() if name == kernel)
+    registers, stack = _compiled(*launch)
+    assert registers <= 255
+    assert stack == 0
+
+
+@pytest.mark.slow
+@needs_triton
+@compiles
+@pytest.mark.parametrize("capability", [80, 90])
+def test_all_kernels_compile(capability):
+    """Spills are bounded, in bytes of a thread."""
+    cases = [((64, 64), (False, False), "float32"), ((8, 8, 8), (False,) * 3, "float32")]
+    cases += [((20, 20), (True, True), "float64")]
+    for (name, text, dtype), launch in _distinct(*cases).items():
+        _, stack = _compiled(*launch, dtype=dtype.replace("float", "fp"), capability=capability)
+        assert stack <= {"float32": 128, "float64": 600}[dtype], (name, text, stack)
+
+
+def test_networks_on_the_cpu_leave_triton_alone():
+    command = (
+        "import sys, torch; from chonn_ops import factorize\n"
+        "one = torch.ones(1, 3, 3, 1)\n"
+        "factorize((one, one), one).solve(one)\n"
+        "assert not {'triton', 'chonn_ops.network.direct.triton'} & set(sys.modules)"
+    )
+    free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    subprocess.run([sys.executable, "-c", command], check=True, env=free)
+
+
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("grid", [(5, 7), (64, 64), (130, 100), (12, 12, 12)])
+def test_on_cuda(grid, dtype):
+    from chonn_ops import kirchhoff_network
+
+    g, leak, source = _networks(grid, dtype, B=3, C=2)
+    found = []
+    for device, backend, kind in (("cuda", "triton", dtype), ("cpu", "torch", torch.float64)):
+        given = [x.to(device, kind).requires_grad_() for x in (source[:, 0], leak, *g)]
+        v = kirchhoff_network(given[0], given[2:], given[1], backend=backend, method="direct")
+        found.append([x.cpu() for x in (v.detach(), *torch.autograd.grad(v.sum(), given))])
+    for actual, expected in zip(*found, strict=True):
+        _assert_close(actual, expected, TOLERANCE[dtype])
