@@ -252,10 +252,8 @@ def factor_of(
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     if tol is not None:
         options["tol"] = tol
-    plan, backend = (
-        _plan_of(leak.shape[1:-1], periodic),
-        _backend_of(leak, periodic, backend, dtype),
-    )
+    plan = _plan_of(leak.shape[1:-1], periodic)
+    backend = _backend_of(leak, periodic, backend, dtype)
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
