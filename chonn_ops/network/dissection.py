@@ -237,7 +237,7 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
     import pymetis  # pyright: ignore[reportMissingImports]
 
     # Parts are numbered by halves, and so are the halves' parts.
-    parts = 1 << max(num_nodes // (4 * LEAF), 1).bit_length()
+    parts = 1 << max(num_nodes // (16 * LEAF), 1).bit_length()
     labels = pymetis.part_graph(parts, xadj=at, adjncy=end, recursive=True)[1]
     return [np.array(labels), *found]
 

@@ -120,8 +120,8 @@ class Plan:
 
     @cached_property
     def runs(self) -> Array:
-        """All edges as runs, ordered by the nodes where these begin: axis, first entry, first node,
-        how far behind their beginnings edges end, edges; (runs, 5)."""
+        """All edges as runs, ordered by their lower nodes: axis, first entry, first node, how far
+        behind their beginnings edges end, edges; (runs, 5)."""
         edge, (start, end) = edges_of(self.grid, self.periodic)
         axis, entry = np.divmod(edge, prod(self.edge_grid))
         far = end - start
@@ -130,7 +130,7 @@ class Plan:
         first = np.flatnonzero(np.append(True, ~np.logical_and.reduce(same))[: len(edge)])
         count = np.diff(first, append=len(edge))
         runs = np.stack([axis[first], entry[first], start[first], far[first], count], 1)
-        return runs[np.argsort(runs[:, 2], kind="stable")]
+        return runs[np.argsort(runs[:, 2] + np.minimum(runs[:, 3], 0), kind="stable")]
 
     @cached_property
     def largest_front(self) -> int:

@@ -38,7 +38,7 @@ struct direct_args {
     int64_t item_shares; /* elements from the shares of one item to those of the next */
     int64_t waiting;     /* most boundary nodes of regions that wait for their turn */
     int64_t axes, entries;
-    int64_t num_runs; /* all edges, ordered by the nodes where they begin */
+    int64_t num_runs; /* all edges, ordered by their lower nodes */
     const struct direct_run *runs;
     /* The plan, see plan.py. */
     const int64_t *first, *pivots, *width, *boundary_at, *edge_at, *share_at, *kids;

@@ -52,14 +52,14 @@ INLINE void NAME(take_currents)(const element *g, const element *x, const wide *
     }
 }
 
-/* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. Nodes take what their
- * leaks take just before the first edge that reaches as far, so that what belongs to them is in the
- * cache. */
+/* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. A node takes what its
+ * leak takes just before the first edge that reaches as far, and is done before the first edge whose
+ * lower node lies behind it: so what belongs to it is in the cache. */
 APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *item, const element *x,
                          const wide *size, wide_number *v, wide_number *left) {
     const element *leak = (const element *)item->field[0];
     wide squares = {};
-    int64_t p = 0;
+    int64_t p = 0, done = 0;
     for (const struct direct_run *run = a->runs; run <= a->runs + a->num_runs; run++) {
         const int is_edge = run < a->runs + a->num_runs;
         const int64_t reach = is_edge ? run->node + run->count + (run->far > 0 ? run->far : 0) : a->nodes;
@@ -75,13 +75,15 @@ APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *i
                 left[p].im.part[k] -= l_re.part[k] * more_im + l_im.part[k] * more_re;
             }
         }
+        const int64_t low = is_edge ? run->node + (run->far < 0 ? run->far : 0) : a->nodes;
+        for (; done < low; done++)
+            UNROLL for (int k = 0; k < HALVES; k++) squares.part[k] +=
+                left[done].re.part[k] * left[done].re.part[k] +
+                left[done].im.part[k] * left[done].im.part[k];
         if (is_edge)
             NAME(take_currents)((const element *)item->field[1 + run->axis] + run->entry, x + run->node,
                                 size, run->count, run->far, left + run->node);
     }
-    for (p = 0; p < a->nodes; p++)
-        UNROLL for (int k = 0; k < HALVES; k++) squares.part[k] +=
-            left[p].re.part[k] * left[p].re.part[k] + left[p].im.part[k] * left[p].im.part[k];
     return squares;
 }
 
