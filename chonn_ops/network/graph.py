@@ -61,11 +61,11 @@ class Graph:
     def __init__(self, edges: Any, num_nodes: int, positions: Any = None) -> None:
         if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 1:
             raise error("num_nodes", "a whole number of at least 1", repr(num_nodes))
-        ends = _checked(np.asarray(edges), num_nodes)
+        ends = _checked(_array(edges), num_nodes)
         if positions is None:
             coordinates = coordinates_of(ends, num_nodes)
         else:
-            where = np.asarray(positions, np.float64)
+            where = _array(positions).astype(np.float64)
             if where.ndim != 2 or len(where) != num_nodes or not where.shape[1]:
                 raise error("positions", f"shape (N, d) with N = {num_nodes}", where.shape)
             if not np.isfinite(where).all():
@@ -118,6 +118,10 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph of {self.num_nodes} nodes and {self.num_edges} edges"
+
+
+def _array(values: Any) -> Array:
+    return torch.as_tensor(values).detach().cpu().numpy()
 
 
 def _checked(edges: Array, num_nodes: int) -> Array:
